@@ -33,8 +33,10 @@ class Group:
     """Tests that run where a change is about them.
 
     Attributes:
-        tests: files and folders that are left out otherwise; none where .ci/run itself asks for the group.
-        unrelated: patterns of paths whose change these tests cannot notice, or others notice it as well.
+        tests: files and folders that are left out otherwise; none where .ci/run itself asks for the
+            group.
+        unrelated: patterns of paths whose change these tests cannot notice, or others notice it as
+            well.
         uses: patterns of tests that concern the group all the same.
         new_files: whether files that come or go in a package concern it, whatever their path.
     """

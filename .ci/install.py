@@ -1,8 +1,9 @@
 # ruff: noqa: S603
 """python .ci/install.py ENVIRONMENT ARGUMENTS: `pip install ARGUMENTS` in an environment, by uv.
 
-uv takes a tenth of pip's time, and keeps what it fetched for the next environment. It reads none of pip's
-configuration, so it is told here where pip is configured to look. Where uv cannot be had or fails, pip installs.
+uv takes a tenth of pip's time, and keeps what it fetched for the next environment. It reads none of
+pip's configuration, so it is told here where pip is configured to look. Where uv cannot be had or
+fails, pip installs.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from dpaudit.mechanisms import Mechanism, Median, TopClippedLogits
 WIDTH = 2
 #: The paper's clip for the median.
 CLIP = 6.0
-#: Standard deviations of a common row and of each context's own deviations from it: some 70% of the values then lie
-#: at the floor of a vocabulary of 256,000 with this clip.
+#: Standard deviations of a common row and of each context's own deviations from it: some 70% of the
+#: values then lie at the floor of a vocabulary of 256,000 with this clip.
 COMMON, OWN = 2.85, 0.7
 
 

@@ -105,7 +105,10 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
         ]
         figures = {f"{name}, steps/s": rates[name] for name in ("anchored", other)}
         figures |= {"lowest to highest": f"{min(ratios):.3g} to {max(ratios):.3g}"}
-        said = f"steps a second of a whole audit, one core, anchored with all contexts, over {what}: {case}"
+        said = (
+            "steps a second of a whole audit, one core, anchored with all contexts, over "
+            f"{what}: {case}"
+        )
         yield Row("audit", said, median(ratios), wanted=wanted, figures=figures)
 
 

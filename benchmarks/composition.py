@@ -60,7 +60,8 @@ def _row(setting: Setting, rounds: int) -> Row:
         wanted=Wanted("at most", 1.0),
         figures={
             "Rényi": _up(known),
-            "optimal": f"{'?' if found.epsilon_lower is None else _down(found.epsilon_lower)} to {_up(found.epsilon)}",
+            "optimal": f"{'?' if found.epsilon_lower is None else _down(found.epsilon_lower)} to "
+            f"{_up(found.epsilon)}",
             "seconds": timings.median("optimal"),
         },
     )

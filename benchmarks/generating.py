@@ -2,7 +2,8 @@
 
 Of medians over the whole vocabulary, and of anchored means over the tokens of a public support.
 
-All continue the same prompts of the same model by as many tokens, and loading the model is nobody's time.
+All continue the same prompts of the same model by as many tokens, and loading the model is nobody's
+time.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from dpaudit.runs import RunReader
 
 #: The paper's settings for the median.
 CLIP, TEMPERATURE = 6.0, 1.5
-#: Contexts of a batch, and batches: the most rows that InvisibleInk recommends, and its own default.
+#: Contexts of a batch, and batches: the most rows that InvisibleInk recommends, and its own
+#: default.
 CASES = ((32, 2), (8, 8))
 #: Of a text: enough for them, and not the prompts, to take most of the time.
 TOKENS = 64
@@ -51,7 +53,10 @@ def _rows(work: Workload, model: LanguageModel, rivals: Rivals, rounds: int) -> 
     }
     reason = rivals.lacks_invink()
     timings = interleaved(cases if reason else {**cases, INVINK: rivals.invink}, rounds, warm=False)
-    case = f"{work.batches} texts of {work.contexts} contexts and {work.tokens} tokens, {model.device.type}"
+    case = (
+        f"{work.batches} texts of {work.contexts} contexts and {work.tokens} tokens, "
+        f"{model.device.type}"
+    )
     yield _row(
         f"ours over a bare loop: {case}",
         timings,

@@ -1,8 +1,8 @@
 """`python -m benchmarks.homogeneity`: cost of batches of similar records, against those of a label.
 
-Two median runs over the same records, with as many batches, about as many records in each, and as many tokens. One
-hashes each label's records into batches, the other does so within clusters. Compared is the ex-post cost per token,
-exact, of every batch that has contexts.
+Two median runs over the same records, with as many batches, about as many records in each, and as
+many tokens. One hashes each label's records into batches, the other does so within clusters.
+Compared is the ex-post cost per token, exact, of every batch that has contexts.
 """
 
 from __future__ import annotations
@@ -154,7 +154,8 @@ def main(config: Path, batches_per_label: int, out: Path, seed: int | None) -> N
 
     \b
     Example:
-      python -m benchmarks.homogeneity examples/agnews-clustered.yaml --batches-per-label 100 --out homogeneity
+      python -m benchmarks.homogeneity examples/agnews-clustered.yaml --batches-per-label 100 --out
+      homogeneity
     """
     found = {}
     for name, settings in arms(load_config(config), batches_per_label, seed).items():

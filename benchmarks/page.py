@@ -131,7 +131,8 @@ def machine_lines(results: Results) -> Iterator[str]:
     machine = results.machine
     yield f"{machine['date']}, commit {machine['commit']}"
     yield (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}, "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"{machine['system']}, "
         f"accelerator: {machine['accelerator']}"
     )
     yield ", ".join(f"{name} {version}" for name, version in machine["versions"].items())

@@ -23,7 +23,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "power.md"
 TEMPERATURE, CLIP, TOKENS = 1.5, 9.0, 200
 #: Batches and tokens of each, of the runs that the tables are of.
 SIZES = ((1, 100), (10, 20), (10, 100), (50, 20))
-#: How many runs of each kind are simulated, and how many honest ones of how many batches and tokens.
+#: How many runs of each kind are simulated, and how many honest ones of how many batches and
+#: tokens.
 RUNS, HONEST, HONEST_SIZE = 20, 10_000, (3, 12)
 
 Doubles = NDArray[np.float64]

@@ -24,10 +24,12 @@ from dpaudit.runs import RunReader, RunWriter, Step
 from dpaudit.runs.batches import BatchWriter
 
 CLIPS = (6.0, 7.0, 8.0, 9.0, 12.0)
-#: The paper's clip for the median. The larger the clip, the more of the values are random bits that nothing can spare.
+#: The paper's clip for the median. The larger the clip, the more of the values are random bits that
+#: nothing can spare.
 PAPER = 6.0
 THIRD = Wanted("at most", 100 / 3)
-#: A small model writes language only where the clipped range is many temperatures wide, as in `dpaudit demo`.
+#: A small model writes language only where the clipped range is many temperatures wide, as in
+#: `dpaudit demo`.
 RANGE = 15.0
 GRID = 2.0**-6
 #: Bytes of a float32.

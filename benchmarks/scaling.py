@@ -1,7 +1,7 @@
 """docs/scaling.md: time, storage and cost at full size, step by step from the latest measurements.
 
-`python -m benchmarks.scaling` prints the arithmetic; `python -m benchmarks --page` writes the page. What stands above
-the section on full size is written by hand, and stays.
+`python -m benchmarks.scaling` prints the arithmetic; `python -m benchmarks --page` writes the page.
+What stands above the section on full size is written by hand, and stays.
 """
 
 from __future__ import annotations

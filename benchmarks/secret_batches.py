@@ -23,7 +23,8 @@ PAPER = {"AG News": (108_000, 4, 60), "Yelp": (504_000, 2, 60), "NYT Topics": (2
 #: What its mean rows claim, and how many contexts a batch has: clip 9 and temperature 1.5.
 CLAIMED = {10.0: 64, 9.9: 64, 3.0: 256, 2.9: 256}
 _PAPER_RANGE = 9 / 1.5
-#: The yield table: records, clips, epsilons; batches of 32 contexts, 64 tokens, temperature 1, delta 1e-5, one label.
+#: The yield table: records, clips, epsilons; batches of 32 contexts, 64 tokens, temperature 1,
+#: delta 1e-5, one label.
 RECORDS, CLIPS, EPSILONS = (
     (600, 1_230, 5_000, 10_800, 100_000),
     (1.0, 2.0, 4.0),
@@ -76,7 +77,10 @@ def paper_tokens(records: int, claimed: float) -> tuple[float, int, float]:
 
 def paper() -> Iterator[str]:
     """Yield the paper's twelve rows, had it hashed its records in secret, and clustered rows."""
-    yield "| data | claimed | one batch, optimal | release, no labels (B) | release, labels (B) | clusters (B) |"
+    yield (
+        "| data | claimed | one batch, optimal | release, no labels (B) | release, labels (B) "
+        "| clusters (B) |"
+    )
     yield "|---|---|---|---|---|---|"
     for name, (records, labels, clusters) in PAPER.items():
         for claimed, size in CLAIMED.items():
@@ -88,7 +92,10 @@ def paper() -> Iterator[str]:
                 f"{bound(release, 3)} ({batches:,})"
                 for (release, _), batches in zip(found[:2], groups, strict=False)
             ]
-            yield f"| {name} | {claimed:g} | {bound(found[0][1], 4)} | {shown[0]} | {shown[1]} | {clustered} |"
+            yield (
+                f"| {name} | {claimed:g} | {bound(found[0][1], 4)} | {shown[0]} | {shown[1]} | "
+                f"{clustered} |"
+            )
 
 
 def yields() -> Iterator[str]:

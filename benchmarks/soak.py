@@ -1,10 +1,12 @@
 """`python -m benchmarks.soak`: kill -9 generating processes, resume them, prove nothing is lost.
 
-Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started again, and so on
-until it ends. Then every batch must be there exactly once and be the one that was there after the first kill that it
-survived, every digest must be right, no other file may be left, and the audit must pass.
+Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started
+again, and so on until it ends. Then every batch must be there exactly once and be the one that was
+there after the first kill that it survived, every digest must be right, no other file may be left,
+and the audit must pass.
 
-With `--engine ray` the workers of a Ray cluster are killed instead, and the process that asks them must end by itself.
+With `--engine ray` the workers of a Ray cluster are killed instead, and the process that asks them
+must end by itself.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ TOKENS = 24
 RECORDS = 60
 #: Ray workers that are killed in one run: fewer than may die over one task.
 WORKERS_A_RUN = 3
-#: The longest time from a worker's start to its death, in seconds: more than it takes to load and generate.
+#: The longest time from a worker's start to its death, in seconds: more than it takes to load and
+#: generate.
 LONGEST_PAUSE = 8.0
 #: What Ray calls the processes of our actors.
 _WORKER = "ray::Worker"
@@ -99,7 +102,8 @@ class Run:
         for name, digest in self._batches().items():
             if self.digests.setdefault(name, digest) != digest:
                 raise BrokenError(f"{name} was whole after a kill, and was written again")
-        # A process may be killed when its run is finished and it has nothing left to do but to say so.
+        # A process may be killed when its run is finished and it has nothing left to do but to say
+        # so.
         return not killed or (self.path / "hashes").exists(), killed
 
     def live_on_ray(self, pauses: Iterable[float]) -> int:
@@ -236,7 +240,8 @@ def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int
         kills += killed
         if killed:
             tell(
-                f"{name}: killed after {seconds:.3f} s, {run.whole} of {BATCHES * len(LABELS)} batches whole"
+                f"{name}: killed after {seconds:.3f} s, {run.whole} of {BATCHES * len(LABELS)} "
+                "batches whole"
             )
         if finished:
             break
@@ -348,7 +353,8 @@ def main(kills: int, engine: str, seed: int | None) -> None:
         sys.exit(1)
     shutil.rmtree(folder)
     click.echo(
-        f"{kills} kills, {runs} runs: every batch exactly once, all digests right, every audit passed"
+        f"{kills} kills, {runs} runs: every batch exactly once, all digests right, every audit "
+        "passed"
     )
 
 

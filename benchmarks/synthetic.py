@@ -41,11 +41,12 @@ from dpaudit.runs import (
     data_digest,
 )
 
-#: Deviations of a step's common row and of each context's own from it, at the clip below: some 70% of a vocabulary of
-#: 50,000 lies at the floor.
+#: Deviations of a step's common row and of each context's own from it, at the clip below: some 70%
+#: of a vocabulary of 50,000 lies at the floor.
 COMMON, OWN = 3.75, 0.8
 MECHANISM = Mechanism(contribution=TopClippedLogits(clip=7.0), aggregator=Median(), temperature=2.0)
-#: Of differences, all of which are recorded: over the whole vocabulary, and over the tokens of a public support.
+#: Of differences, all of which are recorded: over the whole vocabulary, and over the tokens of a
+#: public support.
 ANCHORED_FULL = Mechanism(
     contribution=AnchoredDifferences(clip=2.0), aggregator=Median(), temperature=1.0
 )
@@ -91,7 +92,8 @@ def write_run(path: Path, shape: Shape) -> None:
 def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple[Step, int]:
     """Return a step after these tokens, and the place of its token in the support."""
     mechanism, part = shape.mechanism, PublicPart()
-    # What all contexts have in common: of the tokens alone where it is public, and new at every step where it is not.
+    # What all contexts have in common: of the tokens alone where it is public, and new at every
+    # step where it is not.
     common = np.random.default_rng(tokens) if mechanism.contribution.anchored else random
     row = common.standard_normal(shape.vocabulary, dtype=np.float32) * np.float32(COMMON)
     if mechanism.contribution.anchored:

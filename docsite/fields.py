@@ -1,7 +1,8 @@
 """An extension of griffe: a model's fields in a table, with types, limits, defaults and meanings.
 
-mkdocstrings shows the "Attributes:" section of a docstring without defaults and without the fields that need no words,
-and griffe-pydantic drops the limits of annotated types. So the section becomes one of parameters, which has it all.
+mkdocstrings shows the "Attributes:" section of a docstring without defaults and without the fields
+that need no words, and griffe-pydantic drops the limits of annotated types. So the section becomes
+one of parameters, which has it all.
 """
 
 from __future__ import annotations

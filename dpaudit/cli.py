@@ -1,7 +1,8 @@
 """The command line: the group of commands, what every error becomes, and the exit codes.
 
-Exit codes: 0 the claim holds; 1 it does not, or a check failed; 2 the input or the command line is unusable;
-3 internal error; 130 interrupted; 141 what would have been 0, but the output pipe was closed early.
+Exit codes: 0 the claim holds; 1 it does not, or a check failed; 2 the input or the command line is
+unusable; 3 internal error; 130 interrupted; 141 what would have been 0, but the output pipe was
+closed early.
 """
 
 from __future__ import annotations
@@ -124,12 +125,14 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
         if error.errno is None:  # a library's own, of a file that it does not understand
             _show_traceback()
             tell(
-                f"dpaudit: a library cannot read or write a file ({type(error).__name__}). Look at the files that this "
+                f"dpaudit: a library cannot read or write a file ({type(error).__name__}). Look "
+                "at the files that this "
                 f"command names. {DEBUG}=1 shows the traceback, which may quote private data."
             )
         else:
             tell(
-                f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try again."
+                f"dpaudit: {error.filename or 'the disk'}: {error.strerror}. Mend that and try "
+                "again."
             )
     except Exception as error:
         return _internal(error)
@@ -164,7 +167,8 @@ def _show_traceback() -> None:
 def _internal(error: Exception) -> int:
     _show_traceback()
     tell(
-        f"dpaudit: internal error ({type(error).__name__}). This is a defect in dpaudit; set {DEBUG}=1 for the "
+        f"dpaudit: internal error ({type(error).__name__}). This is a defect in dpaudit; set "
+        f"{DEBUG}=1 for the "
         "traceback, which may quote private data."
     )
     return INTERNAL

@@ -1,7 +1,7 @@
 """One step from raw logits to scores: contributions, truncation and aggregation, on all cores.
 
-A batch is worked off in blocks of columns: clipped, aggregated, forgotten. Logits on another device stay there until
-the results, which are small, are moved. Every number is the plain definition's.
+A batch is worked off in blocks of columns: clipped, aggregated, forgotten. Logits on another device
+stay there until the results, which are small, are moved. Every number is the plain definition's.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ from dpaudit.generation.threads import each, even_blocks, slices
 from dpaudit.mechanisms import ANCHOR, Arrays, Contribution, Mechanism, PublicPart
 
 Floats: TypeAlias = NDArray[np.float32]
-#: Raw logits [n, V]: an array or a tensor in float32, or a tensor in bfloat16; tensors on any device.
+#: Raw logits [n, V]: an array or a tensor in float32, or a tensor in bfloat16; tensors on any
+#: device.
 Logits: TypeAlias = Floats | torch.Tensor
 Array = TypeVar("Array", Floats, torch.Tensor)
 #: What a step takes from the public prompt where it takes nothing.
 NOTHING_PUBLIC = PublicPart()
 
-#: Central values that are kept on either side of a median at least: enough to bound one replaced context.
+#: Central values that are kept on either side of a median at least: enough to bound one replaced
+#: context.
 LEAST_WIDTH = 2
-#: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less than they do.
+#: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less
+#: than they do.
 BLOCK = 1 << 20
 LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
 

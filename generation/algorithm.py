@@ -72,7 +72,8 @@ from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.manifest import Decoding
 from dpaudit.runs.storage import Location, open_storage
 
-#: How many times over a task's contexts fill a pass, and how many tasks there are at least where batches allow it.
+#: How many times over a task's contexts fill a pass, and how many tasks there are at least where
+#: batches allow it.
 FULL, TASKS = 2, 8
 
 
@@ -80,8 +81,8 @@ FULL, TASKS = 2, 8
 class Ready:
     """A run that is ready to be generated, or to go on.
 
-    `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
-    `canaries` are among the records, or out of them.
+    `clusters` are those that records are placed by; `repeated` rows of the data have the text and
+    label of another. `canaries` are among the records, or out of them.
     """
 
     manifest: Manifest
@@ -117,18 +118,21 @@ def generate(
     Args:
         config: all settings.
         out: path or URL of the run directory; new, empty, or an unfinished run of the same config.
-        progress: told of every batch, and of every step that is taken in this process; never of any text.
-        engine: where batches are generated, each worker with a model of its own; None for this process.
+        progress: told of every batch, and of every step that is taken in this process; never of any
+            text.
+        engine: where batches are generated, each worker with a model of its own; None for this
+            process.
         spent: finished runs of the same records, of whose budgets this one has what they left.
-        redraw: whether finished batches whose files are gone may be drawn again (`RunWriter.resume`).
+        redraw: whether finished batches whose files are gone may be drawn again
+            (`RunWriter.resume`).
         stop_after: finish so many of the rounds, and the run with them; None for all of them.
 
     Returns:
         The run directory, as it was named.
 
     Raises:
-        InputError: the data, the model, an earlier run or the directory cannot be used, or the run cannot be stopped
-            there.
+        InputError: the data, the model, an earlier run or the directory cannot be used, or the run
+            cannot be stopped there.
     """
     if stop_after is not None and stop_after >= config.batching.rounds:
         problem = (
@@ -193,7 +197,8 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
     Args:
         config: all settings.
         spent: runs that it goes on from.
-        key: what records are hashed by where neither of them has a key, in hexadecimal; drawn by default.
+        key: what records are hashed by where neither of them has a key, in hexadecimal; drawn by
+            default.
 
     Raises:
         InputError: as `generate` does.
@@ -214,7 +219,8 @@ def _ready(
 ) -> Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
-    Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
+    Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to
+    cost no draw.
 
     Raises:
         InputError: data or model cannot be used, or are not those of the run that has begun.
@@ -222,7 +228,10 @@ def _ready(
     existing = None if begun is None else begun.manifest
     earlier = Earlier.of(spent, begun, config)
     if earlier.commitments and config.privacy.canaries is not None:
-        problem = "canaries are not for runs that go on from others, whose budgets are of the same records."
+        problem = (
+            "canaries are not for runs that go on from others, whose budgets are of the "
+            "same records."
+        )
         raise InputError("privacy.canaries", problem, "Leave it out, or leave out --spent.")
     key, secret = (
         config.batching.key or earlier.key or key or secrets.token_hex(KEY_BYTES),

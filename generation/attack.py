@@ -1,8 +1,8 @@
 """A distinguishing attack on a step mechanism: texts from two neighbours, with exact log-ratios.
 
-The mechanism is a black box that turns contexts' logits into a distribution. Each text's log-ratio is held against
-the ex-post bound that the declared accounting gives for that very text, and all of them together bound the
-mechanism's epsilon from below. See docs/replay.md.
+The mechanism is a black box that turns contexts' logits into a distribution. Each text's log-ratio
+is held against the ex-post bound that the declared accounting gives for that very text, and all of
+them together bound the mechanism's epsilon from below. See docs/replay.md.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ from dpaudit.results import Finding, Quantity
 from dpaudit.results.replay import Attacked
 
 Doubles: TypeAlias = NDArray[np.float64]
-#: One step as a black box: (raw logits float32 [n, V], what is public) -> log-probabilities float64 [S] in nats.
+#: One step as a black box: (raw logits float32 [n, V], what is public) -> log-probabilities float64
+#: [S] in nats.
 StepMechanism: TypeAlias = Callable[[Floats, PublicPart], Doubles]
-#: What differs between the neighbours: a record's context, or logits that raise or lower one token as far as any can.
+#: What differs between the neighbours: a record's context, or logits that raise or lower one token
+#: as far as any can.
 Canary: TypeAlias = Literal["record", "raise", "lower"]
 CANARIES: tuple[Canary, ...] = get_args(Canary)
 
-#: A log-ratio this far beyond its bound, in nats, is no rounding: float32 log-probabilities keep within a tenth of it.
+#: A log-ratio this far beyond its bound, in nats, is no rounding: float32 log-probabilities keep
+#: within a tenth of it.
 SLACK = 1e-3
-#: How much further than the clip a crafted canary's logits reach. Clipping hides it; a mechanism without shows it.
+#: How much further than the clip a crafted canary's logits reach. Clipping hides it; a mechanism
+#: without shows it.
 LOUD = 1000.0
 
 
@@ -67,19 +71,23 @@ def attack(
 
     Args:
         step: the mechanism, as it really is.
-        private: a batch's contexts before the first token, and last a canary record's context as one more.
-        public: the public prompt before the first token; not looked at where the mechanism takes nothing from it.
+        private: a batch's contexts before the first token, and last a canary record's context as
+            one more.
+        public: the public prompt before the first token; not looked at where the mechanism takes
+            nothing from it.
         declared: the mechanism as it is accounted for. Of both prompts only forks are changed.
-        relation: the neighbours are the batch and the batch with a canary more, or with one in its first context's
-            place.
-        ruled: whether decoding rules take tokens out of supports; `public` has the logit -inf for them then.
+        relation: the neighbours are the batch and the batch with a canary more, or with one in its
+            first context's place.
+        ruled: whether decoding rules take tokens out of supports; `public` has the logit -inf for
+            them then.
         delta, confidence: of the lower bound (`epsilon_lower_bound`).
         trials: texts from either side with each canary, at least 1.
         tokens: length of each, at least 1. Any length will do: a guarantee covers every prefix.
         progress: called after every text.
 
     Raises:
-        ValueError: the model gave logits that no mechanism can use, or an argument is out of its range.
+        ValueError: the model gave logits that no mechanism can use, or an argument is out of its
+            range.
     """
     text = partial(_text, step, private, public, declared, relation, ruled, tokens)
     bounds: list[LowerBound] = []

@@ -40,12 +40,14 @@ Figures = dict[str, float]
 class VectorCache:
     """Vectors of texts, by digests of the texts and of the settings that made them.
 
-    An embedding tells of its text nearly all there is to tell: files with embeddings of private texts are as sensitive
-    as the texts. Files and folder are their owner's alone. Delete the folder with the data. Digests have no key: who
-    reads the vectors can embed any text that they guess, and needs no digest to look it up.
+    An embedding tells of its text nearly all there is to tell: files with embeddings of private
+    texts are as sensitive as the texts. Files and folder are their owner's alone. Delete the folder
+    with the data. Digests have no key: who reads the vectors can embed any text that they guess,
+    and needs no digest to look it up.
 
-    Vectors lie in parts that are written once and never changed. A part is named after the digest of its bytes; one
-    that does not have its name's digest is deleted and never used. Several processes may write at once.
+    Vectors lie in parts that are written once and never changed. A part is named after the digest
+    of its bytes; one that does not have its name's digest is deleted and never used. Several
+    processes may write at once.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -139,8 +141,9 @@ def key_of(**parts: Any) -> str:
 class ScoreCache:
     """A folder of small files, one for each key, for their owner alone: the figures are private.
 
-    What is in a file is taken at its word, so the folder is the user's own and no part of any run: one that comes from
-    elsewhere must not bring its figures. A file that is another user's, or not what was written here, counts as absent.
+    What is in a file is taken at its word, so the folder is the user's own and no part of any run:
+    one that comes from elsewhere must not bring its figures. A file that is another user's, or not
+    what was written here, counts as absent.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -1,8 +1,8 @@
 """Made-up records whose secret coins audit the released run: drawn before it, placed as any record.
 
-A canary's text is drawn anew until the rule's own hash sends it, in every round, to a batch that no other canary is in:
-one that is generated, in one round at least. So its places depend on the key and on that text alone, as a record's do,
-and whether it is in the data moves nothing else.
+A canary's text is drawn anew until the rule's own hash sends it, in every round, to a batch that no
+other canary is in: one that is generated, in one round at least. So its places depend on the key
+and on that text alone, as a record's do, and whether it is in the data moves nothing else.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dpaudit.generation.records import Record
 from dpaudit.runs import Batching, Canaries, Canary, InputError, RunReader
 from dpaudit.runs.canaries import SALT_BYTES
 
-#: Three of these, over and over, are a canary's text: a model that is shown it goes on with them, and no other text
-#: does. Words that every tokenizer has, and nobody's.
+#: Three of these, over and over, are a canary's text: a model that is shown it goes on with them,
+#: and no other text does. Words that every tokenizer has, and nobody's.
 _WORDS = """
 acorn amber anchor apron arrow badger bamboo banjo barley basil beacon beetle birch bison bonnet bramble bronze
 bucket butter button cactus candle canoe canyon carrot cedar chalk cherry cliff clover cobalt cobra comet copper

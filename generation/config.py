@@ -1,4 +1,7 @@
-"""The settings of a generation run, read from YAML. Public values only: private records arrive separately."""
+"""The settings of a generation run, read from YAML.
+
+Public values only: private records arrive separately.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +63,8 @@ _PLAIN = {
 _SECRETS = ("batching.key", "sampling.seed")
 #: In a location: one of several types that a value may have.
 _TYPE = re.compile(r"\[|constrained")
-#: Marks a field of a config that run.json does not repeat: it says where files lie, how a process runs, or what
-#: generation resolves and records itself.
+#: Marks a field of a config that run.json does not repeat: it says where files lie, how a process
+#: runs, or what generation resolves and records itself.
 UNRECORDED: Final = "unrecorded"
 #: Numbers of tokens, of what has one token at least, and of coordinates: no model takes more.
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
@@ -78,11 +81,12 @@ class DataConfig(DataSettings):
     """Where the private records are, and what is read of them.
 
     Attributes:
-        path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of LABEL/*.txt (without labels,
-            of *.txt too), or package:NAME/FOLDER.
+        path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of
+            LABEL/*.txt (without labels, of *.txt too), or package:NAME/FOLDER.
         dataset: a Hugging Face dataset's name, instead of a path.
-        labels: the public list of labels; it must not be read off the private records. Left out where there are none:
-            then no column of labels is read, all records are one group, and `prompt.text` says what is asked for.
+        labels: the public list of labels; it must not be read off the private records. Left out
+            where there are none: then no column of labels is read, all records are one group, and
+            `prompt.text` says what is asked for.
     """
 
     path: Annotated[NotEmpty | None, UNRECORDED] = None
@@ -153,12 +157,15 @@ class ModelConfig(ModelSettings):
     """The language model, and how it runs; run.json says what came of that.
 
     Attributes:
-        dtype: of weights and activations; logits are float32 either way. auto takes bfloat16 where the device
-            computes in it, about twice as fast, and keeps the rows of a pass apart; float32 elsewhere.
+        dtype: of weights and activations; logits are float32 either way. auto takes bfloat16 where
+            the device computes in it, about twice as fast, and keeps the rows of a pass apart;
+            float32 elsewhere.
         device: auto takes a GPU where there is one.
-        rows: contexts that go through the network together; null for as many as memory allows and the device can use.
-        coupled_rows: what becomes of contexts where the model lets one move another's last bits, as mixtures of experts
-            do: each goes through alone, or with its batch, which is faster and more than the claim covers.
+        rows: contexts that go through the network together; null for as many as memory allows and
+            the device can use.
+        coupled_rows: what becomes of contexts where the model lets one move another's last bits, as
+            mixtures of experts do: each goes through alone, or with its batch, which is faster and
+            more than the claim covers.
     """
 
     name: NotEmpty
@@ -172,9 +179,10 @@ class PromptConfig(PromptSettings):
     """The prompt.
 
     Attributes:
-        public_examples: texts by label that every prompt shows before its records, and the public prompt alone: written
-            for it, or anything else that is nobody's secret; a list where there are no labels. Or the path of a file
-            of them, with the columns of the data, as data.path and apart from it; by that it is declared public.
+        public_examples: texts by label that every prompt shows before its records, and the public
+            prompt alone: written for it, or anything else that is nobody's secret; a list where
+            there are no labels. Or the path of a file of them, with the columns of the data, as
+            data.path and apart from it; by that it is declared public.
         examples_per_context: how many records one prompt shows.
     """
 
@@ -237,10 +245,10 @@ class BatchingConfig(BatchingSettings):
     """How records become contexts and batches.
 
     Attributes:
-        rule: hashed looks at one record alone; paper-slices cuts each label's records into slices. Several examples per
-            context need slots or cells.
-        key: 64 hexadecimal digits that fix the hash; drawn from the operating system when null, which alone makes it a
-            secret that hides records' batches.
+        rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
+            Several examples per context need slots or cells.
+        key: 64 hexadecimal digits that fix the hash; drawn from the operating system when null,
+            which alone makes it a secret that hides records' batches.
     """
 
     rule: Annotated[Literal["hashed", "paper-slices"], UNRECORDED] = "hashed"
@@ -318,9 +326,10 @@ class ClusteringConfig(ClusteringSettings):
     """How each label's records are grouped before they are batched (paper, section "Batching by clustering").
 
     Attributes:
-        public: public texts, as data.path and apart from it, or dataset:NAME of the Hugging Face hub. Nobody's private
-            records must be among them.
-        epsilon: of the counts for public-centers-rebalanced, of the centres for chang and dpm, in nats.
+        public: public texts, as data.path and apart from it, or dataset:NAME of the Hugging Face
+            hub. Nobody's private records must be among them.
+        epsilon: of the counts for public-centers-rebalanced, of the centres for chang and dpm, in
+            nats.
         delta: of the centres.
     """
 
@@ -362,8 +371,9 @@ class SamplingConfig(SamplingSettings):
     """Where the numbers come from that decide every token.
 
     Attributes:
-        seed_files: with committed-seed, a file for each part of the seed, of 64 hexadecimal digits, which its owner
-            alone may read (`dpaudit key --seed`). The seed is the exclusive or of all parts.
+        seed_files: with committed-seed, a file for each part of the seed, of 64 hexadecimal digits,
+            which its owner alone may read (`dpaudit key --seed`). The seed is the exclusive or of
+            all parts.
     """
 
     generator: Literal["os-entropy", "committed-seed", "test-seed"] = "os-entropy"
@@ -400,7 +410,10 @@ class PrivacyConfig(PrivacySettings):
     @model_validator(mode="after")
     def _canaries_could_refute_something(self) -> Self:
         if self.canaries is not None and self.canaries < LEAST_CANARIES:
-            lucky = f"guesses of fewer coins may all be right by luck, once in {1 / ALARM_AT:,.0f} runs or more often"
+            lucky = (
+                "guesses of fewer coins may all be right by luck, once in "
+                f"{1 / ALARM_AT:,.0f} runs or more often"
+            )
             raise clash("canaries", self.canaries, f"null, or at least {LEAST_CANARIES}: {lucky}")
         return self
 
@@ -416,12 +429,12 @@ class ClaimConfig(Fields):
     """A claim that is fixed before generation.
 
     Attributes:
-        kind: null for the mechanism's own. "zcdp" is for means: rho of zero-concentrated DP, which contexts' budgets
-            promise (docs/claims.md).
+        kind: null for the mechanism's own. "zcdp" is for means: rho of zero-concentrated DP, which
+            contexts' budgets promise (docs/claims.md).
         epsilon: in nats; of the other kinds than zcdp.
         rho: in nats; of zcdp.
-        delta: of the mean's approximate guarantee, or of noised centres. For zcdp what epsilons are worked out at,
-            privacy.delta where it is 0.
+        delta: of the mean's approximate guarantee, or of noised centres. For zcdp what epsilons are
+            worked out at, privacy.delta where it is 0.
     """
 
     kind: ClaimKind | None = None
@@ -439,8 +452,8 @@ class Config(Settings):
 
     Attributes:
         clustering: how records are grouped before that; null for by their labels alone.
-        claim: an epsilon that is fixed beforehand; null to claim what the texts cost (median), or what
-            the settings guarantee (mean).
+        claim: an epsilon that is fixed beforehand; null to claim what the texts cost (median), or
+            what the settings guarantee (mean).
     """
 
     data: DataConfig
@@ -494,15 +507,23 @@ class Config(Settings):
     def _prompt_batching_and_privacy_fit(self) -> Self:
         shown, cells = self.prompt.examples_per_context, self.batching.cells
         if shown > 1 and self.rule == "hashed-records":
-            allowed = "a whole number of at least 1, or batching.cells is, when prompt.examples_per_context is above 1"
+            allowed = (
+                "a whole number of at least 1, or batching.cells is, when "
+                "prompt.examples_per_context is above 1"
+            )
             raise clash("batching.slots", None, allowed)
         if shown == 1 and cells is not None:
-            allowed = "null when prompt.examples_per_context is 1: without cells every record of a batch is shown"
+            allowed = (
+                "null when prompt.examples_per_context is 1: without cells every record of "
+                "a batch is shown"
+            )
             raise clash("batching.cells", cells, allowed)
         if self.rule == "paper-slices" and self.privacy.unit != "context":
             allowed = (
-                "context when batching.rule is paper-slices. Taking one record out moves every later record of its "
-                "label to another place in the slices, so many contexts and batches change and no claim per record "
+                "context when batching.rule is paper-slices. Taking one record out moves every "
+                "later record of its "
+                "label to another place in the slices, so many contexts and batches change and "
+                "no claim per record "
                 "holds"
             )
             raise clash("privacy.unit", self.privacy.unit, allowed)
@@ -511,7 +532,10 @@ class Config(Settings):
             and self.privacy.records_per_user is None
             and self.data.user is None
         ):
-            allowed = "a whole number of at least 1 when privacy.unit is user and data.user names no column"
+            allowed = (
+                "a whole number of at least 1 when privacy.unit is user and data.user "
+                "names no column"
+            )
             raise clash("privacy.records_per_user", None, allowed)
         return self
 
@@ -561,7 +585,10 @@ class Config(Settings):
             name = field.replace("label", "cluster")
             raise clash(f"batching.{field}", value, f"{name} instead, with a section clustering")
         if batching.records_per_batch is not None and self.clustering.keep is None:
-            allowed = "null, and batches_per_cluster instead: only public-centers-rebalanced has noisy counts"
+            allowed = (
+                "null, and batches_per_cluster instead: only public-centers-rebalanced has "
+                "noisy counts"
+            )
             raise clash("batching.records_per_batch", batching.records_per_batch, allowed)
         if batching.batches_per_cluster is None and batching.records_per_batch is None:
             instead = (
@@ -616,7 +643,10 @@ class Config(Settings):
             allowed = "public texts, which lie neither in data.path nor around it"
             raise clash("clustering.public", public, allowed)
         if method == "k-means" and self.chosen_from.batching == "public":
-            allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
+            allowed = (
+                "private when clustering.method is k-means, whose centres are found by "
+                "looking at private records"
+            )
             raise clash("chosen_from.batching", "public", allowed)
         if CLUSTERINGS[method].origin == "noised" and unit == "user":
             raise clash(
@@ -636,13 +666,19 @@ class Config(Settings):
     def _mechanism_is_computed_in_float32(cls, mechanism: Mechanism) -> Mechanism:
         """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
         if mechanism.draw.arrays():
-            allowed = "softmax, or left out: other draws are for runs that a recorder writes (docs/foreign-runs.md)"
+            allowed = (
+                "softmax, or left out: other draws are for runs that a recorder writes "
+                "(docs/foreign-runs.md)"
+            )
             raise clash("draw.kind", mechanism.draw.name, allowed)
         clip = float(np.float32(mechanism.clip))
         if not clip:
             raise clash("contribution.clip", mechanism.clip, "a number that float32 tells from 0")
         if 2 * clip / mechanism.temperature > MAX_LOGIT_RANGE:
-            allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
+            allowed = (
+                f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability "
+                "underflows"
+            )
             raise clash("temperature", mechanism.temperature, allowed)
         contribution = mechanism.contribution.model_copy(update={"clip": clip})
         return mechanism.model_copy(update={"contribution": contribution})
@@ -707,7 +743,10 @@ class Config(Settings):
                 f"{allowed}: each is a context by itself",
             )
         if self.counts_delta:
-            allowed = "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
+            allowed = (
+                "a number above 0 and below 1 with privacy.canaries: one by the records "
+                "tells of their coins"
+            )
             raise clash("privacy.delta", None, allowed)
         if self.clustering is not None:
             raise clash("clustering", self.clustering.method, alone)
@@ -737,7 +776,10 @@ class Config(Settings):
     def _rounds_are_of_budgets_of_their_own(self) -> Self:
         rounds = self.batching.rounds
         if rounds > 1 and self.shares_budgets:
-            allowed = "1 where the records of a user share a budget (data.user): budgets are of each round"
+            allowed = (
+                "1 where the records of a user share a budget (data.user): budgets are of "
+                "each round"
+            )
             raise clash("batching.rounds", rounds, allowed)
         if self.privacy.split_delta and not self.claim_kind.beforehand:
             raise clash(
@@ -780,7 +822,8 @@ def load_config(path: Path) -> Config:
     """Read and check a YAML config.
 
     Raises:
-        InputError: names the field by its dotted path, the value that was given, and what is allowed.
+        InputError: names the field by its dotted path, the value that was given, and what is
+            allowed.
     """
     values = read_yaml(path, Config.model_fields)
     try:
@@ -801,7 +844,9 @@ def in_config(path: Path, error: InputError) -> InputError:
 
 
 def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
-    """The mapping that a YAML file holds; no field of it is looked at. `fields`: that it should have, for errors.
+    """The mapping that a YAML file holds; no field of it is looked at.
+
+    `fields`: that it should have, for errors.
 
     Raises:
         InputError: the file cannot be read, or holds anything else.

@@ -42,8 +42,8 @@ class Earlier:
         """Read them, or what the run has of them that has `begun`.
 
         Raises:
-            InputError: one cannot be read, is not finished, or is not among those that the run had; or the config's
-                contexts have no budgets.
+            InputError: one cannot be read, is not finished, or is not among those that the run had;
+                or the config's contexts have no budgets.
         """
         if runs and not (config.has_budgets and config.rule == "hashed-records"):
             problem = (
@@ -53,7 +53,10 @@ class Earlier:
                 "--spent", problem, "Give privacy.epsilon, and one example per context."
             )
         if runs and config.batching.rounds > 1:
-            problem = f"this config has {config.batching.rounds} batching.rounds, and budgets are of each round."
+            problem = (
+                f"this config has {config.batching.rounds} batching.rounds, and budgets "
+                "are of each round."
+            )
             raise InputError("--spent", problem, "Leave out batching.rounds, or --spent.")
         readers = tuple(
             sorted(map(RunReader, runs), key=lambda reader: len(reader.manifest.privacy.earlier))
@@ -62,11 +65,15 @@ class Earlier:
         if begun is not None:
             had = begun.manifest.privacy.earlier
             if readers and commitments != had:
-                problem = f"{begun.name} is there already, and went on from other runs than these, or from none."
+                problem = (
+                    f"{begun.name} is there already, and went on from other runs than "
+                    "these, or from none."
+                )
                 raise InputError(
                     "--spent", problem, "Give those that it went on from, or name a new directory."
                 )
-            # Nobody had spent anything where no run was before: the assignment need not be read for that.
+            # Nobody had spent anything where no run was before: the assignment need not be read for
+            # that.
             spent = {each.payer: each.spent for each in begun.assignment()} if had else {}
             return cls(had, begun.manifest.batching.key, spent)
         if not readers:

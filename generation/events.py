@@ -12,8 +12,10 @@ class RecordsPlaced:
     """Every record has its batches, and no text is generated yet. How large these are is not told.
 
     Attributes:
-        repeated: rows of the data whose text and label another row has: they count once. A private figure.
-        contexts: that show a record, of a batch on average: by settings and the number of records alone.
+        repeated: rows of the data whose text and label another row has: they count once. A private
+            figure.
+        contexts: that show a record, of a batch on average: by settings and the number of records
+            alone.
         remedy: which setting makes them more.
         of_none: what a batch without contexts writes.
         left: what share of its budget a context begins with on average; None if no run was before.

@@ -29,7 +29,8 @@ def batches(config: Config, records: int) -> int:
         return batching.rounds * groups * batching.generate_per_label
     most = groups * batching.generate_per_cluster
     if batching.records_per_batch is not None:
-        # By noisy counts: together about as many as records fill, and one for each cluster at least.
+        # By noisy counts: together about as many as records fill, and one for each cluster at
+        # least.
         filled = max(
             groups * (batching.least_batches or 1), round(records / batching.records_per_batch)
         )

@@ -1,13 +1,13 @@
 """A run's clusters within labels: found once, when it begins, and taken from its directory after.
 
-Noise is drawn once all else was found to be usable, before run.json is written and never after: a second draw would
-cost as much as the first. A run that goes on, its workers and its replay read centres, noisy counts and kept centres
-from the file `clusters`.
+Noise is drawn once all else was found to be usable, before run.json is written and never after: a
+second draw would cost as much as the first. A run that goes on, its workers and its replay read
+centres, noisy counts and kept centres from the file `clusters`.
 
-Why it is private. Centres cost what their method says. Given the centres, a record is in one count of its label, which
-`PrivateCounts.noised` answers for. Given centres and noisy counts, kept centres and numbers of batches are
-post-processing, and where a record goes depends on that record alone, so batches cost what they cost in a run by
-labels. The three compose in sequence.
+Why it is private. Centres cost what their method says. Given the centres, a record is in one count
+of its label, which `PrivateCounts.noised` answers for. Given centres and noisy counts, kept centres
+and numbers of batches are post-processing, and where a record goes depends on that record alone, so
+batches cost what they cost in a run by labels. The three compose in sequence.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ def group(
     seed = config.sampling.seed
     # The stream is one that no batch has.
     noise = Noise(OsEntropy() if seed is None else SeededStream(seed, MAX_BATCHES))
-    # The radius is public: of unit vectors 1, else the length of the longest public one. A seed that is stated lets
-    # whoever has the public texts find their centres again.
+    # The radius is public: of unit vectors 1, else the length of the longest public one. A seed
+    # that is stated lets whoever has the public texts find their centres again.
     radius = 1.0
     if len(public) and not settings.normalize:
         radius = float(np.linalg.norm(public, axis=1).max())
@@ -113,7 +113,10 @@ def group(
     noisy, kept = None, np.tile(np.arange(len(centers)), (len(all_labels), 1))
     if settings.keep is not None:
         if settings.keep > len(centers):
-            problem = f"this is {settings.keep}, but the public texts have only {len(centers)} distinct centres."
+            problem = (
+                f"this is {settings.keep}, but the public texts have only {len(centers)} "
+                "distinct centres."
+            )
             raise InputError("clustering.keep", problem, "Keep fewer, or give more public texts.")
         counts = PrivateCounts(labels, nearest(vectors, centers), (len(all_labels), len(centers)))
         noisy = counts.noised(settings.budget, privacy.relation, noise, _records_per_unit(privacy))
@@ -145,7 +148,8 @@ def expected_statement(config: Config, privacy: Privacy, begun: Manifest | None)
     if begun is None:
         return Clustering(**declared, settings=method.settings, centers=1, keep=1)
     found = begun.clustering
-    # Drawn, measured on the public texts, or worked out by libraries whose last digits change with their versions.
+    # Drawn, measured on the public texts, or worked out by libraries whose last digits change with
+    # their versions.
     found_then = [
         "seed",
         "count_scale",
@@ -170,10 +174,12 @@ def recompute_grouping(
         where: names run.json.
 
     Returns:
-        Where records go, and the noise on counts as `dpaudit.results.replay.Replay.noise` has it. Both are private.
+        Where records go, and the noise on counts as `dpaudit.results.replay.Replay.noise` has it.
+        Both are private.
 
     Raises:
-        InputError: the run does not say which model or centres it had, or the model is not the run's.
+        InputError: the run does not say which model or centres it had, or the model is not the
+            run's.
     """
     stated = manifest.clustering
     if stated.method == "none":
@@ -328,7 +334,10 @@ def _clusters(
 
 
 def _too_large(centers: Vectors) -> InputError:
-    problem = f"{len(centers):,} centres of {centers.shape[1]} dimensions are more than a run directory holds."
+    problem = (
+        f"{len(centers):,} centres of {centers.shape[1]} dimensions are more than a run "
+        "directory holds."
+    )
     return InputError("clustering.centers", problem, "Ask for fewer.")
 
 

@@ -14,9 +14,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-#: Hidden states that are scored in one go. Always so many, for their number chooses a kernel, which rounds its own way.
+#: Hidden states that are scored in one go. Always so many, for their number chooses a kernel, which
+#: rounds its own way.
 ROWS = 64
-#: Scores may differ by this share of their spread from those of the whole network, which adds up in another order.
+#: Scores may differ by this share of their spread from those of the whole network, which adds up in
+#: another order.
 _AGREEMENT = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 
 

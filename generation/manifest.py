@@ -217,7 +217,10 @@ def round_up(epsilon: float) -> float:
         InputError: epsilon is infinite, so there is nothing to claim.
     """
     if not math.isfinite(epsilon):
-        remedy = "Lower mechanism.contribution.clip or the number of tokens, or raise the divisor or the temperature."
+        remedy = (
+            "Lower mechanism.contribution.clip or the number of tokens, or raise the "
+            "divisor or the temperature."
+        )
         raise InputError("mechanism", "these settings give no finite epsilon.", remedy)
     return float(decimals(epsilon, 4, most=math.inf))
 
@@ -247,13 +250,17 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
 def require_same_logits(path: str, existing: Manifest, wanted: Manifest) -> None:
     """Refuse to go on with a run where this machine computes other public logits than the one that began it.
 
-    Its supports and anchors would differ after the same tokens, and the audit would fail the whole run.
+    Its supports and anchors would differ after the same tokens, and the audit would fail the whole
+    run.
 
     Raises:
         InputError: the logits differ.
     """
     if existing.model.public_logits != wanted.model.public_logits:
-        problem = "this machine or its software computes other public logits than the one that began the run."
+        problem = (
+            "this machine or its software computes other public logits than the one that "
+            "began the run."
+        )
         remedy = "Go on where the run began, with the same software, or name a new directory."
         raise InputError(f"{path}/run.json: model.public_logits", problem, remedy)
 
@@ -338,7 +345,8 @@ def declared_sampling(asked: SamplingConfig) -> Sampling:
     """Return the section `sampling`, with the hashes of a committed seed's parts.
 
     Raises:
-        InputError: a part of a committed seed cannot be read, or the config gives another hash of it.
+        InputError: a part of a committed seed cannot be read, or the config gives another hash of
+            it.
     """
     found = settings_of(asked, SamplingSettings)
     if asked.committed and (
@@ -366,7 +374,10 @@ def require_apart(asked: SamplingConfig, out: Location) -> None:
         if isinstance(out, Path) and Path(os.path.realpath(file)).is_relative_to(
             os.path.realpath(out)
         ):
-            problem = f"{file} is inside the run directory, and whoever is given the run would have the seed."
+            problem = (
+                f"{file} is inside the run directory, and whoever is given the run would "
+                "have the seed."
+            )
             raise InputError(
                 SEED_FILES, problem, "Move it elsewhere; it is as private as the records."
             )
@@ -376,7 +387,8 @@ def revealed_seed(asked: SamplingConfig, manifest: Manifest) -> CommittedSeed | 
     """Read the seed of a run that is committed to; None for a run without one.
 
     Raises:
-        InputError: a part is not there yet, cannot be read, or is not the one that the run began with.
+        InputError: a part is not there yet, cannot be read, or is not the one that the run began
+            with.
     """
     if not asked.committed:
         return None
@@ -384,8 +396,10 @@ def revealed_seed(asked: SamplingConfig, manifest: Manifest) -> CommittedSeed | 
         if not os.path.exists(file):
             raise InputError(
                 SEED_FILES,
-                f"{file} is not there yet. The run has begun and is committed to: {manifest.commitment}.",
-                f"Hand over this commitment, put the part of hash {part} there, and give the same command again.",
+                f"{file} is not there yet. The run has begun and is committed to: "
+                f"{manifest.commitment}.",
+                f"Hand over this commitment, put the part of hash {part} there, and give the "
+                "same command again.",
             )
     seed = committed_seed(asked)
     seed.require_hashes(manifest.sampling.seed_hashes, SEED_FILES)
@@ -399,7 +413,8 @@ def declared_privacy(
 
     Args:
         config: all settings.
-        most_per_user: the largest number of records of one user; None where the data names no users.
+        most_per_user: the largest number of records of one user; None where the data names no
+            users.
         earlier: commitments of the runs that this one goes on from.
 
     Raises:
@@ -409,7 +424,8 @@ def declared_privacy(
     if declared is not None and most_per_user is not None and most_per_user > declared:
         problem = f"this is {declared}, but one user has {most_per_user} records."
         remedy = (
-            "Keep so many of every user's records, chosen by that user's alone. Or leave it out: the number is then "
+            "Keep so many of every user's records, chosen by that user's alone. Or leave it out: "
+            "the number is then "
             "taken from the data, and said to be."
         )
         raise InputError("privacy.records_per_user", problem, remedy)
@@ -427,7 +443,8 @@ def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record
     """What is recorded, with as many central values as the change needs that a claim covers.
 
     Raises:
-        InputError: the model has too few tokens for the support, or the format holds too few central values.
+        InputError: the model has too few tokens for the support, or the format holds too few
+            central values.
     """
     size, aggregator = config.mechanism.support.size, config.mechanism.aggregator
     if size is not None and size > vocabulary:
@@ -436,8 +453,14 @@ def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record
     change = privacy.change(config.rule)
     width = LEAST_WIDTH if change is None else max(LEAST_WIDTH, aggregator.width_for(change))
     if width > MAX_WIDTH:
-        problem = f"a change of {change.contexts if change else 0} contexts needs {width} central values on each side."
-        remedy = f"The format holds {MAX_WIDTH}: keep fewer of every user's records, chosen by that user's alone."
+        problem = (
+            f"a change of {change.contexts if change else 0} contexts needs {width} "
+            "central values on each side."
+        )
+        remedy = (
+            f"The format holds {MAX_WIDTH}: keep fewer of every user's records, chosen by "
+            "that user's alone."
+        )
         raise InputError("privacy.records_per_user", problem, remedy)
     asked = settings_of(config.record, RecordSettings) | {"contexts": config.records_contexts}
     return Record(**asked, dtype=aggregator.dtype, vocabulary=vocabulary, width=width)
@@ -484,7 +507,8 @@ def claim_beforehand(
             "privacy.delta", problem, "Allowed: a number above clustering.delta and below 1."
         )
     tokens = config.decoding.most_tokens
-    # By the paper's accounting, which any other library can repeat; the audit also knows a tighter one.
+    # By the paper's accounting, which any other library can repeat; the audit also knows a tighter
+    # one.
     known = round_up(accountant.batch_level(tokens, delta, "rdp").epsilon)
     if stated is None:
         equal = accountant.secret is None or accountant.gains_nothing(tokens, delta) is not None
@@ -571,7 +595,8 @@ def secrecy_of(
 ) -> SecretBatches | NotSecret:
     """Return what readers cannot know of a record's batch, or why both levels are equal.
 
-    `clusters` are those of the run; without them, as many batches are taken for each as the config says in public.
+    `clusters` are those of the run; without them, as many batches are taken for each as the config
+    says in public.
     """
     if config.privacy.amplification == "none":
         return NotSecret.SWITCHED_OFF
@@ -642,7 +667,8 @@ def stated_delta(config: Config, records: int) -> float:
     if records < 2:
         problem = f"this is null, which needs at least 2 records, and there are {records}."
         raise InputError("privacy.delta", problem, "Allowed: a number above 0 and below 1.")
-    # Three digits, rounded down: a smaller delta claims more, and epsilon is worked out for the one that is claimed.
+    # Three digits, rounded down: a smaller delta claims more, and epsilon is worked out for the one
+    # that is claimed.
     delta = Decimal(math.pow(records, DELTA_EXPONENT))
     return float(delta.quantize(Decimal(1).scaleb(delta.adjusted() - 2), rounding=ROUND_FLOOR))
 
@@ -650,8 +676,8 @@ def stated_delta(config: Config, records: int) -> float:
 def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
     """What noisy counts and centres cost, in nats, for the run's own unit and relation.
 
-    Centres by k-means on private records have no finite cost. A run with them says so (`chosen_from`,
-    `clustering.origin`), fails its audit, and its claim is of its tokens alone.
+    Centres by k-means on private records have no finite cost. A run with them says so
+    (`chosen_from`, `clustering.origin`), fails its audit, and its claim is of its tokens alone.
     """
     return (
         0.0 if clustering.counts is None else clustering.counts.epsilon,

@@ -50,7 +50,8 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
             _require_digest(config.name, digest, found)
         origin: Path | str = source if gguf is None else converted(gguf)
         network, missing = load_network(AutoModelForCausalLM, origin, dtype_of(config, device))
-        if missing:  # such weights would be random: an encoder, say, that was given a new language model's head
+        # such weights would be random: an encoder, say, that was given a new language model's head
+        if missing:
             problem = f"{config.name!r} lacks weights of a causal language model."
             raise InputError(FIELD, problem, "Name one that has them.")
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
@@ -68,8 +69,8 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         couples = probe(model).couples
     except UnusableModelError as error:
         raise InputError(FIELD, f"{config.name!r} {error}.", error.remedy) from None
-    # On CPUs with AMX, bfloat16 sums hang on the number of rows; passes of one context each take four times as long as
-    # shared ones in float32 (one core, SmolLM2-135M, 2026-11-26).
+    # On CPUs with AMX, bfloat16 sums hang on the number of rows; passes of one context each take
+    # four times as long as shared ones in float32 (one core, SmolLM2-135M, 2026-11-26).
     half = config.dtype == "auto" and device.type == "cpu" and network.dtype == torch.bfloat16
     if half and couples and not has_experts(network):  # experts couple rows in any dtype
         del model, network
@@ -79,5 +80,8 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
 
 def _require_digest(name: str, wanted: str | None, found: str) -> None:
     if wanted is not None and found != wanted:
-        problem = f"this is not the model of the run: {name!r} has the digest {found[:12]}..., not {wanted[:12]}..."
+        problem = (
+            f"this is not the model of the run: {name!r} has the digest {found[:12]}..., "
+            f"not {wanted[:12]}..."
+        )
         raise InputError(FIELD, problem, "Name the folder of the very model with --model.")

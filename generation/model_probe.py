@@ -21,8 +21,8 @@ from dpaudit.generation.passes import CachedPrompts, Passes, Prompt, SharedPasse
 from dpaudit.mechanisms import MASKED
 from dpaudit.runs.manifest import Isolation
 
-#: Logits of a prompt among others may differ by this share of their spread from those that it has alone. Padding or a
-#: cache that a network misreads gives other logits altogether.
+#: Logits of a prompt among others may differ by this share of their spread from those that it has
+#: alone. Padding or a cache that a network misreads gives other logits altogether.
 AGREEMENT = {torch.float32: 0.01, torch.bfloat16: 0.25}
 #: Rows, places of a prompt, and tokens after it, in the passes that are tried out.
 _ROWS, _PLACES, _TOKENS = 20, 5, 2
@@ -144,7 +144,8 @@ def _probed(model: LanguageModel) -> Probe:
             _apart(*pair, model.network.dtype) for pair in zip(found[0][-1], alone, strict=False)
         ):
             moved = not all(torch.equal(found[0], other) for other in found[1:])
-            # Experts may happen to get as many tokens as before, on this machine and for these prompts.
+            # Experts may happen to get as many tokens as before, on this machine and for these
+            # prompts.
             return Probe(shares, couples=moved or has_experts(model.network))
     raise UnusableModelError(
         "gives prompts of several lengths together other scores than each of them has alone"

@@ -76,7 +76,8 @@ class ModelStep:
 
         Args:
             mechanism: the run's.
-            raw: float32 [n, V]; over the recorded support, [n, S], for a mechanism that looks at no other.
+            raw: float32 [n, V]; over the recorded support, [n, S], for a mechanism that looks at no
+                other.
             step: the record.
             rounding: how far a logit may be off by rounding, in logit units.
             batch, position: of the step.

@@ -2,7 +2,8 @@
 
 Remote code is never run.
 
-A model comes from the Hugging Face hub, from a folder, or, a causal language model, from a GGUF file.
+A model comes from the Hugging Face hub, from a folder, or, a causal language model, from a GGUF
+file.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from dpaudit.runs.layout import TOKENIZER
 FIELD = "model.name"
 #: What to do where a record's logits are of no use. That a record broke the run is private.
 UNUSABLE_LOGITS = (
-    "Try public texts with model.dtype float32, or another model, and take what serves them: a choice by the records "
+    "Try public texts with model.dtype float32, or another model, and take what serves them: a "
+    "choice by the records "
     "is one that no epsilon pays for (chosen_from.settings: private)."
 )
 CACHE_VARIABLE = "DPAUDIT_CACHE"
@@ -117,7 +119,10 @@ def loading(name: str, field: str, kind: str) -> Iterator[None]:
         ) from None
     except OSError:
         problem = f"the model {name!r} was not found, here or on the Hugging Face hub."
-        remedy = "Check the name and the network; without a network, name a folder or an installed package."
+        remedy = (
+            "Check the name and the network; without a network, name a folder or an "
+            "installed package."
+        )
         raise InputError(field, problem, remedy) from None
     except Exception as error:  # a broken file makes the libraries raise many kinds
         reason = str(error).strip().split("\n")[0][:200]

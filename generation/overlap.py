@@ -1,7 +1,8 @@
 """Public texts against private records, whatever was done to case, marks, spaces or some words.
 
-Two texts of different sources have phrases in common; nobody can say of a text alone whose it is. The thresholds here
-were chosen so that no such pair is taken for a copy (measured in docs/sharp-edges.md#records-in-public-texts).
+Two texts of different sources have phrases in common; nobody can say of a text alone whose it is.
+The thresholds here were chosen so that no such pair is taken for a copy (measured in
+docs/sharp-edges.md#records-in-public-texts).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from dpaudit.results.replay import SharedText
 from dpaudit.runs import Manifest
 from dpaudit.runs.disclosed import acting_texts, is_anybodys
 
-#: Letters and digits in a row that are looked up; what a text has in common with another is made of runs of so many.
+#: Letters and digits in a row that are looked up; what a text has in common with another is made of
+#: runs of so many.
 SEED = 9
 #: Every so many places of a record are tried first: a run of SEED + STRIDE - 1 is always seen.
 STRIDE = 4
@@ -25,15 +27,19 @@ STRIDE = 4
 TOLD = 30
 #: A row so long is a copy: about ten words. Of 240 public texts of other sources two had one.
 COPIED = 50
-#: So is half of a record, if that is so many letters, about seven words, in its own order and this much room.
+#: So is half of a record, if that is so many letters, about seven words, in its own order and this
+#: much room.
 LEAST, SPREAD = 32, 1.5
-#: A row of FORM that FORM_RECORDS records have is a form of words, which says nothing of one of them.
+#: A row of FORM that FORM_RECORDS records have is a form of words, which says nothing of one of
+#: them.
 FORM, FORM_RECORDS = 20, 10
 #: A record that is in a public text but for a tenth of it is in it, form or not.
 WHOLE = 0.9
-#: Of a list of single words: so many of a record's different words, and this part of them, are the record.
+#: Of a list of single words: so many of a record's different words, and this part of them, are the
+#: record.
 LIST_WORDS, LIST_PART = 8, 0.8
-#: A row of letters is looked up at this many of its places in a public text; no text repeats one so often.
+#: A row of letters is looked up at this many of its places in a public text; no text repeats one so
+#: often.
 _PLACES = 16
 #: A character of these scripts says what several letters of others say.
 _WIDE = re.compile(r"[぀-ヿ㐀-䶿一-鿿豈-﫿]")
@@ -75,7 +81,8 @@ class PublicTexts(NamedTuple):
         """Return each setting's share with the records, for settings that have anything of them.
 
         Args:
-            records: texts; gone through twice. Memory grows with the public texts, and by an integer a record.
+            records: texts; gone through twice. Memory grows with the public texts, and by an
+                integer a record.
         """
         texts, settings = list(records), list(self._settings())
         for number, text in enumerate(texts):

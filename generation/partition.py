@@ -2,8 +2,9 @@
 
 Under the hashed rules a record's places depend on that record alone.
 
-In each round the records are hashed again, all of them, by that round's key. A round is worked out when one of its
-batches is asked for, and forgotten for another: memory does not grow with the rounds.
+In each round the records are hashed again, all of them, by that round's key. A round is worked out
+when one of its batches is asked for, and forgotten for another: memory does not grow with the
+rounds.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ class _Member(NamedTuple):
     group: int | None
 
 
-#: A record's batch, as an id of the first round, and its slot or cell there; None where it takes part in none.
+#: A record's batch, as an id of the first round, and its slot or cell there; None where it takes
+#: part in none.
 _Place = tuple[int | None, int | None]
 
 
@@ -173,7 +175,8 @@ def partition(
     Args:
         batching, clusters: how; see `groups_of`. A key is among it.
         records: distinct ones, in any order.
-        centers: the centre that each record goes to, one that its label keeps; None if labels alone group records.
+        centers: the centre that each record goes to, one that its label keeps; None if labels alone
+            group records.
         users: whose each record is, where they share budgets.
         spent: of these before, by `Assigned.payer`; nothing by those that are missing.
     """
@@ -226,7 +229,10 @@ def partition_as_recorded(
             number = of_batch[place.batch] if place.batch < len(of_batch) else None
             fits = (place.slot is None) == (slots is None) and (place.slot or 0) < (slots or 1)
             if number is None or groups[number].label != record.label or not fits:
-                problem = "it puts a record into a batch of another label, or into a place that no batch has."
+                problem = (
+                    "it puts a record into a batch of another label, or into a place that "
+                    "no batch has."
+                )
                 raise InputError(
                     ASSIGNMENT, problem, "Restore the run directory, or generate the run anew."
                 )
@@ -294,7 +300,8 @@ def _places(
             continue
         group, slot = groups[at], None
         if batching.rule == "paper-slices":
-            # The paper's implementation: each label's records, in hash order, cut into slices of fixed size.
+            # The paper's implementation: each label's records, in hash order, cut into slices of
+            # fixed size.
             place, rest = divmod(seen[record.label], slots * most)
             slot = rest // most
             seen[record.label] += 1
@@ -305,7 +312,8 @@ def _places(
             continue
         batch = group.ids[place]
         if batching.rule == "hashed-slots":
-            # Of the records that hash to a slot, the `examples_per_context` of smallest digest are shown.
+            # Of the records that hash to a slot, the `examples_per_context` of smallest digest are
+            # shown.
             slot = hashing.slot(digest, slots)
             seen[batch, slot] += 1
             if seen[batch, slot] > most:

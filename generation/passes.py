@@ -31,25 +31,28 @@ from dpaudit.mechanisms import Mechanism, PublicPart
 
 #: Prompt tokens that go through the network in one go. It bounds the memory for activations.
 PREFILL_TOKENS = 4096
-#: On a CPU a pass has as many rows as are in use, rounded up to this. For one to three rows matrix products take other
-#: kernels there, which add up in another order; from four on it is the same for any number.
+#: On a CPU a pass has as many rows as are in use, rounded up to this. For one to three rows matrix
+#: products take other kernels there, which add up in another order; from four on it is the same for
+#: any number.
 ROWS_STEP = 4
 #: Rows of every pass of a batch's own on a GPU.
 OWN_ROWS = 32
-#: Public prompts in a pass of theirs. In one pass with private rows, the number of these could reach a support or an
-#: anchor through rounding.
+#: Public prompts in a pass of theirs. In one pass with private rows, the number of these could
+#: reach a support or an anchor through rounding.
 PUBLIC_ROWS = 16
 #: How architectures name what they keep of earlier tokens.
 _CACHES = ("past_key_values", "cache_params")
 
-#: Rows of a pass beyond which a device gains nothing: weights are read once for all rows, and from here on computing
-#: takes longer than reading.
+#: Rows of a pass beyond which a device gains nothing: weights are read once for all rows, and from
+#: here on computing takes longer than reading.
 MOST_ROWS = {"cpu": 64, "cuda": 1024}
 #: The share of free memory that caches and logits may take.
 SHARE = 0.6
-#: Copies of a row's logits that are around at a time: the network's, in float32, and the aggregation's.
+#: Copies of a row's logits that are around at a time: the network's, in float32, and the
+#: aggregation's.
 _LOGIT_COPIES = 4
-#: Activations of a prompt's token, as multiples of the hidden size: the widest layer and what stands around it.
+#: Activations of a prompt's token, as multiples of the hidden size: the widest layer and what
+#: stands around it.
 _ACTIVATIONS = 24
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -174,7 +177,8 @@ class OwnCache(_Outputs):
         super().__init__(model, head, 0)
         self._network, self._device = model.network, model.device
         self._rows = len(prompts)
-        # For one to three rows a CPU takes other kernels than for more: what joins or leaves must not choose them.
+        # For one to three rows a CPU takes other kernels than for more: what joins or leaves must
+        # not choose them.
         prompts = [*prompts, *[prompts[0]] * (fewest - len(prompts))] if prompts else []
         self._cache: Any = None
         self._seen = torch.zeros((len(prompts), 0), dtype=torch.long, device=self._device)
@@ -239,7 +243,8 @@ def forward(
         head: to be left out.
 
     Returns:
-        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] without a head; and the cache.
+        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] without a
+        head; and the cache.
 
     Raises:
         ValueError: the network keeps nothing of earlier tokens.
@@ -439,7 +444,8 @@ class SharedPasses(Passes):
             }
             if fed:
                 outputs = block.feed(fed)
-                # A view holds the outputs of all rows in memory: it is for batches that have most of them.
+                # A view holds the outputs of all rows in memory: it is for batches that have most
+                # of them.
                 whole = 2 * len(fed) >= len(outputs)
                 for batch, _, _ in tokens:
                     batch.take(number, outputs, view=whole)

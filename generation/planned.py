@@ -46,7 +46,8 @@ def planned_run(
         goes_on: whether the run takes the secret key of earlier ones.
 
     Raises:
-        InputError: the config's public examples or seed cannot be read, or a setting does not fit the data.
+        InputError: the config's public examples or seed cannot be read, or a setting does not fit
+            the data.
     """
     manifest = _manifest(config, data, secret=config.batching.key is None and not goes_on)
     shared = (
@@ -86,7 +87,8 @@ def _manifest(config: Config, data: Records | None, *, secret: bool) -> Manifest
 def _privacy(config: Config, data: Records | None) -> Privacy:
     if data is not None:
         return declared_privacy(config, data.most_per_user)
-    # The fewest that a user of data which were not read can have: what fails with these fails with any.
+    # The fewest that a user of data which were not read can have: what fails with these fails with
+    # any.
     return declared_privacy(config, 1 if config.privacy.unit == "user" else None)
 
 

@@ -115,7 +115,10 @@ def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
 def _why_withheld(manifest: Manifest) -> str:
     """Return why a claim would be withheld from readers outside, with the setting to change."""
     if manifest.privacy.unit == "user" and manifest.privacy.records_per_user_from == "data":
-        return "it rests on how many records one user has in the data. Declare privacy.records_per_user"
+        return (
+            "it rests on how many records one user has in the data. Declare "
+            "privacy.records_per_user"
+        )
     if manifest.privacy.delta_from == "records":
         return "its delta is worked out from the number of records. Declare privacy.delta"
     return ""

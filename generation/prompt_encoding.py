@@ -1,8 +1,9 @@
 """Prompts as token ids: a template's own words may be control tokens; what it shows may not.
 
-Tokenizers read `<|im_end|>` in a record as they read it in the template. A record could then end its turn, give the
-model another instruction, or begin a text of its own. So what a prompt shows is spelled: its text stays as it is, and
-its tokens are those of plain text. Markers that are plain text to the tokenizer, such as "### User:", are beyond this.
+Tokenizers read `<|im_end|>` in a record as they read it in the template. A record could then end
+its turn, give the model another instruction, or begin a text of its own. So what a prompt shows is
+spelled: its text stays as it is, and its tokens are those of plain text. Markers that are plain
+text to the tokenizer, such as "### User:", are beyond this.
 """
 
 from __future__ import annotations

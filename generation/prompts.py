@@ -40,9 +40,11 @@ _IT_REQUEST = "Please give another one. No formatting or explanations."
 _REQUEST = "{request}"
 _IT_TURNS = f"<start_of_turn>user\n{_REQUEST}<end_of_turn>\n<start_of_turn>model\n"
 _IT_END = "Text: "
-#: Texts that begin in different ways: what prompts with each of them begin with, all prompts of a label do.
+#: Texts that begin in different ways: what prompts with each of them begin with, all prompts of a
+#: label do.
 _PROBES = ("a", "The", "1", '"', "(", "é")
-#: What may stand before the mark that ends a text: nothing, and what some tokenizers join with a mark.
+#: What may stand before the mark that ends a text: nothing, and what some tokenizers join with a
+#: mark.
 _BEFORE = ("", " ", "\n")
 _BEFORE_OWN = (*_BEFORE, ".", "!", "?", '"', ")", ",", ":", ";", "…", '."', "'", "”")
 
@@ -99,7 +101,8 @@ class PretrainedTemplate(Template):
 class InstructionTemplate(Template):
     """A request for one more text, in the tokenizer's chat format, or in Gemma's where it has none.
 
-    `<end_of_turn>` ends a text where Gemma's turns are used; a chat format's own end of turn is among the model's.
+    `<end_of_turn>` ends a text where Gemma's turns are used; a chat format's own end of turn is
+    among the model's.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -437,7 +440,10 @@ def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
         if mark not in tokenizer.decode(
             encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False
         ):
-            problem = f"the value is {mark!r}, which the model's tokenizer cannot write: it reads back otherwise."
+            problem = (
+                f"the value is {mark!r}, which the model's tokenizer cannot write: it "
+                "reads back otherwise."
+            )
             raise InputError(
                 "prompt.end",
                 problem,

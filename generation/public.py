@@ -1,8 +1,9 @@
 """Public-only texts, the baseline of a run: the same prompts without any record, so epsilon 0.
 
-They come from the very worker that makes runs, whose batches are all empty. Contributions are then differences from the
-public prompt, whatever the run's are: of none of them, nothing is left but the anchor. So each token is drawn from
-softmax(l0 / temperature), l0 the public prompt's log-probabilities over the run's support.
+They come from the very worker that makes runs, whose batches are all empty. Contributions are then
+differences from the public prompt, whatever the run's are: of none of them, nothing is left but the
+anchor. So each token is drawn from softmax(l0 / temperature), l0 the public prompt's
+log-probabilities over the run's support.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
         The directory, as it was named.
 
     Raises:
-        InputError: the model or the directory cannot be used, or only the records tell how many batches there are.
+        InputError: the model or the directory cannot be used, or only the records tell how many
+            batches there are.
     """
     asked = _without_records(config)
     free = free_memory(device_of(asked.model))
@@ -97,8 +99,14 @@ def _without_records(config: Config) -> Config:
     if clustering is not None:
         clusters = clustering.keep or clustering.centers
         if clusters is None:
-            problem = f"{clustering.method} finds the number of clusters in the records, and with it that of the texts."
-            remedy = "Leave out the section, and give batching.batches_per_label and batching.generate_per_label."
+            problem = (
+                f"{clustering.method} finds the number of clusters in the records, and "
+                "with it that of the texts."
+            )
+            remedy = (
+                "Leave out the section, and give batching.batches_per_label and "
+                "batching.generate_per_label."
+            )
             raise InputError("clustering.method", problem, remedy)
         each = clusters * config.batching.generate_per_cluster
     each *= config.batching.rounds

@@ -137,7 +137,10 @@ class NamedModel:
             remedy = "Replay on a machine like the one that made the run; there this must not be."
             raise InputError(f"{self._where}: model.isolation", problem, remedy)
         if model.vocabulary != self._manifest.record.vocabulary:
-            problem = f"this is {self._manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
+            problem = (
+                f"this is {self._manifest.record.vocabulary}, but the model scores "
+                f"{model.vocabulary} tokens."
+            )
             raise self._field_error("record.vocabulary", problem)
         return model
 
@@ -173,7 +176,10 @@ class NamedModel:
                 "Replay with the dpaudit that made the run.",
             )
         if model.positions is not None and examples * most > model.positions:
-            problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
+            problem = (
+                f"examples may take {examples * most} tokens, but the model takes "
+                f"{model.positions}."
+            )
             raise self._field_error("prompt.max_example_tokens", problem)
         if examples * len(named.text or "") > LONGEST_FRAME:
             raise self._field_error(
@@ -200,7 +206,8 @@ class Rebuilt:
         records: the run's, with the canaries that were in.
         most_per_user: see `dpaudit.results.replay.Replay`.
         noise: see `dpaudit.results.replay.Replay`.
-        partition: what the declared rule makes of the records; what contexts may spend as the assignment has it.
+        partition: what the declared rule makes of the records; what contexts may spend as the
+            assignment has it.
         named: the run's model and prompts.
     """
 
@@ -296,7 +303,10 @@ class Rebuilt:
             sum(len(group.ids) for group in groups_of(batching, self._clusters))
             != batching.per_round
         ):
-            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s"
+            problem = (
+                f"this is {batching.batches}, which is not generate_per_{part} for each of "
+                f"the {part}s"
+            )
             problem += "." if batching.rounds == 1 else f" in each of {batching.rounds} rounds."
             remedy = "Restore the run, or generate it again."
             raise InputError(f"{self._where}: batching.batches", problem, remedy)
@@ -315,7 +325,8 @@ class Rebuilt:
         digest = data_digest(sorted(map(self._digest, records)))
         if digest != named.digest:
             problem = (
-                f"this is not the data of the run: {len(records)} records with the digest {digest[:12]}..., "
+                f"this is not the data of the run: {len(records)} records with the digest "
+                f"{digest[:12]}..., "
                 f"where the run had {named.records} with {named.digest[:12]}..."
             )
             raise InputError(data, problem, _THE_DATA)

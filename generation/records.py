@@ -20,7 +20,8 @@ from dpaudit.generation.sources import DATASET, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE
 
-#: Each byte is a character of it; what means something in a CSV is the same in every encoding but UTF-16.
+#: Each byte is a character of it; what means something in a CSV is the same in every encoding but
+#: UTF-16.
 _BYTES = "latin-1"
 #: UTF-8's mark, so read.
 _MARK = "\ufeff".encode().decode(_BYTES)
@@ -94,9 +95,13 @@ def read_records(
             shared.append(row.where)
     if shared:
         others = f" So it is with {len(shared) - 1:,} more of the rows." if len(shared) > 1 else ""
-        problem = f"an earlier row of another user has the same text: a record pays out of one user's budget.{others}"
+        problem = (
+            "an earlier row of another user has the same text: a record pays out of one "
+            f"user's budget.{others}"
+        )
         remedy = (
-            "Leave data.user out and declare privacy.records_per_user, fixed without the data. Do not keep one of the "
+            "Leave data.user out and declare privacy.records_per_user, fixed without the data. "
+            "Do not keep one of the "
             "rows: that would void the claim (docs/sharp-edges.md#cleaning-across-users)."
         )
         raise InputError(shared[0], problem, remedy, "records.of-two-users")
@@ -177,7 +182,10 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
             continue
         found[record.label].append(record.text)
         if len(record.text) > MAX_TEMPLATE or len(found[record.label]) > MAX_PUBLIC_EXAMPLES:
-            problem = f"there are more than {MAX_PUBLIC_EXAMPLES} examples of its label, or this one is too long."
+            problem = (
+                f"there are more than {MAX_PUBLIC_EXAMPLES} examples of its label, or this "
+                "one is too long."
+            )
             raise InputError(
                 f"{field}: {row.where}",
                 problem,
@@ -209,7 +217,10 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
         remedy = "Mend or leave out all such rows, each by itself."
         if "other_labels" in names:
             fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
-            mend = f"Mend such rows, each by what it says itself, or say {names['other_labels']}: skip."
+            mend = (
+                "Mend such rows, each by what it says itself, or say "
+                f"{names['other_labels']}: skip."
+            )
             remedy = f"{fixed_beforehand} {mend}"
         raise InputError(f"{row.where}, column {config.label!r}", problem, remedy, code)
     return Record(label, text)
@@ -223,7 +234,10 @@ def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
     """
     value = _given(row, column)
     if value is None:
-        remedy = f"Fill in or leave out all such rows, each by itself, or name another column in {names[field]}."
+        remedy = (
+            "Fill in or leave out all such rows, each by itself, or name another column in "
+            f"{names[field]}."
+        )
         raise InputError(
             f"{row.where}, column {column!r}",
             "the value is missing.",
@@ -250,7 +264,8 @@ def _given(row: Row, column: str) -> str | None:
         where = f"{row.where}, column {column!r}"
         problem = f"the value is a {type(value).__name__}, not text."
         raise InputError(where, problem, "Convert the column to text.", "records.kind")
-    # A lone surrogate (JSON can hold one) cannot be encoded, and the encoder's message would show the text.
+    # A lone surrogate (JSON can hold one) cannot be encoded, and the encoder's message would show
+    # the text.
     return value.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -258,7 +273,8 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
     """Copy a file of records without one of them; every other byte stays as it is.
 
     Args:
-        path: a .csv whose first row names its columns, or a file with a record on every line that is not blank.
+        path: a .csv whose first row names its columns, or a file with a record on every line that
+            is not blank.
         number: of the row to leave out, from 1.
         out: the copy.
 
@@ -296,7 +312,10 @@ def _lines_of_text(path: Path, file: Iterable[str]) -> Iterator[str]:
     """Yield the lines of a file that is text, and neither UTF-16 nor of a binary format."""
     for line in file:
         if "\0" in line:
-            remedy = "Have the script read records from a .csv, or from a file with one on every line, in UTF-8."
+            remedy = (
+                "Have the script read records from a .csv, or from a file with one on every "
+                "line, in UTF-8."
+            )
             raise InputError(
                 str(path), "no row of it can be left out: it holds zero bytes.", remedy
             )

@@ -1,7 +1,7 @@
 """A run against its model and data: values, assignment, left-out records, and an attack.
 
-Nothing that the run's maker could foresee decides what is looked at: steps, contexts and texts are drawn from the
-operating system's entropy. The checks judge what is found. See docs/replay.md.
+Nothing that the run's maker could foresee decides what is looked at: steps, contexts and texts are
+drawn from the operating system's entropy. The checks judge what is found. See docs/replay.md.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def replay_run(
 ) -> Replay:
     """Recompute parts of a run with its model and its data.
 
-    Memory is that of one batch: it does not grow with the run. A KeyboardInterrupt ends it once the model is at work,
-    and what is done by then is kept.
+    Memory is that of one batch: it does not grow with the run. A KeyboardInterrupt ends it once the
+    model is at work, and what is done by then is kept.
 
     Args:
         run: a finished run directory of `dpaudit generate`.
@@ -280,7 +280,8 @@ class _Replayer(Rebuilt):
                         losses += here.recorded_losses(slots)
                         log_probability += here.log_probability()
                         squares += here.nats**2
-            # Steps round independently, so their errors add up like the root of the sum of their squares.
+            # Steps round independently, so their errors add up like the root of the sum of their
+            # squares.
             tolerance = math.sqrt(squares) + FLOAT64_ROUNDING
             left = []
             for slot, loss in zip(slots, losses, strict=True):

@@ -1,6 +1,7 @@
 """Rows of files and of Hugging Face data sets, of which the columns that a config names are read.
 
-What cannot be read is told with its file and row, and never with what stands there: that is private.
+What cannot be read is told with its file and row, and never with what stands there: that is
+private.
 """
 
 from __future__ import annotations
@@ -89,10 +90,12 @@ def read_rows(config: DataConfig, names: Mapping[str, str] = FIELDS) -> Iterator
 
     Args:
         config: `text`, and with labels `label`, and `user`, name the columns.
-        names: what errors call the config's fields; without `encoding` where no encoding can be named.
+        names: what errors call the config's fields; without `encoding` where no encoding can be
+            named.
 
     Raises:
-        InputError: names the file and, of a row that cannot be read, its number (from 1, the header not counted).
+        InputError: names the file and, of a row that cannot be read, its number (from 1, the header
+            not counted).
     """
     if config.dataset is not None:
         yield from _dataset_rows(config, names)
@@ -104,7 +107,8 @@ def read_rows(config: DataConfig, names: Mapping[str, str] = FIELDS) -> Iterator
 def delimiter_of(columns: Collection[str], path: Path, encoding: str) -> str:
     """Return what separates a .csv file's fields.
 
-    Its first line may say so. Else it is the first that gives the columns, or the one that gives most columns.
+    Its first line may say so. Else it is the first that gives the columns, or the one that gives
+    most columns.
     """
     counts = dict.fromkeys(DELIMITERS, 0)
     with path.open(encoding=encoding, newline="") as lines:
@@ -143,10 +147,16 @@ def _column_places(header: Sequence[str], asked: Mapping[str, str], where: str) 
         ]
         if not places:
             problem, code = "there is no such column.", NO_COLUMN
-            remedy = f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of them must have names."
+            remedy = (
+                f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of "
+                "them must have names."
+            )
             if f"'{column}'" in map(str.strip, header):
                 code = "rows.single-quotes"
-                remedy = "Its fields are in single quotes, which are part of the text in CSV: put double quotes there."
+                remedy = (
+                    "Its fields are in single quotes, which are part of the text in CSV: "
+                    "put double quotes there."
+                )
             raise InputError(f"{where}: column {column!r}", problem, remedy, code)
         if len(places) > 1:
             problem, remedy = (
@@ -170,7 +180,10 @@ def _file_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iter
     except UnicodeError:
         remedy = "Convert it to UTF-8."
         if field := names.get("encoding"):
-            remedy = f"Name its own in {field} (a CSV that Excel wrote is often cp1252), or convert it to UTF-8."
+            remedy = (
+                f"Name its own in {field} (a CSV that Excel wrote is often cp1252), or "
+                "convert it to UTF-8."
+            )
         problem = f"this is not {(config.encoding or 'UTF-8').upper()} text."
         raise InputError(str(path), problem, remedy, "rows.encoding") from None
 
@@ -308,7 +321,10 @@ def _csv_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Itera
                 if len(row) != len(header):
                     amount = "more" if len(row) > len(header) else "fewer"
                     problem = f"the row has {amount} fields than the first line."
-                    remedy = f"Mend it: a text that holds {delimiter!r} or a line break needs quotes around it."
+                    remedy = (
+                        f"Mend it: a text that holds {delimiter!r} or a line break needs "
+                        "quotes around it."
+                    )
                     raise InputError(where, problem, remedy, "rows.fields")
                 yield Row(where, {column: row[place] for column, place in places.items()})
                 where = f"{path}: row {number + 1}"

@@ -34,7 +34,8 @@ class OsEntropy(RandomBytes):
 class SeededStream(RandomBytes):
     """BLAKE2b in counter mode over (seed, batch). Repeatable, hence for tests only.
 
-    Each batch has a stream of its own, so a run that is resumed at a batch's start draws what an unbroken one draws.
+    Each batch has a stream of its own, so a run that is resumed at a batch's start draws what an
+    unbroken one draws.
     """
 
     def __init__(self, seed: int, batch: int) -> None:
@@ -79,8 +80,9 @@ class Draw:
 def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBytes) -> Draw:
     """Draw from softmax(aggregate / temperature) by inverse CDF in float64 (Algorithm 1, line 8).
 
-    Weights are added up from the smallest: a sum of j ascending weights is at most j times the last one,
-    so each token's share of the line is right to a relative error of about V * 2^-53, down to 2^-204.
+    Weights are added up from the smallest: a sum of j ascending weights is at most j times the last
+    one, so each token's share of the line is right to a relative error of about V * 2^-53, down to
+    2^-204.
 
     Args:
         aggregate: float [S].

@@ -15,8 +15,8 @@ from dpaudit.runs import InputError, SecretBatches
 
 #: Contexts of a batch: with fewer noise decides most tokens; a larger one is not chosen.
 FEWEST, MOST = 8, 1 << 14
-#: Batches of a label where nobody says how many records there are, and how many of them are generated at least: what
-#: two take from the public prompt can be compared.
+#: Batches of a label where nobody says how many records there are, and how many of them are
+#: generated at least: what two take from the public prompt can be compared.
 BATCHES, GENERATED = 10, 2
 
 
@@ -147,7 +147,8 @@ class Sizes:
             if pricing.batch_level(MOST) > wish.epsilon:
                 raise _too_small_error(wish, pricing)
             fewest = pricing.contexts(wish.epsilon)
-            # Smaller batches make room where a label has a single one, and only raise the cost elsewhere.
+            # Smaller batches make room where a label has a single one, and only raise the cost
+            # elsewhere.
             sizes = cls._by_filled_batches(
                 wish, fewest if least == math.inf else max(contexts, fewest)
             )
@@ -155,7 +156,8 @@ class Sizes:
         if (found := pricing.release(sizes)) > wish.epsilon:
             rounds = pricing.most_rounds(sizes, wish.epsilon)
             ways = [f"--texts {rounds * sizes.batches * wish.labels}"] if rounds else []
-            # At the cost of the first sizes these are taken again; at that of others, others still would be.
+            # At the cost of the first sizes these are taken again; at that of others, others still
+            # would be.
             ways += [f"--epsilon {stated(least)}"] if math.isfinite(least) else []
             cost = least if math.isfinite(least) else found
             problem = f"{wish.texts or 0:,} texts cost epsilon {stated(cost)} at the release level."
@@ -215,7 +217,10 @@ def _too_few_error(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputEr
     records, least = wish.records or 0, sizes.generated * wish.labels
     given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
     at = "" if wish.epsilon is None else f" at epsilon {stated(wish.epsilon)}"
-    problem = f"{least:,} texts are needed, each from {sizes.contexts:,} records{at}: your {records:,} records give {given}."
+    problem = (
+        f"{least:,} texts are needed, each from {sizes.contexts:,} records{at}: your "
+        f"{records:,} records give {given}."
+    )
     ways = [f"{least * sizes.contexts:,} records or more"]
     if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
         ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")

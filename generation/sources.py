@@ -80,8 +80,8 @@ def _package(path: str) -> tuple[str, Path | None]:
 def installed_model(name: str) -> Path | None:
     """Return the folder of the model that a run names, where it is installed on this machine.
 
-    Nothing is downloaded, and no code is run. A path is never followed: whoever wrote the run chose it, and what is
-    there would vouch for their texts.
+    Nothing is downloaded, and no code is run. A path is never followed: whoever wrote the run chose
+    it, and what is there would vouch for their texts.
 
     Args:
         name: `model.name` of the run: of a package, or on the Hugging Face hub.

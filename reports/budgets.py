@@ -42,7 +42,8 @@ def took_part(use: BudgetUse) -> str:
         _share(share) for share in (use.active[0], use.active[-1], use.fewest[0], use.fewest[-1])
     )
     return (
-        f"Of the contexts of all batches, {first} took part at the first position and {last} at the last "
+        f"Of the contexts of all batches, {first} took part at the first position and {last} at "
+        "the last "
         f"({use.position[-1]:,}); in the batch where fewest did, {first_fewest} and {last_fewest}."
     )
 
@@ -50,7 +51,8 @@ def took_part(use: BudgetUse) -> str:
 def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
     """Return up to MOST_DRAWN points: positions, mean shares, and the least batch's shares.
 
-    The means are over all batches. Where there are more positions, neighbours share a point at the last of them.
+    The means are over all batches. Where there are more positions, neighbours share a point at the
+    last of them.
     """
     count = len(use.position)
     step = max(1, -(-count // MOST_DRAWN))

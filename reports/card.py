@@ -1,6 +1,7 @@
 """README.md of a release: a dataset card in Hugging Face's format, from an audit's public form.
 
-It states an epsilon of a claim that holds whatever the data are, and no other: an ex-post epsilon is about one outcome.
+It states an epsilon of a claim that holds whatever the data are, and no other: an ex-post epsilon
+is about one outcome.
 """
 
 from __future__ import annotations
@@ -250,20 +251,24 @@ def _baseline(released: Released) -> Iterator[Block]:
 def _audit(released: Released) -> Iterator[Block]:
     result = released.result
     yield Paragraph(
-        f"The run was audited with dpaudit {result.run.dpaudit} before these texts were released, and it passed. "
+        f"The run was audited with dpaudit {result.run.dpaudit} before these texts were "
+        "released, and it passed. "
         f"{findings.tally(result)}. {findings.evidence_asked(result)}"
     )
     if result.policy is not None:
         name = f"the policy `{result.policy.name}`" if result.policy.name else "a policy"
         yield Paragraph(f"It was held to {name} (SHA-256 `{result.policy.sha256}`).")
-    # A card of an ex-post run states no figure, whatever was given; and how to have one is for the publisher.
+    # A card of an ex-post run states no figure, whatever was given; and how to have one is for the
+    # publisher.
     shown = [caveat for caveat in result.caveats if caveat.code != "caveat.to-show-figure"]
     if not CLAIM_KINDS[released.kind].beforehand:
         shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
     yield Items(list(map(str, shown)))
     yield Paragraph(
-        f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry of deployments, as a "
-        f"draft. `{ATTESTATION}` names every file here by its digest. To check signature and files with the "
+        f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry "
+        "of deployments, as a "
+        f"draft. `{ATTESTATION}` names every file here by its digest. To check signature and "
+        "files with the "
         "publisher's public key:"
     )
     yield Commands(["dpaudit verify . --key FILE.pub"])

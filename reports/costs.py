@@ -73,11 +73,13 @@ class BatchCosts:
             if self.unbounded
             else ""
         )
-        # The upper of two middle costs, for the mean of a finite and an infinite one would hide the finite one.
+        # The upper of two middle costs, for the mean of a finite and an infinite one would hide the
+        # finite one.
         middle = shown(statistics.median_high(self.values))
         return (
             f"Exact cost of {counted(len(self.costliest), 'batch', 'batches')} (nats): least "
-            f"{shown(self.values[-1])}, median {middle}, most {most} in batch {worst.id}.{unbounded}{beside}"
+            f"{shown(self.values[-1])}, median {middle}, most {most} in batch "
+            f"{worst.id}.{unbounded}{beside}"
         )
 
 
@@ -128,8 +130,10 @@ def curve_described(curve: TokenCurve | None) -> str:
     worst = max(range(len(curve.maximum)), key=lambda index: _or_infinite(curve.maximum[index]))
     first, most, last = (bound(curve.mean[index]) for index in (finite[0], peak, finite[-1]))
     said = (
-        f"Mean exact cost of a token over the batches that reached its position (nats): {first} at the first position, "
-        f"{most} at most (position {curve.position[peak]}), {last} at the last. The costliest single token "
+        f"Mean exact cost of a token over the batches that reached its position (nats): {first} "
+        "at the first position, "
+        f"{most} at most (position {curve.position[peak]}), {last} at the last. The costliest "
+        "single token "
         f"{'with a bound ' if curve.unbounded else ''}took "
         f"{bound(_or_infinite(curve.maximum[worst]))} nats, at position {curve.position[worst]}."
     )
@@ -141,7 +145,8 @@ def curve_described(curve: TokenCurve | None) -> str:
         among = "all tokens" if band.tokens[at] < FEWEST_BINNED else "eight of ten tokens"
         place = f"position {start}" if start == end else f"positions {start} to {end}"
         said += (
-            f" The median token is costliest at {place}: {bound(band.median[at])} nats, {among} there "
+            f" The median token is costliest at {place}: {bound(band.median[at])} nats, {among} "
+            "there "
             f"between {lower_bound(band.low[at])} and {bound(band.high[at])} nats."
         )
     return said + left_out
@@ -179,10 +184,14 @@ def growth_described(result: AuditResult) -> str:
     last = len(curve.position) - 1
     said = [
         f"{counted(curve.position[index], 'token')}: exact {bound(curve.exact[index], digits)}, "
-        f"Theorem 1 {bound(curve.theorem1[index], digits)}, saving {saving(curve.theorem1[index], curve.exact[index])}"
+        f"Theorem 1 {bound(curve.theorem1[index], digits)}, saving "
+        f"{saving(curve.theorem1[index], curve.exact[index])}"
         for index in sorted({last // 2, last})
     ]
-    return f"Ex-post epsilon of generation at the batch level (nats) had no batch gone beyond {'; beyond '.join(said)}."
+    return (
+        "Ex-post epsilon of generation at the batch level (nats) had no batch gone beyond "
+        f"{'; beyond '.join(said)}."
+    )
 
 
 def _or_infinite(value: float) -> float:

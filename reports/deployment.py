@@ -37,7 +37,8 @@ def render_deployment(
 
     Args:
         result: the audit's, in its public form, and passed.
-        tested: the claim that it was held to, of which kind, unit and relation stand here even where it is withheld.
+        tested: the claim that it was held to, of which kind, unit and relation stand here even
+            where it is withheld.
         about: what the publisher says.
         published: when.
     """
@@ -68,11 +69,13 @@ def render_deployment(
         },
         "accounting": {
             "post_processing": "None: the texts are released as they were sampled.",
-            "composition": "Over all tokens, and all else that looked at the records; the report of the audit has it.",
+            "composition": "Over all tokens, and all else that looked at the records; the report "
+            "of the audit has it.",
         },
         "implementation": {
             "preprocessing_and_hyperparameter_tuning": "See chosen_from in the report's settings.",
-            "mechanisms": f"{_mechanism(result)} Audited with dpaudit {result.run.dpaudit} at evidence level "
+            "mechanisms": f"{_mechanism(result)} Audited with dpaudit {result.run.dpaudit} at "
+            "evidence level "
             f"{result.evidence}.",
         },
         "administrative": {
@@ -108,10 +111,12 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
         )
         return loss | {"privacy_parameters": {}, "privacy_parameters_details": why}
     found = result.guarantees.approximate
-    # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee than that.
+    # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee
+    # than that.
     known = found is not None and found.rho is not None and math.isfinite(found.rho)
     rho = found.rho if found is not None and known and not levels.are_apart(claim, found) else None
-    # A claim of zCDP states no epsilon. At its delta one was recomputed: rho goes with that of the batch level.
+    # A claim of zCDP states no epsilon. At its delta one was recomputed: rho goes with that of the
+    # batch level.
     epsilon = claim.epsilon if claim.epsilon is not None or found is None else found.batch_epsilon
     parameters = {
         "epsilon": epsilon,
@@ -137,7 +142,10 @@ def _unprotected(result: AuditResult) -> str:
     said = "the settings in the report are declared to be chosen without the private data"
     if settings.batching.batches is not None:
         return f"None: labels, numbers of batches and {said}."
-    return f"None: labels and {said}. Numbers of batches follow from noisy counts, which the account includes."
+    return (
+        f"None: labels and {said}. Numbers of batches follow from noisy counts, which the "
+        "account includes."
+    )
 
 
 def _mechanism(result: AuditResult) -> str:
@@ -147,7 +155,8 @@ def _mechanism(result: AuditResult) -> str:
         return "Tokens are drawn from aggregated logits of a language model."
     contribution, aggregator = (mechanism[part] for part in ("contribution", "aggregator"))
     return (
-        f"Tokens are drawn from aggregated logits of a language model (contribution {_kind(contribution)}, "
+        "Tokens are drawn from aggregated logits of a language model (contribution "
+        f"{_kind(contribution)}, "
         f"aggregator {_kind(aggregator)})."
     )
 

@@ -41,7 +41,8 @@ class Section:
         id: what links lead to; top-level sections with one are listed in the contents.
         note: quiet words beside the title.
         folded: whether a page shows the heading alone until a reader opens it.
-        filter: what a reader can filter, in the plural ("checks"): rows and outcomes inside; empty for nothing.
+        filter: what a reader can filter, in the plural ("checks"): rows and outcomes inside; empty
+            for nothing.
         status: shown as a badge before the title; None for none.
     """
 
@@ -277,8 +278,9 @@ class Definitions:
     """Names with their values.
 
     Attributes:
-        style: "facts" are short and stand in a few columns; "figures" align right; "settings" have long
-            names; "terms" are explained at length; "blanks" are to be filled in on paper where they have no value.
+        style: "facts" are short and stand in a few columns; "figures" align right; "settings" have
+            long names; "terms" are explained at length; "blanks" are to be filled in on paper where
+            they have no value.
     """
 
     entries: Sequence[Entry]

@@ -1,7 +1,8 @@
 """Drawing with matplotlib: inline in a page, and as files for papers.
 
-In a page, colours are CSS variables with fallbacks, legible on light pages, dark ones and paper, and text is in the
-page's own font. A file has plain colours on white, for LaTeX and many viewers know no variables.
+In a page, colours are CSS variables with fallbacks, legible on light pages, dark ones and paper,
+and text is in the page's own font. A file has plain colours on white, for LaTeX and many viewers
+know no variables.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
 def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str]) -> bytes:
     """Return a figure as a file: on white, without a date, the same bytes every time.
 
-    `heading` stands above it: whose figure it is; `notes` below it, a line each: what its reader must know.
+    `heading` stands above it: whose figure it is; `notes` below it, a line each: what its reader
+    must know.
     """
     below = LINE_HEIGHT * len(notes)
     height = drawing.height + _HEADING_HEIGHT * bool(heading)

@@ -77,7 +77,8 @@ WORST_COLUMNS = (
 )
 #: A claim that is rounded up by less is taken for the figure itself.
 _AS_CLAIMED = 1.001
-#: What lines of a kind are called: epsilon at either level, or at both where one figure holds at both.
+#: What lines of a kind are called: epsilon at either level, or at both where one figure holds at
+#: both.
 _RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
 _RHO = "ρ, batch level"
 #: Which fields of a claim a line of a kind is about.
@@ -413,7 +414,10 @@ def listed_sentence(result: AuditResult) -> str:
     if count > listed:
         which = "costliest" if has_costs else "first"
         others = "one" if count - listed == 1 else f"{count - listed:,}"
-        return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too.{in_all}"
+        return (
+            f"The {listed} {which} of {count:,} batches; report.json has the other {others} "
+            f"too.{in_all}"
+        )
     return (
         counted(count, "batch", "batches")
         + (", costliest first." if has_costs and count > 1 else ".")

@@ -1,8 +1,9 @@
 """Figures of runs as files for papers, with captions.
 
-All files but one are about ex-post costs, of the texts that were drawn. A mean run has them too, where its record
-bounds them, on one axis with a median run's: they are of one kind. What a mean run guarantees is of another, the same
-for every batch: it is never drawn, and every figure of such costs says so. The other file shows who took part in draws.
+All files but one are about ex-post costs, of the texts that were drawn. A mean run has them too,
+where its record bounds them, on one axis with a median run's: they are of one kind. What a mean run
+guarantees is of another, the same for every batch: it is never drawn, and every figure of such
+costs says so. The other file shows who took part in draws.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def figure_files(
 
     Figures are those of each run, and two of all together where there are several.
 
-    The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
-    that `command` gives these files again.
+    The same runs give the same bytes. There are one or more, at most
+    `dpaudit.reports.figures.MOST_RUNS`; captions say that `command` gives these files again.
     """
     labels = _distinct(drawable(run.name, _LABEL_LENGTH).strip() or "unnamed" for run in runs)
     series = [run.series(label) for run, label in zip(runs, labels, strict=True)]

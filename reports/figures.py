@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 Format = Literal["svg", "png", "pdf"]
 
 INK, BAR, MARK, GRID = "#1c1f23", "#0072b2", "#b34700", "#d5d9de"
-#: Okabe and Ito's colours, which colour-blind readers can tell apart, but for yellow, which white swallows. With styles
-#: and markers whose number shares no factor with theirs, no two runs look the same, in grey either.
+#: Okabe and Ito's colours, which colour-blind readers can tell apart, but for yellow, which white
+#: swallows. With styles and markers whose number shares no factor with theirs, no two runs look the
+#: same, in grey either.
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -44,7 +45,8 @@ _ROW_WIDTH, LEGEND_WIDTH = (
     20,
     42,
 )  # letters in a line of a run's name, beside its row and in a legend
-#: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
+#: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many
+#: cells a side.
 _FEWEST_POINTS, _CELLS = 2, 40
 
 
@@ -88,8 +90,8 @@ def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
 def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
     """Draw per-batch epsilon with the maximum marked; None if no batch has a finite cost.
 
-    A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure, so it gets a legend,
-    and the mean.
+    A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure,
+    so it gets a legend, and the mean.
     """
     found = costs.batch_costs(result)
     if found is None or not found.finite:
@@ -152,7 +154,8 @@ def token_curve(result: AuditResult) -> Drawing | None:
             middle = [(first + last) / 2 for first, last in zip(band.first, band.last, strict=True)]
             low, centre, high = drawn_band(band)
             label, opacity = "10% to 90% of tokens", 0.25
-            # So few tokens have no quantiles that a curve could go through: the extremes and a dot for each place.
+            # So few tokens have no quantiles that a curve could go through: the extremes and a dot
+            # for each place.
             few = max(band.tokens) < FEWEST_BINNED
             if marker or few:
                 label = "least to most" if few else label
@@ -288,7 +291,8 @@ def growth(result: AuditResult) -> Drawing | None:
         axes = _axes(figure, "Longest batch allowed (tokens)", "Ex-post ε, batch level (nats)")
         marker = "o" if len(curve.position) == 1 else ""
         theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
-        # A point bounds all lengths since the one before: a slope between the two would lie below the bound.
+        # A point bounds all lengths since the one before: a slope between the two would lie below
+        # the bound.
         style: dict[str, Any] = {
             "drawstyle": "steps-pre",
             "marker": marker,

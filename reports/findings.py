@@ -47,7 +47,8 @@ _RAN: tuple[Status, ...] = ("fail", "error", "warn", "pass")
 class Unmade(NamedTuple):
     """Checks that are about the run and were not made, for one and the same reason.
 
-    `remedy`: the command that would make them, or what is missing. `needed`: the verdict is no pass without them.
+    `remedy`: the command that would make them, or what is missing. `needed`: the verdict is no pass
+    without them.
     """
 
     checks: tuple[CheckResult, ...]
@@ -325,8 +326,9 @@ def caveats(
 
     Args:
         result: of the audit.
-        family: "empty-bound" says that a guarantee rules out next to nothing, "of-claim" who settled its number,
-            "of-model" what no check sees of the model, and "caveat" what else is taken on trust.
+        family: "empty-bound" says that a guarantee rules out next to nothing, "of-claim" who
+            settled its number, "of-model" what no check sees of the model, and "caveat" what else
+            is taken on trust.
     """
     return [caveat for caveat in result.caveats if caveat.family == family]
 

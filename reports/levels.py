@@ -1,7 +1,7 @@
 """The two levels of an epsilon: their names, whom they hold against, and why both can be equal.
 
-The release level is for readers of the texts, who do not know which batch a record was in. The batch level is for
-whoever does, because they have the key, the assignment or the run directory.
+The release level is for readers of the texts, who do not know which batch a record was in. The
+batch level is for whoever does, because they have the key, the assignment or the run directory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ FEWEST_BATCHES = 4
 _MOST_GROUPS = 3
 _READERS = "For readers of the texts, even if they know every other record and its batch"
 _EVERYBODY = "For everybody, even people who know every other record and every batch"
-_INSIDERS = "For people who have the key, the assignment or the run directory, and so know each record's batch"
+_INSIDERS = (
+    "For people who have the key, the assignment or the run directory, and so know each "
+    "record's batch"
+)
 _CHANGES: dict[Relation, dict[str, Value]] = {
     "add_remove": {"change": "Adding or removing"},
     "replace": {"change": "Replacing", "instead": "by another"},
@@ -57,7 +60,8 @@ class Level(NamedTuple):
     Attributes:
         name: what it is called.
         figure: its epsilon.
-        readers: whom it holds against, and what the figure is where it is not the claim's, as a sentence.
+        readers: whom it holds against, and what the figure is where it is not the claim's, as a
+            sentence.
         promise: what it promises them, as a sentence; empty at the batch level.
         equal: why there is no other level, as a sentence; empty if there is one.
     """
@@ -102,7 +106,8 @@ def why_equal(found: ExPost | Approximate | None) -> str:
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
     """Return significant digits for all figures of a kind of a run: no number shows in two ways.
 
-    They are enough for rounding up not to push an epsilon of either level past a claim of that kind.
+    They are enough for rounding up not to push an epsilon of either level past a claim of that
+    kind.
     """
     kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
@@ -205,7 +210,10 @@ def claimed_words(claim: ClaimResult) -> str:
         return f"{promised(claim)} nats (release level)"
     if claim.batch_epsilon == claim.epsilon:
         return f"{promised(claim)} nats (both levels)"
-    return f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
+    return (
+        f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats "
+        "(batch level)"
+    )
 
 
 def at_both_levels(found: ExPost | Approximate, digits: int) -> str:
@@ -214,7 +222,10 @@ def at_both_levels(found: ExPost | Approximate, digits: int) -> str:
     delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
     if not found.amplification.groups:
         return f"{release} (both levels){delta}"
-    return f"{release} (release level), ε ≤ {bound(found.batch_epsilon, digits)} nats (batch level){delta}"
+    return (
+        f"{release} (release level), ε ≤ {bound(found.batch_epsilon, digits)} nats (batch "
+        f"level){delta}"
+    )
 
 
 def recomputed_words(claim: ClaimResult, guarantees: Guarantees) -> str:

@@ -1,8 +1,8 @@
 """JUnit and SARIF: the checks for programs that show test results or alerts of code scanning.
 
-junit.xml has a test case for each check, and is green where the verdict is a pass. SARIF 2.1.0 is for code scanning,
-where every result is an alert whatever its kind: only what failed, what warned and what a pass lacks are results; the
-other skips are notifications of the tool.
+junit.xml has a test case for each check, and is green where the verdict is a pass. SARIF 2.1.0 is
+for code scanning, where every result is an alert whatever its kind: only what failed, what warned
+and what a pass lacks are results; the other skips are notifications of the tool.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
 from dpaudit.results import AuditResult, CheckResult, Finding, Place, Value, finite_or_text
 
-#: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as escapes.
+#: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as
+#: escapes.
 _NO_XML = re.compile("[\ufffe\uffff]")
 
 
@@ -40,7 +41,9 @@ def render_junit(result: AuditResult) -> str:
         counted.set("tests", str(len(cases)))
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             if counted is root and name == "skipped":
-                continue  # the schema of Jenkins' xUnit plugin has it of a suite alone, and refuses the whole file
+                # the schema of Jenkins' xUnit plugin has it of a suite alone, and refuses the whole
+                # file
+                continue
             counted.set(name, str(sum(case.find(tag) is not None for case in cases)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
@@ -87,7 +90,8 @@ def _text(text: str) -> str:
     return _NO_XML.sub("\ufffd", printable(text))
 
 
-#: Characters of a rule's descriptions: GitHub takes 1,024, and what is cut off is counted in words behind it.
+#: Characters of a rule's descriptions: GitHub takes 1,024, and what is cut off is counted in words
+#: behind it.
 _MOST_DESCRIPTION = 960
 #: Stands for the run directory, whose own path is private.
 BASE = "RUN_DIR"
@@ -108,7 +112,8 @@ def render_sarif(result: AuditResult) -> str:
                 "text": one_line(f"{check.title}. {check.why}".strip(), _MOST_DESCRIPTION)
             },
             "help": {
-                "text": f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. {explained}"
+                "text": f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. "
+                f"{explained}"
             },
             "properties": {"evidence": check.evidence},
         }
@@ -181,7 +186,8 @@ def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
         else "warning",  # so is what was not made
         "message": {"text": _message(check, result)},
         "locations": [{"physicalLocation": place}],
-        # The same finding of the next audit is then the same alert: GitHub looks at the first alone.
+        # The same finding of the next audit is then the same alert: GitHub looks at the first
+        # alone.
         "partialFingerprints": {
             "primaryLocationLineHash": f"{check_id}:1",
             "dpauditCheck/v1": check_id,

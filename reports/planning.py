@@ -48,14 +48,16 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     elif plan.claim is not None:
         yield (
             "",
-            "release level: for readers of the texts; batch level: for people who know each record's batch",
+            "release level: for readers of the texts; batch level: for people who know each "
+            "record's batch",
         )
     if plan.fewest is not None and plan.fewest < FEWEST_BATCHES:
         yield "warning", few_batches(plan.fewest, plan.labels)
     if plan.one_label is not None:
         yield (
             "labels",
-            f"under one label, the same records reach epsilon {bound(plan.one_label)} (release level)",
+            f"under one label, the same records reach epsilon {bound(plan.one_label)} (release "
+            "level)",
         )
     if plan.affordable is not None:
         yield (
@@ -69,7 +71,10 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         )
     if plan.sure is not None:
         left = "" if plan.left is None else f"earlier runs left {100 * plan.left:.0f}% on average; "
-        sure = f"each context pays for {counted(plan.sure, 'token')} or more: the less it moves them, the more"
+        sure = (
+            f"each context pays for {counted(plan.sure, 'token')} or more: the less it moves "
+            "them, the more"
+        )
         yield "budgets", left + sure
     if plan.canaries is not None and plan.refutable is not None:
         could = "can refute no epsilon (95% confidence)"
@@ -87,7 +92,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.public_parts:
         yield (
             "model",
-            f"audit with --model NAME: without it, hardly any {' or '.join(plan.public_parts)} can be checked",
+            f"audit with --model NAME: without it, hardly any {' or '.join(plan.public_parts)} "
+            "can be checked",
         )
     if not plan.knows_tokenizer:
         yield "tokenizer", "audits do not know it: give it to them with --tokenizer FILE"

@@ -56,7 +56,10 @@ def rows(quality: Quality) -> list[tuple[str, ...]]:
             (METHODS[each.method], *figures, f"{tested}most frequent label {each.majority:.3f}")
         )
     if (given := quality.likelihood) is not None:
-        of = f"{counted(given.texts.texts, 'held-out text')}, {given.supported:,} of {counted(given.tokens, 'token')}"
+        of = (
+            f"{counted(given.texts.texts, 'held-out text')}, {given.supported:,} of "
+            f"{counted(given.tokens, 'token')}"
+        )
         found.append(
             (METHODS["likelihood"], shown(given.score), shown(given.public), ABSENT, ABSENT, of)
         )
@@ -84,7 +87,10 @@ def added(quality: Quality) -> tuple[str, ...]:
         first = "Whether the records added anything is not known:"
     else:
         well = "better" if "less" in outcomes else "as well"
-        first = f"The records added nothing: the same prompts without any record, at epsilon 0, do {well}."
+        first = (
+            "The records added nothing: the same prompts without any record, at epsilon 0, "
+            f"do {well}."
+        )
     return (first, *(f"{MEASURES[each.measure]}: {difference(each)}." for each in measured))
 
 
@@ -200,4 +206,7 @@ def _stated(settings: BaseModel) -> dict[str, JsonValue]:
 
 
 def _encoder(encoder: Encoder) -> str:
-    return f"{one_line(encoder.name, LABEL_LENGTH)} (at most {counted(encoder.max_tokens, 'token')} of a text)"
+    return (
+        f"{one_line(encoder.name, LABEL_LENGTH)} (at most "
+        f"{counted(encoder.max_tokens, 'token')} of a text)"
+    )

@@ -17,7 +17,8 @@ from dpaudit.results.rounding import bound, lower_bound, nearest
 
 #: Texts that are open at a time, and rows of a text's table.
 PAGE, MOST_ROWS = 50, 10
-#: Where the marks begin, as shares of the most expensive token of all that are shown; below the first there is none.
+#: Where the marks begin, as shares of the most expensive token of all that are shown; below the
+#: first there is none.
 _MARKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 #: How many tokens of a text are named under its title, and lead to their row.
 _NAMED = 3
@@ -74,11 +75,13 @@ class ReleasedTexts:
         said = []
         if self._samples and of_all > len(self):
             said.append(
-                f"These are the first {len(self):,} of {of_all:,} texts: read the others in samples.jsonl."
+                f"These are the first {len(self):,} of {of_all:,} texts: read the others in "
+                "samples.jsonl."
             )
         if self._samples and not self.marked and self._result.guarantees.ex_post is not None:
             said.append(
-                "No token is marked: what each cost is not known, or the record's tokens spell other texts."
+                "No token is marked: what each cost is not known, or the record's tokens spell "
+                "other texts."
             )
         told = sum(
             len(sample.costs.dearest) for sample in self._samples if sample.costs is not None
@@ -150,7 +153,10 @@ class ReleasedTexts:
         if (cut := sample.characters - len(sample.text or "")) > 0:
             yield f"{counted(cut, 'more character')} in samples.jsonl."
         if sample.text and sample.costs is None and self.marked:
-            yield "Not marked: the record's tokens do not spell this text, or are too many to tell of."
+            yield (
+                "Not marked: the record's tokens do not spell this text, or are too many to "
+                "tell of."
+            )
 
     def _pieces(self, sample: SampleText, anchor: str) -> Iterator[Piece]:
         """Yield the text's tokens; those of which nothing is to be said, together."""
@@ -229,7 +235,8 @@ def _sentence(token: DearToken) -> str:
     """Return what a token cost, for whoever points at it."""
     others = _others(token)
     return (
-        f"{_quoted(token.text)} cost {bound(token.exact)} nats (rise {bound(token.rise)}, fall {bound(token.fall)}). "
+        f"{_quoted(token.text)} cost {bound(token.exact)} nats (rise {bound(token.rise)}, fall "
+        f"{bound(token.fall)}). "
         f"Probability {_probability(token.probability)}; a neighbour's {_reach(token)}."
         + (f" Likeliest others: {others}." if others else "")
     )

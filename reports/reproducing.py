@@ -10,7 +10,8 @@ from dpaudit.results.shell import WITH_DATA, argument, claim_options
 
 #: How a model's name begins that a public report withholds.
 WITHHELD_NAME = "withheld:"
-#: The evidence level that the commands ask for unless told, and the first that needs the private data.
+#: The evidence level that the commands ask for unless told, and the first that needs the private
+#: data.
 _USUAL_EVIDENCE, _WITH_DATA = 2, 3
 #: The checks that hold a run against its model and its data.
 _REPLAYS = ("replay.logits", "replay.lower-bound", "neighbors.regenerated")
@@ -20,7 +21,10 @@ def commands(result: AuditResult) -> tuple[str, ...]:
     """Return what to type to get this report again and to use its claim as a release gate."""
     path = argument(result.run.path or "RUN_DIR", "RUN_DIR")
     audience = " --audience public" if is_public(result) else ""
-    report = f"dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}"
+    report = (
+        "dpaudit report "
+        f"{path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}"
+    )
     return (
         report,
         f"dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}",

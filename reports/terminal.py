@@ -32,7 +32,8 @@ from dpaudit.results.policy import FAMILY
 from dpaudit.results.rounding import delta_bound, exponential, lower_bound
 from dpaudit.results.shell import context_for, options_making
 
-#: Failed checks, and as many warnings, that a summary describes; characters of its caveats: two lines.
+#: Failed checks, and as many warnings, that a summary describes; characters of its caveats: two
+#: lines.
 _MOST_CHECKS, _MOST_OF_CAVEATS = 3, 155
 
 
@@ -117,7 +118,8 @@ def _checks(result: AuditResult) -> Iterator[Block]:
     for group in groups:
         if group.needed or not group.checks[0].made_with:
             yield Paragraph(
-                f"{'Not verified' if group.needed else 'Not made'}: {group.named}. {group.remedy}".rstrip()
+                f"{'Not verified' if group.needed else 'Not made'}: {group.named}. "
+                f"{group.remedy}".rstrip()
             )
 
 
@@ -207,7 +209,10 @@ def failures(result: AuditResult) -> Document:
         )
     for group in findings.unmade(result):
         for check_id in group.ids if group.needed else ():
-            said = f"{check_id}: not made, and evidence level {result.evidence} was asked for. {group.remedy}".rstrip()
+            said = (
+                f"{check_id}: not made, and evidence level {result.evidence} was asked for. "
+                f"{group.remedy}".rstrip()
+            )
             blocks.append(Paragraph(said, lead="SKIP"))
     return Document("", [Verdict(result.verdict, findings.headline(result), blocks)])
 

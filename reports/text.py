@@ -1,7 +1,8 @@
 """Text from run directories made harmless before any format-specific escaping.
 
-Labels, paths and model names come from whoever made the run. Control characters can drive a terminal, bidirectional
-overrides can make a line read as something else, and a label of a megabyte can bury a report.
+Labels, paths and model names come from whoever made the run. Control characters can drive a
+terminal, bidirectional overrides can make a line read as something else, and a label of a megabyte
+can bury a report.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _Item = TypeVar("_Item")
 
 LABEL_LENGTH, PROSE_LENGTH = 120, 2_000
 
-# Bidirectional controls are format characters (Cf) like the joiners that emoji and Indic scripts need; only these go.
+# Bidirectional controls are format characters (Cf) like the joiners that emoji and Indic scripts
+# need; only these go.
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 #: Characters that drive a terminal or reorder a line, apart from line breaks.
 DRIVING = re.compile(f"[\x00-\x09\x0b-\x1f\x7f-\x9f{_BIDIRECTIONAL}]")

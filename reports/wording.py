@@ -41,7 +41,8 @@ VERDICT_NAMES: Final[dict[Verdict, str]] = {
 #: Stands where there is no figure.
 ABSENT: Final = "–"
 
-#: What stands before a check's fixed words. A failed check's detail may know more of this run than its remedy.
+#: What stands before a check's fixed words. A failed check's detail may know more of this run than
+#: its remedy.
 WHY, REMEDY, HERE = "Why it matters", "How to mend it", "In this run"
 
 DETAIL_NAMES: Final[dict[Status, str]] = {
@@ -124,4 +125,7 @@ def least_epsilon(epsilon: float) -> str:
 def evidence(level: int) -> str:
     """Return what a check of this evidence level rests on."""
     known = 0 <= level < len(EVIDENCE_LEVELS)
-    return f"Level {level}: {EVIDENCE_LEVELS[level].rests_on if known else 'a level that this version does not know'}"
+    return (
+        f"Level {level}: "
+        f"{EVIDENCE_LEVELS[level].rests_on if known else 'a level that this version does not know'}"
+    )

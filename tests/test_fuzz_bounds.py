@@ -33,7 +33,8 @@ from tests.test_fuzz import DAMAGE, KINDS
 MEGABYTES, TIMES = 512, 10
 #: Whose audit is the honest one that others' time is measured by.
 EXAMPLE = Path(__file__).parents[1] / "examples/runs/bbc-median"
-#: Audits the directories that it is told of, one a line, and says of each: exit code, megabytes it grew by, seconds.
+#: Audits the directories that it is told of, one a line, and says of each: exit code, megabytes it
+#: grew by, seconds.
 AUDITOR = f"""
 import contextlib, io, json, os, pathlib, re, resource, sys, time, traceback
 from dpaudit.cli import main
@@ -92,7 +93,8 @@ def auditor(place: Path) -> Iterator[Callable[..., tuple[int, int, float, str]]]
         process.stdin.close()
 
 
-# --- made-up files ---------------------------------------------------------------------------------------------------
+# --- made-up files
+# ---------------------------------------------------------------------------------------------------
 
 TEXTS = ("run.json", "samples.jsonl", "assignment", "clusters", "hashes", "tokenizer.json")
 #: What is repeated to make a text of some size, and what it stands between.

@@ -126,7 +126,8 @@ def plug_check(
     )
 
 
-# --- a package with an aggregator and a check -------------------------------------------------------------------------
+# --- a package with an aggregator and a check
+# -------------------------------------------------------------------------
 
 
 def test_a_check_takes_part_in_audits_and_stands_on_the_page(make_run: Any, tmp_path: Path) -> None:
@@ -168,7 +169,8 @@ def test_commands_know_a_plug_ins_check(tmp_path: Path, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["id"] == "acme.temperature"
 
 
-# --- a broken check ---------------------------------------------------------------------------------------------------
+# --- a broken check
+# ---------------------------------------------------------------------------------------------------
 
 
 def raising_in(method: str) -> str:
@@ -276,7 +278,8 @@ def test_a_broken_check_is_one_error_of_the_list(
     assert "Traceback" not in said
 
 
-# --- mechanisms and recorders -----------------------------------------------------------------------------------------
+# --- mechanisms and recorders
+# -----------------------------------------------------------------------------------------
 
 FIELDS: dict[str, Any] = {"aggregator": "other", "clip": 2.0, "temperature": 1.0, "divisor": 4.0}
 
@@ -367,7 +370,10 @@ def test_additions_that_a_mechanism_does_not_tell_are_not_compared(
     plug: Plug, make_run: Any
 ) -> None:
     run = make_run(aggregator="mean", contexts=True)
-    body = "not_applicable = {key: why for key, why in Mean.not_applicable.items() if key != 'neighbors.addition'}"
+    body = (
+        "not_applicable = {key: why for key, why in Mean.not_applicable.items() if key != "
+        "'neighbors.addition'}"
+    )
     plug(MECHANISMS, "other", AGGREGATOR.format(name="other", body=body))
     run.edit_manifest({"mechanism.aggregator": "other"})
     run.rehash()
@@ -452,7 +458,8 @@ def test_recorders_wrap_what_is_asked() -> None:
         assert len(inspect.signature(each.load()).parameters) == 1
 
 
-# --- clusterings ------------------------------------------------------------------------------------------------------
+# --- clusterings
+# ------------------------------------------------------------------------------------------------------
 
 CENTERS = """
 from dpaudit.accounting.clusterings import Centers

@@ -1,8 +1,9 @@
 """A Python that has imported dpaudit already and runs commands and programs in forks of itself.
 
-Figures are not drawn in them, which takes four fifths of a report's time: no document shows one that it makes.
-Most of a short command's time is the start of Python and its imports, and documents and actions have dozens of them.
-The stub that `warm_dpaudit` makes stands in for the command, and passes on arguments, folder, environment and files.
+Figures are not drawn in them, which takes four fifths of a report's time: no document shows one
+that it makes. Most of a short command's time is the start of Python and its imports, and documents
+and actions have dozens of them. The stub that `warm_dpaudit` makes stands in for the command, and
+passes on arguments, folder, environment and files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Whose modules are imported beforehand. No module of `generation`: torch would be most of the memory.
+#: Whose modules are imported beforehand. No module of `generation`: torch would be most of the
+#: memory.
 PACKAGES = (
     "dpaudit.accounting",
     "dpaudit.auditing",
@@ -108,7 +110,8 @@ def main() -> None:
     from matplotlib.figure import Figure
 
     Figure.savefig = lambda figure, file, **_: file.write(EMPTY)
-    gc.freeze()  # or each fork, when it ends, looks at every object, and so copies all of its memory
+    # or each fork, when it ends, looks at every object, and so copies all of its memory
+    gc.freeze()
     arguments = accepted(socket.socket(fileno=int(sys.argv[1])))
     if arguments[:1] == ["-c"]:
         warnings.simplefilter("error")

@@ -1,19 +1,21 @@
 """The release-level guarantee: what readers learn who do not know which batch a record was in.
 
-A keyed hash puts each record into one of B batches, uniformly and in secret. Let (P, Q) dominate one batch with and
-without her record, and let g of the B batches be generated. Then the whole release is dominated by the pair
+A keyed hash puts each record into one of B batches, uniformly and in secret. Let (P, Q) dominate
+one batch with and without her record, and let g of the B batches be generated. Then the whole
+release is dominated by the pair
 
     (g / B) * mean over j <= g of [P in place j, Q in the others] + (1 - g / B) Q^g     against     Q^g
 
-whose likelihood ratio under Q^g is X = (L_1 + ... + L_g + B - g) / B, for independent L = dP/dQ under Q. With
-put(a) = E max(0, a - X), both directions follow:
+whose likelihood ratio under Q^g is X = (L_1 + ... + L_g + B - g) / B, for independent L = dP/dQ
+under Q. With put(a) = E max(0, a - X), both directions follow:
 
     added:   delta(e) = E max(0, 1 - exp(e) X) = exp(e) put(exp(-e))
     removed: delta(e) = 1 - exp(e) + put(exp(e))
 
-Both grow with every mean-preserving spread of an L, so each atom of L is split between two points of a linear grid, and
-the law of the sum is a power, by Fourier transforms with a certified error. docs/mathematics.md has the proofs
-(random allocation: https://arxiv.org/abs/2502.08202; for DP-SGD, Chua et al. 2024).
+Both grow with every mean-preserving spread of an L, so each atom of L is split between two points
+of a linear grid, and the law of the sum is a power, by Fourier transforms with a certified error.
+docs/mathematics.md has the proofs (random allocation: https://arxiv.org/abs/2502.08202; for DP-SGD,
+Chua et al. 2024).
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ GRID, COARSE_GRID = 1 << 17, 1 << 13
 _NEAREST, _FURTHEST, _REMOTE = 0.25, 40.0, 0.25
 #: On a finer grid of losses, exponentials run into each other.
 FINEST = 2.0**-30
-#: Half the last place of a number; and relative room for sums over a grid and for powers of up to MOST_BATCHES.
+#: Half the last place of a number; and relative room for sums over a grid and for powers of up to
+#: MOST_BATCHES.
 _UNIT = float(np.finfo(np.longdouble).eps) / 2
 MOST_BATCHES = 1 << 20
 _SUM = 16 * MOST_BATCHES * _UNIT
@@ -51,19 +54,22 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
 
     Args:
         profile: of one batch, for all neighbours in both directions.
-        batches: B, the number of batches of the record's group; positive. More than MOST_BATCHES count as so many.
+        batches: B, the number of batches of the record's group; positive. More than MOST_BATCHES
+            count as so many.
         generated: g, how many of them are generated, from 0 to B.
         delta: in (0, 1); the least that matters. The result ends where it comes to a part of this.
 
     Returns:
-        Upper bounds in both directions, nowhere above the batch's own profile. With one batch it is that profile.
+        Upper bounds in both directions, nowhere above the batch's own profile. With one batch it is
+        that profile.
 
     Raises:
         ValueError: a number is out of its range.
     """
     if not batches >= 1 or not 0 <= generated <= batches:
         raise ValueError(f"{generated} of {batches} batches cannot be generated")
-    # Fewer batches, of which as many are generated or all, cover more (docs/mathematics.md, "Secret batches").
+    # Fewer batches, of which as many are generated or all, cover more (docs/mathematics.md, "Secret
+    # batches").
     batches = min(batches, MOST_BATCHES)
     generated = min(generated, batches)
     if not 0 < delta < 1:
@@ -108,16 +114,18 @@ def _end(ratios: _Ratios, batches: int, generated: int, delta: float, most: floa
 def allocated_cost(costs: Doubles, batches: int) -> float:
     """Bound the release-level ex-post epsilon of one group's texts in one round.
 
-    The group's log-ratio is log((1 / B) (sum over b of exp(l_b) + B - g)) for someone who knows all other records and
-    their batches, but not hers. l_b lies in [-fall_b, rise_b] where she would come to batch b, and in [-rise_b, fall_b]
-    where she was in it and goes.
+    The group's log-ratio is log((1 / B) (sum over b of exp(l_b) + B - g)) for someone who knows all
+    other records and their batches, but not hers. l_b lies in [-fall_b, rise_b] where she would
+    come to batch b, and in [-rise_b, fall_b] where she was in it and goes.
 
     Args:
-        costs: exact rise and fall [g, 2] of the group's generated batches, for one context that comes or goes, in nats.
+        costs: exact rise and fall [g, 2] of the group's generated batches, for one context that
+            comes or goes, in nats.
         batches: B, at least g.
 
     Returns:
-        The larger of both directions, over her being in no batch and in each of them; in nats, rounded up.
+        The larger of both directions, over her being in no batch and in each of them; in nats,
+        rounded up.
 
     Raises:
         ValueError: there are more costs than batches, or a cost is negative or not a number.
@@ -150,7 +158,8 @@ def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int,
 
     It is rounded up.
 
-    A record is in one group, and in one batch of it a round: her group's rounds add up, and the costliest group counts.
+    A record is in one group, and in one batch of it a round: her group's rounds add up, and the
+    costliest group counts.
 
     Args:
         costs: by (round, group), what `allocated_cost` takes.
@@ -181,8 +190,9 @@ class _Ratios:
 def _ratios(profile: Profile) -> _Ratios:
     """Find a pair whose profile is nowhere below the one that is given.
 
-    A true profile is convex in a = exp(e), so chords between bounds are bounds. Up to a = 1 it is kept as
-    put(a) = a delta(-log a), beyond as delta: neither loses its digits to a difference with 1.
+    A true profile is convex in a = exp(e), so chords between bounds are bounds. Up to a = 1 it is
+    kept as put(a) = a delta(-log a), beyond as delta: neither loses its digits to a difference with
+    1.
     """
     n = len(profile.deltas)
     room = np.longdouble(64 * n * _UNIT)
@@ -204,7 +214,8 @@ def _ratios(profile: Profile) -> _Ratios:
         values = np.concatenate([left[0][:-1], right[0]])
     else:
         values, masses = _bridged(left, right)
-    # Rounding beyond 1 moves the profile by less than `room`, which a ratio of 0 instead of another one makes up for.
+    # Rounding beyond 1 moves the profile by less than `room`, which a ratio of 0 instead of another
+    # one makes up for.
     largest = int(np.argmax(masses[1:])) + 1
     moved = min(room, masses[largest])
     masses[0] += moved

@@ -45,15 +45,16 @@ _FAR = 2.0
 class ApproximateAccountant:
     """The approximate guarantee of runs by their number of tokens.
 
-    Noisy counts are composed jointly with the tokens; the centres' epsilon and delta are added to theirs.
+    Noisy counts are composed jointly with the tokens; the centres' epsilon and delta are added to
+    theirs.
 
     Attributes:
         eta: bounded range of one draw, in nats; infinite if nothing bounds it.
         laplace: epsilons of noisy counts, one each (`rebalancing_events`).
         centers: epsilon of noised centres, in nats.
         centers_delta: their delta.
-        most_rho: zCDP of any number of tokens (`Mechanism.rho`), in one round; infinite if nothing bounds them
-            together.
+        most_rho: zCDP of any number of tokens (`Mechanism.rho`), in one round; infinite if nothing
+            bounds them together.
         gaussian: what draws by noise cost; None of those by softmax.
         rounds: how many batches a record is in, one after another; budgets are anew in each.
 
@@ -74,7 +75,8 @@ class ApproximateAccountant:
             raise ValueError(f"there is at least one round, not {self.rounds}")
         if not (self.centers >= 0 and 0 <= self.centers_delta <= 1):
             raise ValueError(
-                f"centres cost at least 0, with a delta from 0 to 1, not {self.centers}, {self.centers_delta}"
+                f"centres cost at least 0, with a delta from 0 to 1, not {self.centers}, "
+                f"{self.centers_delta}"
             )
 
     @classmethod

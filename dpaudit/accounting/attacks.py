@@ -28,10 +28,11 @@ class LowerBound:
     Attributes:
         delta: the delta it is for.
         confidence: probability with which it holds, over the sampled outputs.
-        epsilon: no (epsilon', delta) guarantee with epsilon' below this holds; 0 where nothing is shown, inf if
-            no epsilon' at all.
+        epsilon: no (epsilon', delta) guarantee with epsilon' below this holds; 0 where nothing is
+            shown, inf if no epsilon' at all.
         estimate: the same without allowing for chance, the other end of what the sample suggests.
-        curve: (epsilon, delta estimated, delta from below) along a grid of epsilons, the last at `confidence`.
+        curve: (epsilon, delta estimated, delta from below) along a grid of epsilons, the last at
+            `confidence`.
     """
 
     delta: float

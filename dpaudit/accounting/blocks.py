@@ -1,9 +1,10 @@
 """Compositions of more draws than one recursion takes, in blocks: upper and lower bounds.
 
-A block's profile by the recursion holds whatever came before it. A pair of distributions that has it dominates the
-block, and the product of such pairs all blocks one after another; the product is formed by doubling, on a grid that
-grows with the losses. Below, an adversary plays randomised response of epsilon eta / 2 in every draw, which has bounded
-range eta, and whose losses are binomial. docs/budgets.md proves both, and says how far apart they are.
+A block's profile by the recursion holds whatever came before it. A pair of distributions that has
+it dominates the block, and the product of such pairs all blocks one after another; the product is
+formed by doubling, on a grid that grows with the losses. Below, an adversary plays randomised
+response of epsilon eta / 2 in every draw, which has bounded range eta, and whose losses are
+binomial. docs/budgets.md proves both, and says how far apart they are.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def _dominated(problem: Problem, budget: float) -> Losses:
     recursion = Recursion(problem, problem.places(budget) or ENOUGH_PLACES, upper=True)
     (last,) = deque(recursion.profiles(), maxlen=1)
     deltas = recursion.after_events(last)
-    # On a fine grid differences lose digits, and their rounding is multiplied by the number of blocks.
+    # On a fine grid differences lose digits, and their rounding is multiplied by the number of
+    # blocks.
     stride = max(1, len(deltas) // _POINTS)
     return dominating(Profile(stride * recursion.step, deltas[::stride]))
 
@@ -148,7 +150,8 @@ def reached(problem: Problem) -> float | None:
     )
     if not (beyond := np.flatnonzero(deltas > problem.delta)).size:
         return None
-    # Between grid points these losses have a delta that is linear in exp(e), and beyond the last one none.
+    # Between grid points these losses have a delta that is linear in exp(e), and beyond the last
+    # one none.
     place = int(beyond[-1])
     above, below = float(deltas[place]), float(deltas[place + 1])
     share = (above - problem.delta) / (above - below)

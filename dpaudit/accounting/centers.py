@@ -71,7 +71,8 @@ DELTA_ROOM = 1e-13
 ROOM = 2.0**-40
 #: Steps of the accountant's grid of losses per epsilon; and the epsilon above which it has no room.
 STEPS, LARGE = 1 << 12, 1e5
-#: Renyi orders: those beyond 64 are 9 % apart, and reach so far that every epsilon above 0 can be certified.
+#: Renyi orders: those beyond 64 are 9 % apart, and reach so far that every epsilon above 0 can be
+#: certified.
 ORDERS: Doubles = np.concatenate(
     [1 + np.arange(1, 100) / 10, np.arange(11, 64), 2 ** np.arange(6, 40, 1 / 8)]
 )
@@ -100,7 +101,8 @@ class _Scales(ABC):
             name, value = field.name, getattr(self, field.name)
             if not least[name] <= value <= most[name]:
                 raise ValueError(
-                    f"{name} must lie between {least[name]:.2g} and {most[name]:.2g}, not be {value}"
+                    f"{name} must lie between {least[name]:.2g} and {most[name]:.2g}, not be "
+                    f"{value}"
                 )
 
     def epsilon(self, delta: float, relation: Relation) -> float:
@@ -223,7 +225,8 @@ class DpmScales(_Scales):
             return
         for level in range(self.depth):
             shared, below = np.sum(splits[: level + 1], axis=0), level + 1
-            # A gaussian's divergence grows with the square of the shift: one sum by two radii, or two by one.
+            # A gaussian's divergence grows with the square of the shift: one sum by two radii, or
+            # two by one.
             yield shared + 2 * counts[below] + 4 * moved_sum
             yield shared + 2 * np.sum([*counts[below:], *splits[below:], moved_sum], axis=0)
 

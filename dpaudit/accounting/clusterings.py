@@ -42,9 +42,10 @@ class Centers(ABC):
 
     Attributes:
         name: as configs and run.json have it.
-        origin: who had a say in where centres lie: public data alone, or private records through noise. Of private
-            records without noise no plug-in can be.
-        needs: the fields of `clustering` in a config that it takes, of FIELDS; the others must be null.
+        origin: who had a say in where centres lie: public data alone, or private records through
+            noise. Of private records without noise no plug-in can be.
+        needs: the fields of `clustering` in a config that it takes, of FIELDS; the others must be
+            null.
     """
 
     name: ClassVar[str]

@@ -1,7 +1,7 @@
 """(epsilon, delta) of adaptively composed exponential mechanisms, by Renyi accounting or optimally.
 
-The optimal bound is a recursion over draws (`recursion`); more draws than it can take are put together of blocks
-(`blocks`). docs/budgets.md has the proofs.
+The optimal bound is a recursion over draws (`recursion`); more draws than it can take are put
+together of blocks (`blocks`). docs/budgets.md has the proofs.
 """
 
 from __future__ import annotations

@@ -140,7 +140,8 @@ class ExPostAccountant:
         Args:
             mechanism: what draws.
             change: how one unit's difference changes the contexts of a round.
-            per_round: how many batches a round has, numbered round by round; None if there is one round.
+            per_round: how many batches a round has, numbered round by round; None if there is one
+                round.
 
         Raises:
             ValueError: no change of neighbouring batches is given, or rounds have no batches.
@@ -154,7 +155,8 @@ class ExPostAccountant:
         self._mechanism, self.change, self._per_round = mechanism, change, per_round
         self._open: dict[int, list[Doubles]] = {}
         self._closed: dict[int, Cost] = {}
-        # By round, [measure, j, t]: the largest total of j changed contexts in its closed batches, cut to t tokens.
+        # By round, [measure, j, t]: the largest total of j changed contexts in its closed batches,
+        # cut to t tokens.
         self._worst: dict[int, Doubles] = {}
 
     def charge(self, batch: int, step: ReducedStep) -> Cost:

@@ -1,8 +1,8 @@
 """Privacy profiles put together: of mechanisms that run one after another, or beside each other.
 
-Whatever has the profile delta(e) is dominated by a pair of distributions with that profile, and several mechanisms by
-the product of their pairs (docs/composition.md). Here such a pair is its losses under P, on a grid. Everything is
-rounded up: to larger losses, to more probability.
+Whatever has the profile delta(e) is dominated by a pair of distributions with that profile, and
+several mechanisms by the product of their pairs (docs/composition.md). Here such a pair is its
+losses under P, on a grid. Everything is rounded up: to larger losses, to more probability.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dpaudit.accounting.renyi import TINY, ULP, Doubles, RenyiTable, most_variat
 POINTS = 1 << 12
 #: Orders at which Renyi divergences are converted, those of a table aside.
 _ORDERS = np.geomspace(1.02, 1e5, 400)
-#: Relative room: for orders up to 10^6 times losses up to 10^3 in an exponent; for sums of some 10^4 products; and for
-#: a dozen operations.
+#: Relative room: for orders up to 10^6 times losses up to 10^3 in an exponent; for sums of some
+#: 10^4 products; and for a dozen operations.
 _CONVERSION_ROOM, _SUM_ROOM, _ROOM = 2.0**-20, 2.0**-36, 2.0**-40
 #: The share of delta that a grid may leave out, of all products of a size together.
 _TAIL = 1e-4
@@ -39,7 +39,8 @@ class Profile:
 
     Attributes:
         step: of the grid, in nats, positive.
-        deltas: at e = 0, step, 2 step, ... [n], two at least. Beyond the last delta is at most that one.
+        deltas: at e = 0, step, 2 step, ... [n], two at least. Beyond the last delta is at most that
+            one.
     """
 
     step: float

@@ -184,7 +184,8 @@ def noise_reach(total: int, scale: float, counts: int) -> float:
     """
     _require_positive("scale", scale)
     rise = math.expm1(-1 / scale)
-    # Any tilt below 1 / scale gives a bound. These hold the best one closely, for one count and for many.
+    # Any tilt below 1 / scale gives a bound. These hold the best one closely, for one count and for
+    # many.
     shares = np.concatenate([np.geomspace(1e-6, 0.5, 1000), 1 - np.geomspace(0.5, 1e-9, 1000)])
     tilts = shares * min(1 / scale, 500.0)
     up = np.exp(tilts - 0.5 / scale) * (rise / np.expm1(tilts - 1 / scale))

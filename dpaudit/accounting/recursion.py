@@ -2,15 +2,16 @@
 
 Each draw is chosen after those before it.
 
-A draw has bounded range eta if its privacy losses lie in some interval [t - eta, t]. Losses at the two ends alone, at
-the upper one with probability p_t = (e^eta - e^t) / (e^eta - 1), are the worst case, so the privacy profile of k draws
-is a recursion over e with one maximum over t per draw:
+A draw has bounded range eta if its privacy losses lie in some interval [t - eta, t]. Losses at the
+two ends alone, at the upper one with probability p_t = (e^eta - e^t) / (e^eta - 1), are the worst
+case, so the privacy profile of k draws is a recursion over e with one maximum over t per draw:
 
     delta_0(e) = max(0, 1 - exp(e))
     delta_k(e) = max over t in [0, eta] of  p_t delta_{k-1}(e - t) + (1 - p_t) delta_{k-1}(e - t + eta)
 
-It is computed on a grid of losses, once rounded up and once down. docs/budgets.md proves both ends, and says why the
-closed form of Dong, Durfee and Rogers (https://arxiv.org/abs/1909.13830) is no bound for decoding, which is adaptive.
+It is computed on a grid of losses, once rounded up and once down. docs/budgets.md proves both ends,
+and says why the closed form of Dong, Durfee and Rogers (https://arxiv.org/abs/1909.13830) is no
+bound for decoding, which is adaptive.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ from dpaudit.accounting.renyi import (
 #: A bounded range in nats, and how many draws in a row have it.
 Segment: TypeAlias = tuple[float, int]
 
-#: Grid points per bounded range: as many as fit into QUICK evaluations of the recursion (a second or two). 16 are
-#: within 1% of the truth at the paper's settings, 32 within 0.2%, 64 within 0.1%. Draws of which QUICK affords no
-#: ENOUGH_PLACES are put together of blocks.
+#: Grid points per bounded range: as many as fit into QUICK evaluations of the recursion (a second
+#: or two). 16 are within 1% of the truth at the paper's settings, 32 within 0.2%, 64 within 0.1%.
+#: Draws of which QUICK affords no ENOUGH_PLACES are put together of blocks.
 MOST_PLACES, ENOUGH_PLACES = 256, 32
 QUICK = 2e8
 #: The grid ends where delta is at most this share of the one that is asked about.
 REMOTE = 1e-4
 #: A smaller range leaves float64 no room; Renyi accounting and the pure sum serve there.
 SMALLEST = 1e-100
-#: Nats beyond which no grid goes: they protect nobody, and exponentials of its steps would overflow further on.
+#: Nats beyond which no grid goes: they protect nobody, and exponentials of its steps would overflow
+#: further on.
 FURTHEST = 1e5
 #: Relative room for rounding: of the grid's step, and, much smaller, of places and losses on it.
 GRID_ROOM, PLACE_ROOM = 2.0**-40, 2.0**-45
@@ -119,8 +121,9 @@ class Problem:
 class Recursion:
     """The recursion on losses 0, h, 2h, ..., every figure rounded up or every figure rounded down.
 
-    Rounded up, a loss between two grid points is covered by convexity, and delta beyond the grid is its last value.
-    Rounded down, the adversary plays grid points only, and delta beyond the grid is 0.
+    Rounded up, a loss between two grid points is covered by convexity, and delta beyond the grid is
+    its last value. Rounded down, the adversary plays grid points only, and delta beyond the grid is
+    0.
     """
 
     def __init__(self, problem: Problem, places: int, upper: bool) -> None:
@@ -200,7 +203,8 @@ def placed(losses: Doubles, masses: Doubles, step: float, *, upper: bool) -> Dou
     room = abs(losses).max() * PLACE_ROOM
     scaled = (losses + room if upper else losses - room) / step
     floor = np.floor(scaled)
-    # Up: split between its two neighbours with the mean likelihood ratio kept. Down: all to the lower one.
+    # Up: split between its two neighbours with the mean likelihood ratio kept. Down: all to the
+    # lower one.
     above = np.expm1((floor - scaled) * step) / math.expm1(-step) * upper
     radius = int(abs(floor).max()) + 1
     place = floor.astype(np.int64) + radius
@@ -223,11 +227,13 @@ class _Pairs:
         self._places = places
         self._high = np.expm1((t - places) * step) / whole
         self._low = np.exp((t - places) * step) * np.expm1(-t * step) / whole
-        # Between t and t + 1 the maximum exceeds both ends by at most this times d_{t+1} - d_t / e^step.
+        # Between t and t + 1 the maximum exceeds both ends by at most this times d_{t+1} - d_t /
+        # e^step.
         self._fall = math.exp(-step)
         bulge = 1 / (1 + math.exp(-step / 2)) ** 2
         self._between = np.exp((t[1:] - places) * step) * math.expm1(-step) / whole * bulge
-        #: Relative rounding of one step: a dozen operations, and exponents of up to the range itself.
+        #: Relative rounding of one step: a dozen operations, and exponents of up to the range
+        #: itself.
         self.room = (64 + 2 * places * step) * ULP
 
     def worst(self, future: Doubles, between: bool) -> Doubles:
@@ -282,7 +288,8 @@ def _laplace_losses(epsilon: float, step: float, upper: bool) -> tuple[Doubles, 
     """
     cells = 16 * math.ceil(2 * epsilon / step)
     losses = np.linspace(-epsilon, epsilon, cells + 1)
-    # P(loss <= x) = exp((x - epsilon) / 2) / 2 for -epsilon <= x < epsilon; a cell counts at its end on the safe side.
+    # P(loss <= x) = exp((x - epsilon) / 2) / 2 for -epsilon <= x < epsilon; a cell counts at its
+    # end on the safe side.
     inside = np.exp((losses[1:] - epsilon) / 2) / 2 * -math.expm1(-epsilon / cells)
     masses = np.concatenate([[0.0], inside] if upper else [inside, [0.0]])
     masses[0] += math.exp(-epsilon) / 2

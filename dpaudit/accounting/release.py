@@ -1,9 +1,10 @@
 """Both levels of a run's guarantee: without, and with knowledge of a record's batch.
 
-A record's batch is drawn uniformly, independently of all others and in secret. Readers of the release do not know it,
-which amplifies (`allocation`). Whoever has the key, the assignment or the run directory does: against them one batch's
-figure holds (`approximate`). Rounds under fresh keys compose; several records of one unit are a chain of single changes
-(`risk`); noisy counts and centres are composed beside the texts, never allocated. docs/mathematics.md has the proofs.
+A record's batch is drawn uniformly, independently of all others and in secret. Readers of the
+release do not know it, which amplifies (`allocation`). Whoever has the key, the assignment or the
+run directory does: against them one batch's figure holds (`approximate`). Rounds under fresh keys
+compose; several records of one unit are a chain of single changes (`risk`); noisy counts and
+centres are composed beside the texts, never allocated. docs/mathematics.md has the proofs.
 """
 
 from __future__ import annotations
@@ -81,10 +82,12 @@ class ReleaseAccountant:
 
     Attributes:
         batch: the batch level, of the claim's change, of all rounds, with clusters.
-        one: of one record that comes or goes, in one batch of one round, without clusters. None if levels are equal.
+        one: of one record that comes or goes, in one batch of one round, without clusters. None if
+            levels are equal.
         secret: how many batches readers cannot tell apart. None if levels are equal.
-        records: how many records one unit changes, one after another: 1 where a record comes or goes, 2 where it is
-            replaced, as many as a user has, or twice as many where the user is replaced.
+        records: how many records one unit changes, one after another: 1 where a record comes or
+            goes, 2 where it is replaced, as many as a user has, or twice as many where the user is
+            replaced.
         shares: over how many stopping points delta is split.
 
     Raises:
@@ -134,7 +137,8 @@ class ReleaseAccountant:
     def __post_init__(self) -> None:
         if self.records < 1 or self.shares < 1:
             raise ValueError(
-                f"a unit has {self.records} records and delta {self.shares} shares: at least one each"
+                f"a unit has {self.records} records and delta {self.shares} shares: at least one "
+                "each"
             )
         if self.one is not None and (
             self.one.rounds != 1 or self.one != self.one.without_clusters()

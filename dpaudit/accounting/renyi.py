@@ -23,7 +23,8 @@ LARGEST = 1e100
 RENYI_ROOM = 2.0**-46
 #: Relative room for a dozen operations.
 _ROOM = 2.0**-40
-#: Beside pure events, these orders too: the library's own, which reproduce the paper's counts, are 0.001 too coarse.
+#: Beside pure events, these orders too: the library's own, which reproduce the paper's counts, are
+#: 0.001 too coarse.
 _MORE_ORDERS = tuple(order / 50 for order in range(51, 500))
 #: A lie less probable than e^-700 is none to float64.
 _MOST_RESPONSE = 700
@@ -117,7 +118,8 @@ def _converted(
     orders = DEFAULT_RDP_ORDERS
     if events or renyi:
         orders = sorted({*DEFAULT_RDP_ORDERS, *_MORE_ORDERS, *listed})
-    # Only randomised response looks at the relation: between two answers, it is the worst event of its epsilon.
+    # Only randomised response looks at the relation: between two answers, it is the worst event of
+    # its epsilon.
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_ONE)
     accountant.compose(ZCDpEvent(rho, xi=RENYI_ROOM * events))
     for shift, times in Counter(shifts).items():

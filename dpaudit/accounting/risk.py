@@ -54,8 +54,8 @@ class AttackCurve:
     def group(self, size: int) -> AttackCurve:
         """Bound tests about `size` records: along a chain of neighbours the curve is iterated.
 
-        T(T(x)) lies below every line of T after every line of T, so it does not matter that pairs of lines are chosen
-        with rounding.
+        T(T(x)) lies below every line of T after every line of T, so it does not matter that pairs
+        of lines are chosen with rounding.
 
         Raises:
             ValueError: `size` is not positive.

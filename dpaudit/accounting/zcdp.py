@@ -25,7 +25,8 @@ from dpaudit.accounting.recursion import REMOTE
 from dpaudit.accounting.renyi import TINY, ULP, Doubles
 from dpaudit.accounting.risk import AttackCurve
 
-#: Orders beside 1, at which divergences are those of Kullback and Leibler; rates of false positives; halvings.
+#: Orders beside 1, at which divergences are those of Kullback and Leibler; rates of false
+#: positives; halvings.
 _ORDERS = np.geomspace(1.01, 2000.0, 160)
 _RATES, _HALVINGS = 640, 30
 _FURTHER = 2.0**-10
@@ -110,7 +111,8 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
         np.where(plain, (1 - p) / (1 - q), (order - 1) * (1 - share) / (1 - q)),
     )
     by_p, by_q = p_terms[0] - p_terms[1], q_terms[1] - q_terms[0]
-    # Differences that have kept their digits: a slope that is off by a little lies below the one that is rounded up.
+    # Differences that have kept their digits: a slope that is off by a little lies below the one
+    # that is rounded up.
     kept = np.ones_like(plain)
     for (first, second), found in ((p_terms, by_p), (q_terms, by_q)):
         kept &= (abs(first) + abs(second)) * 2 * (of_heads + of_tails) + np.where(

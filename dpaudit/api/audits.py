@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from dpaudit.results.replay import PublicReplay, Rerun
     from dpaudit.runs.storage import Location
 
-#: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes them.
+#: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes
+#: them.
 Amounts = Mapping[str, Any]
 
 
@@ -81,7 +82,8 @@ class Audit(Shown[AuditResult]):
 
     Attributes:
         run: the run directory, as it was named.
-        result: everything that was found, an immutable pydantic model. It is as private as the run's records.
+        result: everything that was found, an immutable pydantic model. It is as private as the
+            run's records.
     """
 
     def __init__(self, run: Location, result: AuditResult, monitor: Monitor = SILENT) -> None:
@@ -111,8 +113,8 @@ class Audit(Shown[AuditResult]):
     def epsilon(self) -> float | None:
         """The recomputed epsilon at the release level (for readers of the texts), in nats.
 
-        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None if the record gives
-        none, or a claim of zCDP states no delta for it.
+        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None if
+        the record gives none, or a claim of zCDP states no delta for it.
         """
         return None if self._recomputed is None else self._recomputed.epsilon
 
@@ -232,8 +234,8 @@ class Audit(Shown[AuditResult]):
             The files, by "html", "json", "markdown" and "junit".
 
         Raises:
-            InputError: the folder is part of a run's record or of a release, holds a public report that a private one
-                would replace, or cannot be written.
+            InputError: the folder is part of a run's record or of a release, holds a public report
+                that a private one would replace, or cannot be written.
         """
         from dpaudit.reports.write import write_reports
 
@@ -287,33 +289,38 @@ def audit(
 ) -> Audit:
     """Audit a run directory: recompute what its texts cost, and check that the claim holds.
 
-    It reads the run directory alone, and imports no torch, unless `model` or `data` is given, or a required check needs
-    the model.
+    It reads the run directory alone, and imports no torch, unless `model` or `data` is given, or a
+    required check needs the model.
 
     Args:
         run: the run directory: a path, or a URL that fsspec opens.
-        epsilon: test this epsilon instead of the claimed one, in nats, at the release level: for readers of the texts.
-            Without it a run is held to the number that it states itself.
-        batch_epsilon: test this epsilon at the batch level, in nats: for someone who knows a record's batch.
+        epsilon: test this epsilon instead of the claimed one, in nats, at the release level: for
+            readers of the texts. Without it a run is held to the number that it states itself.
+        batch_epsilon: test this epsilon at the batch level, in nats: for someone who knows a
+            record's batch.
         delta: test this delta, between 0 and 1, instead of the claimed one.
         relation: test these neighbours: "add_remove" or "replace" of one unit.
         unit: test this privacy unit: "record", "context" or "user".
         rho: test this rho of zCDP, in nats, in place of any epsilon.
-        model: where the run's model is. Without `data`, what is public in the run is recomputed with it.
-        data: the run's private records, to replay the run with its model: a path, a pandas.DataFrame or a
-            datasets.Dataset with the columns that the run read.
-        evidence: pass only where every check up to this level (0 to 4) was made; 3 and 4 need `data`.
-        policy: a YAML file of rules that the run must meet, too; its evidence level counts where it is higher.
+        model: where the run's model is. Without `data`, what is public in the run is recomputed
+            with it.
+        data: the run's private records, to replay the run with its model: a path, a
+            pandas.DataFrame or a datasets.Dataset with the columns that the run read.
+        evidence: pass only where every check up to this level (0 to 4) was made; 3 and 4 need
+            `data`.
+        policy: a YAML file of rules that the run must meet, too; its evidence level counts where it
+            is higher.
         commitment: the fingerprint that `generate` gave before the first token, in hexadecimal.
         head: the fingerprint that `generate` gave after the last one.
         tokenizers: tokenizer.json files (or their folders) that you know to be the model's own.
         seed_files: the parts of the secret seed that the run commits to.
-        find_model: load the model that the run names, where it is installed here and makes every required check that
-            the record does not. Nothing is downloaded.
+        find_model: load the model that the run names, where it is installed here and makes every
+            required check that the record does not. Nothing is downloaded.
         engine: where batches are read; None for the cores of this machine.
         replay: amounts of a replay: steps, chosen, left_out, trials. Needs `data`.
         reruns: what running a recorded generator's script again found.
-        keep_partial: go on with what a replay had shown when it is interrupted, instead of raising KeyboardInterrupt.
+        keep_partial: go on with what a replay had shown when it is interrupted, instead of raising
+            KeyboardInterrupt.
         signer: id of the key that is to sign the release, for a policy's rule about signers.
         monitor: receives progress and warnings.
 
@@ -582,7 +589,8 @@ def audits_of(
     """Audit several runs; an Audit among them is taken as it is.
 
     Raises:
-        InputError: a run is named twice, or something is no run: both are told before anything is audited.
+        InputError: a run is named twice, or something is no run: both are told before anything is
+            audited.
     """
     given: dict[Location, str | os.PathLike[str] | Audit] = {}
     for run in runs:

@@ -102,8 +102,8 @@ def plan_budget(
 
     Only a mean's cost is known beforehand.
 
-    With texts, rounds, labels, batches or generated it is about texts in rounds, with epsilon at the release level;
-    else about one round at the batch level.
+    With texts, rounds, labels, batches or generated it is about texts in rounds, with epsilon at
+    the release level; else about one round at the batch level.
 
     Args:
         clip: logits, or differences, lie in [-clip, clip].
@@ -118,14 +118,16 @@ def plan_budget(
         batches: a label's batches in a round; None for as many as its records fill.
         generated: how many of these are generated; None for all.
         delta: None for records ** -1.1.
-        individual: give every context a budget of its own, which keeps any number of tokens within epsilon.
+        individual: give every context a budget of its own, which keeps any number of tokens within
+            epsilon.
         method: of composition.
         relation: of contexts.
         group_size: how many contexts one unit can change.
-        divisor: divide by the batch size, or by the number of contexts with the batch size as a public floor.
+        divisor: divide by the batch size, or by the number of contexts with the batch size as a
+            public floor.
         rebalancing_epsilon: what noisy counts cost one unit; it is part of epsilon.
-        alternatives: also say what one label and other clips would give for texts in rounds. Takes several times as
-            long.
+        alternatives: also say what one label and other clips would give for texts in rounds. Takes
+            several times as long.
         monitor: receives warnings.
 
     Raises:
@@ -161,7 +163,8 @@ def warn_of_delta(delta: float, records: int, monitor: Monitor) -> None:
     """Warn of a delta that is as large as one of so many records."""
     if delta * records >= 1:
         monitor.warn(
-            f"delta {stated(delta)} is not below 1 / records = 1 / {records}: publishing a random record whole would "
+            f"delta {stated(delta)} is not below 1 / records = 1 / {records}: publishing a "
+            "random record whole would "
             "pass for private. Give a smaller delta."
         )
 
@@ -290,7 +293,10 @@ class _MeanRuns(BaseModel):
             return self.batches
         filled = math.floor(self.records / self.groups / self.size)
         if not filled:
-            problem = f"{self.records:,} records of {self.groups:,} labels do not fill a batch of {self.size:g}."
+            problem = (
+                f"{self.records:,} records of {self.groups:,} labels do not fill a batch "
+                f"of {self.size:g}."
+            )
             raise InputError("records", problem, "Give a smaller batch size.")
         return filled
 
@@ -303,7 +309,10 @@ class _MeanRuns(BaseModel):
         """
         generated = self.per_label if self.generated is None else self.generated
         if generated > self.per_label:
-            problem = f"a label has {self.per_label:,} batches, of which {generated:,} cannot be generated."
+            problem = (
+                f"a label has {self.per_label:,} batches, of which {generated:,} cannot be "
+                "generated."
+            )
             raise InputError("generated", problem, "Give as many or fewer.")
         return generated * self.groups
 
@@ -444,7 +453,8 @@ class _MeanRuns(BaseModel):
                 f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts at epsilon {epsilon:g}."
             )
             raise InputError("epsilon", problem, "Give a larger one, or fewer tokens.")
-        # Renyi accounting is quick, and never below the optimal bound: what it finds is where that one begins.
+        # Renyi accounting is quick, and never below the optimal bound: what it finds is where that
+        # one begins.
         found = 1 + bisect_left(range(1, MOST_CONTEXTS), True, key=enough)
         if self.individual or self.method == "rdp":
             return found

@@ -76,7 +76,8 @@ class RunComparison(Shown[Comparison]):
             links: to each run's report, relative to the page; None for no links.
 
         Raises:
-            InputError: the file would be part of a run's record or of a release, or cannot be written.
+            InputError: the file would be part of a run's record or of a release, or cannot be
+                written.
         """
         from dpaudit.reports.compare import render_comparison_html
         from dpaudit.reports.write import write_files
@@ -97,7 +98,10 @@ class RunComparison(Shown[Comparison]):
 def _in_short(found: Audit) -> str:
     if found.claim is None:
         return found.verdict
-    return f"{found.verdict}, {found.claim.kind}: {recomputed_words(found.claim, found.result.guarantees)}"
+    return (
+        f"{found.verdict}, {found.claim.kind}: "
+        f"{recomputed_words(found.claim, found.result.guarantees)}"
+    )
 
 
 def require_page(page: Path, runs: Sequence[str | os.PathLike[str]]) -> None:
@@ -126,7 +130,8 @@ def compare(
         monitor: receives progress and warnings.
 
     Raises:
-        InputError: there are fewer than two runs, names do not fit them, one is named twice, or something is no run.
+        InputError: there are fewer than two runs, names do not fit them, one is named twice, or
+            something is no run.
     """
     from dpaudit.auditing.comparison import compare_runs
 
@@ -217,7 +222,10 @@ class RunComposition(Shown[JointCost]):
         self.audits = audits
 
     def _title(self) -> str:
-        return f"Joint cost of {len(self.result.releases)} releases ({self.result.relation}, per {self.result.unit})"
+        return (
+            f"Joint cost of {len(self.result.releases)} releases ({self.result.relation}, per "
+            f"{self.result.unit})"
+        )
 
     def _rows(self) -> list[tuple[str, str]]:
         totals = {
@@ -253,7 +261,8 @@ def compose(
 
     Args:
         runs: run directories, or audits of them.
-        guarantees: a YAML file with guarantees of other tools for the same records (docs/composition.md).
+        guarantees: a YAML file with guarantees of other tools for the same records
+            (docs/composition.md).
         delta: of the total, between 0 and 1; None for the largest of the releases.
         model: recompute what is public in the runs, all with this model.
         tokenizers: tokenizer.json files that you know to be the models' own.
@@ -262,7 +271,8 @@ def compose(
 
     Raises:
         AuditError: a run does not pass its audit, so nothing is known of what it cost.
-        InputError: there are fewer than two releases, one is named twice, or they cannot be composed.
+        InputError: there are fewer than two releases, one is named twice, or they cannot be
+            composed.
     """
     from dpaudit.auditing.composition import compose_runs
     from dpaudit.runs.statements import read_statements

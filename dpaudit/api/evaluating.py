@@ -68,16 +68,19 @@ def evaluate(
 
     Args:
         run: the run directory.
-        reference: real records: a path, NAME:SPLIT of a hub's data set, a pandas.DataFrame or a datasets.Dataset.
-        test: held-out real records for accuracy and likelihood; None to hold out a share of the reference.
+        reference: real records: a path, NAME:SPLIT of a hub's data set, a pandas.DataFrame or a
+            datasets.Dataset.
+        test: held-out real records for accuracy and likelihood; None to hold out a share of the
+            reference.
         baseline: a folder of `generate_public`, to be measured beside the run.
         text: their column of texts; None for the run's own.
         label: their column of labels; None for the run's own.
-        private_cache: keep embeddings of all texts in this folder. They are as sensitive as the texts.
+        private_cache: keep embeddings of all texts in this folder. They are as sensitive as the
+            texts.
         engine: where models work; None for this process.
         monitor: receives progress and warnings.
-        settings: the options of `dpaudit evaluate` by name, such as n, seeds, embedding or likelihood. One that is
-            None or empty has its default.
+        settings: the options of `dpaudit evaluate` by name, such as n, seeds, embedding or
+            likelihood. One that is None or empty has its default.
 
     Raises:
         InputError: a package is missing, or the run, the records or a setting cannot be used.

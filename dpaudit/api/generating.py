@@ -39,11 +39,12 @@ _TO_BE_GIVEN = "the records that generate is given"
 class Config(settings.Config):
     """All settings of a run, by section: data, model, prompt, batching, mechanism, decoding etc.
 
-    `data` may leave out path and dataset where `generate` is given the records. Sections are mappings, as in YAML
-    (docs/generation.md).
+    `data` may leave out path and dataset where `generate` is given the records. Sections are
+    mappings, as in YAML (docs/generation.md).
 
     Raises:
-        InputError: names the field by its dotted path, the value that was given, and what is allowed.
+        InputError: names the field by its dotted path, the value that was given, and what is
+            allowed.
     """
 
     def __init__(self, **sections: Any) -> None:
@@ -132,13 +133,14 @@ def generate(
 
     This loads torch and the model.
 
-    A run that was interrupted goes on at its first unfinished batch when it is called again in the same way.
+    A run that was interrupted goes on at its first unfinished batch when it is called again in the
+    same way.
 
     Args:
         config: the settings: a Config, a mapping, or the path of a YAML config.
-        records: the private records, in place of the config's: a path, a pandas.DataFrame or a datasets.Dataset with
-            the columns that the config's data names. A table is written to a temporary folder that its owner alone
-            can read, and deleted afterwards.
+        records: the private records, in place of the config's: a path, a pandas.DataFrame or a
+            datasets.Dataset with the columns that the config's data names. A table is written to a
+            temporary folder that its owner alone can read, and deleted afterwards.
         out: the run directory to write, or to go on with: a path or a URL.
         spent: finished runs of the same records: go on with what they left of the records' budgets.
         stop_after: finish this many of batching.rounds, and the run with them.
@@ -150,8 +152,8 @@ def generate(
         The run; `commitment` and `head` are the fingerprints to put where nobody can change them.
 
     Raises:
-        InputError: a setting, the records, the model or the directory cannot be used; or the run could not pass its
-            audit and is not `unverified`.
+        InputError: a setting, the records, the model or the directory cannot be used; or the run
+            could not pass its audit and is not `unverified`.
     """
     if out is None:
         raise InputError("out", "there is none.", "Name a run directory to write.")
@@ -270,7 +272,8 @@ def look_at_data(
     `goes_on`: whether it goes on from earlier runs.
 
     Raises:
-        InputError: the data cannot be used, or an obstacle is neither what the config says itself nor `unverified`.
+        InputError: the data cannot be used, or an obstacle is neither what the config says itself
+            nor `unverified`.
     """
     from dpaudit.checks.preflight import obstacles, refuse
     from dpaudit.generation.planned import planned_run
@@ -287,7 +290,8 @@ def look_at_data(
 def require_passed(spent: Sequence[places.Location], model: str, monitor: Monitor) -> None:
     """Refuse to go on from a run that fails its own audit: what was spent there is not known.
 
-    Where only the model shows that what a run took from its public prompts is public, the config's is asked.
+    Where only the model shows that what a run took from its public prompts is public, the config's
+    is asked.
     """
     from dpaudit.results.shell import argument
 
@@ -297,5 +301,8 @@ def require_passed(spent: Sequence[places.Location], model: str, monitor: Monito
         if verdict == "not_verified" and open_run(run).manifest.public_parts:
             verdict = audit(run, model=model, monitor=monitor).verdict
         if verdict != "pass":
-            remedy = f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes on all the same."
+            remedy = (
+                f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes "
+                "on all the same."
+            )
             raise InputError(f"--spent {run}", "it does not pass its own audit.", remedy)

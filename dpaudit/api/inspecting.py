@@ -189,7 +189,8 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
         f"Most probable of {counted(support, 'allowed token')}{moves}", header, rows, len(rows)
     )
     note = (
-        f"The token is sampled from center, the aggregate, divided by the temperature {temperature:g}. Lower and upper "
+        "The token is sampled from center, the aggregate, divided by the temperature "
+        f"{temperature:g}. Lower and upper "
         "bound the same value for any neighbour. All three are in nats times temperature."
     )
     place = f"Step {position} (of 0 to {steps - 1}), batch {number} of {run.name}"
@@ -211,7 +212,8 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
     )
 
 
-# --- a run ------------------------------------------------------------------------------------------------------------
+# --- a run
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _uncosted(batch: Batch) -> BatchResult:
@@ -239,7 +241,8 @@ def _batches(batches: Sequence[BatchResult], digits: int) -> Iterator[Section]:
         yield Section("Batches", [Table.of("Batches", header, rows, words)], note=note)
 
 
-# --- a batch ----------------------------------------------------------------------------------------------------------
+# --- a batch
+# ----------------------------------------------------------------------------------------------------------
 
 
 class _Ended(NamedTuple):
@@ -303,7 +306,8 @@ def _sum(batch: Batch, manifest: Manifest) -> str:
     return f"{_cost(cost, digits)}, saving {saving(cost.theorem1, cost.exact)}"
 
 
-# --- a step -----------------------------------------------------------------------------------------------------------
+# --- a step
+# -----------------------------------------------------------------------------------------------------------
 
 
 def _before(step: RunStep) -> str:
@@ -321,7 +325,8 @@ def _sampled(step: RunStep, support: int) -> str:
     return f"{said}, probability {recomputed}{differs}, rank {sampled.rank:,}"
 
 
-# --- both -------------------------------------------------------------------------------------------------------------
+# --- both
+# -------------------------------------------------------------------------------------------------------------
 
 
 def _title(place: str, label: str | None, said: Iterable[str]) -> str:
@@ -349,7 +354,8 @@ def _evidence(found: Batch | RunStep, name: str, cost: str) -> Iterator[Entry]:
     if len(found.objections) > MOST_LISTED:
         yield Entry(
             "",
-            f"and {counted(len(found.objections) - MOST_LISTED, 'more objection')}; --json has them all",
+            f"and {counted(len(found.objections) - MOST_LISTED, 'more objection')}; --json has "
+            "them all",
         )
     if (losses := found.losses) is not None:
         worst = losses.worst[:MOST_LISTED]
@@ -369,7 +375,10 @@ def _neighbours(between: Neighbours) -> str:
 
 
 def _objection(found: Objection) -> str:
-    return f"{one_line(found.check, LABEL_LENGTH)}, step {found.step}: {one_line(found.message, _PROSE)}"
+    return (
+        f"{one_line(found.check, LABEL_LENGTH)}, step {found.step}: "
+        f"{one_line(found.message, _PROSE)}"
+    )
 
 
 def _named(found: Batch | RunStep, *names: str) -> dict[str, Any]:

@@ -70,7 +70,8 @@ def release(
         out: the folder to make; nothing may be there yet.
         key: sign with this private key, a file of `dpaudit key`.
         unsigned: leave the attestation unsigned. Give either this or `key`.
-        about: a YAML file with what the card says beside the audit: name, curators, licence ... (docs/release.md).
+        about: a YAML file with what the card says beside the audit: name, curators, licence ...
+            (docs/release.md).
         test_share: put at least this share of each label's texts into a test split.
         junit: write the checks as JUnit XML here, passed or not, in the form for readers outside.
         sarif: write the findings as SARIF here, likewise.
@@ -100,7 +101,10 @@ def release(
     policy = asked.get("policy")
     rules = None if policy is None else read_policy(places.path_of(policy, "policy"))
     if max(asked.get("evidence", 2), (rules and rules.policy.evidence) or 0) < 2:
-        problem = "a release needs evidence level 2 or more: below that, no check compares texts with their tokens."
+        problem = (
+            "a release needs evidence level 2 or more: below that, no check compares texts "
+            "with their tokens."
+        )
         raise InputError("evidence", problem, "Give a level from 2 to 4.")
     if (key is None) != unsigned:
         raise InputError(
@@ -195,7 +199,8 @@ def verify_release(
         commitment: that the run's must be, in hexadecimal.
 
     Raises:
-        InputError: there is no such folder, or an argument cannot be used. Bad content is a problem in the result.
+        InputError: there is no such folder, or an argument cannot be used. Bad content is a problem
+            in the result.
     """
     from dpaudit.releasing.keys import read_public_key
     from dpaudit.releasing.policy import read_policy

@@ -113,7 +113,8 @@ class Run:
 
     Attributes:
         name: the directory, as it was named.
-        manifest: run.json, validated: mechanism, privacy, batching, model, prompt, claim and the rest.
+        manifest: run.json, validated: mechanism, privacy, batching, model, prompt, claim and the
+            rest.
         batches: the batches on disk, by their ids: `run.batches[3]`.
         texts: the synthetic texts. Reading them raises InputError while the run is not finished.
     """
@@ -180,7 +181,8 @@ class Batch:
         label, cluster: of its records; None if they have none.
         contexts: how many private contexts it has.
         tokens: [T] int32, the sampled token ids, in order.
-        log_probabilities: [T] float64, natural logarithms of their probabilities, as the sampler recorded them.
+        log_probabilities: [T] float64, natural logarithms of their probabilities, as the sampler
+            recorded them.
         texts, starts: its texts, in order, and the first step of each.
         steps: one for each token: `batch.steps[7]`.
         neighbours: what its costs are for.

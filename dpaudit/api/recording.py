@@ -54,7 +54,8 @@ def record(
         mend: parts of the generator to replace by sound ones: randomness, batches, lengths or rows.
         texts: a public number of texts, for mending lengths.
         max_tokens: a public number of tokens of a text, for mending lengths.
-        claim: audit the epsilon that the script asks for, or the largest that the generator says it spent on a text.
+        claim: audit the epsilon that the script asks for, or the largest that the generator says it
+            spent on a text.
         trained_on_records: whether the model's weights were trained on any of the private records.
         quiet: send what the script prints to standard error.
         monitor: is told what the run's claim rests on.
@@ -63,7 +64,8 @@ def record(
         The run. Audit it like any other.
 
     Raises:
-        InputError: an argument or the directory cannot be used, or the script fails or writes no whole run.
+        InputError: an argument or the directory cannot be used, or the script fails or writes no
+            whole run.
     """
     find_recorder(generator)
     interpreter, *arguments = script_of(command)
@@ -77,8 +79,14 @@ def record(
     done = subprocess.run(called, check=False, stdout=sys.stderr if quiet else None)  # noqa: S603
     whole = open_storage(place).exists(HASHES)
     if done.returncode or not whole:
-        problem = f"the script ended with exit code {done.returncode}{'' if whole else ' and wrote no complete run'}."
-        remedy = "It must call the generator once, until it ends, in a Python that has dpaudit installed."
+        problem = (
+            "the script ended with exit code "
+            f"{done.returncode}{'' if whole else ' and wrote no complete run'}."
+        )
+        remedy = (
+            "It must call the generator once, until it ends, in a Python that has dpaudit "
+            "installed."
+        )
         raise InputError(str(place), problem, remedy)
     _say_what_it_rests_on(RunReader(place), monitor)
     return open_run(place)

@@ -39,8 +39,10 @@ class Starter:
         file: where.
         own: what it says of the records, and the sizes that follow; None for the example.
         first: the same as YAML; None for the example.
-        finished: whether `generate` takes it as it is. Else labels are to be filled in, in the place of PLACEHOLDER.
-        needs: the command that installs what the model and the example's records need; empty if nothing is missing.
+        finished: whether `generate` takes it as it is. Else labels are to be filled in, in the
+            place of PLACEHOLDER.
+        needs: the command that installs what the model and the example's records need; empty if
+            nothing is missing.
     """
 
     file: Path
@@ -66,7 +68,8 @@ def init(
         overwrite: replace a file that is there.
 
     Raises:
-        InputError: the records or a setting cannot be used, a run could not pass its audit, or the file is there.
+        InputError: the records or a setting cannot be used, a run could not pass its audit, or the
+            file is there.
     """
     if aggregator not in get_args(Demo):
         raise InputError("aggregator", f"the value is {aggregator!r}.", "Give mean or central.")
@@ -104,7 +107,10 @@ def _require_possible(own: Own, first: First) -> None:
     """
     found = obstacles(first.planned)
     if own.records is None and any(each.check == "claim.delta" for each in found):
-        problem = "the example's delta is too large for so many records, and `init` chooses none by counting them."
+        problem = (
+            "the example's delta is too large for so many records, and `init` chooses none "
+            "by counting them."
+        )
         raise InputError(
             "--records", problem, "Say about how many there are. This number becomes public."
         )

@@ -17,7 +17,8 @@ from dpaudit.mechanisms import ContextChange, Relation, Unit, shares_spent
 from dpaudit.results import Finding, Number, Result
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader
 
-#: How many tokens before a step are decoded, and how many characters of a token or of them are kept.
+#: How many tokens before a step are decoded, and how many characters of a token or of them are
+#: kept.
 PREFIX, LONGEST = 60, 200
 
 
@@ -138,7 +139,8 @@ class RunStep:
         token: the sampled token's id.
         log_probability: natural logarithm of its probability, as the sampler recorded it.
         support: int [S], ids of the allowed tokens, ascending; None for the whole vocabulary.
-        arrays: the mechanism's arrays by name, [..., S]: for a median central, sides and holder; for a mean aggregate.
+        arrays: the mechanism's arrays by name, [..., S]: for a median central, sides and holder;
+            for a mean aggregate.
         first: whether it is the first step of its text.
         neighbours: what the cost is for.
         source: what the batch's steps share.
@@ -325,13 +327,25 @@ def neighbours(manifest: Manifest) -> Neighbours:
     stated, change = manifest.claim or manifest.privacy, _change(manifest)
     problem = ""
     if change is None:
-        problem = f"nothing bounds how many contexts one {stated.unit} changes under the rule {manifest.batching.rule}"
+        problem = (
+            f"nothing bounds how many contexts one {stated.unit} changes under the rule "
+            f"{manifest.batching.rule}"
+        )
     elif not manifest.mechanism.draw.ex_post:
-        problem = "the tokens depend on noise that costs are averaged over, so no text has a cost of its own"
+        problem = (
+            "the tokens depend on noise that costs are averaged over, so no text has a "
+            "cost of its own"
+        )
     elif not manifest.mechanism.bounds(change, manifest.record.width):
-        problem = f"record.width {manifest.record.width} is too small for {change.contexts} changed contexts"
+        problem = (
+            f"record.width {manifest.record.width} is too small for {change.contexts} "
+            "changed contexts"
+        )
     elif change.contexts > MOST_CONTEXTS:
-        problem = f"{change.contexts} changed contexts are more than the {MOST_CONTEXTS} that costs are worked out for"
+        problem = (
+            f"{change.contexts} changed contexts are more than the {MOST_CONTEXTS} that "
+            "costs are worked out for"
+        )
     return Neighbours(
         relation=stated.relation,
         unit=stated.unit,

@@ -16,7 +16,8 @@ from dpaudit.runs.extras import installing
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-#: A path or a name as `data.path` in a config; or a pandas.DataFrame or a datasets.Dataset with the same columns.
+#: A path or a name as `data.path` in a config; or a pandas.DataFrame or a datasets.Dataset with the
+#: same columns.
 Records: TypeAlias = Any
 _PLACE = "Give a pandas.DataFrame, a datasets.Dataset, or the path of a file."
 
@@ -30,8 +31,8 @@ def is_table(records: Records) -> bool:
 def records_file(records: Records, argument: str) -> Iterator[str]:
     """Give the path of a file that holds these records.
 
-    A table is written to a temporary folder that its owner alone can read, and deleted afterwards. Errors name the
-    argument in place of that file.
+    A table is written to a temporary folder that its owner alone can read, and deleted afterwards.
+    Errors name the argument in place of that file.
 
     Args:
         records: see `Records`.

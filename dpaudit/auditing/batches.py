@@ -1,6 +1,7 @@
 """One pass over a run's batches, perhaps in several processes; their findings are merged in order.
 
-Nothing here knows which evidence there is: checks say what they gather, and reports name their sums.
+Nothing here knows which evidence there is: checks say what they gather, and reports name their
+sums.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ Progress = Callable[[int, int], None]
 
 #: What is gathered for reports and caveats, beside what checks look at.
 _REPORTED: tuple[type[Evidence], ...] = (CurveSums, DearTokens, BudgetSums, EqualContexts)
-#: Steps on disk that are worth a process: half a second's work at least, where starting one takes a third of it.
+#: Steps on disk that are worth a process: half a second's work at least, where starting one takes a
+#: third of it.
 PROCESS_BYTES = 1 << 24
 
 
@@ -100,7 +102,8 @@ class BatchAuditor:
                 looking.begin(batch, self._gathered)
                 for view in batch.blocks():
                     found.steps += len(view)
-                    # Corrupt values overflow and compare oddly; the checks say so in words, numpy need not.
+                    # Corrupt values overflow and compare oddly; the checks say so in words, numpy
+                    # need not.
                     with np.errstate(all="ignore"):
                         looking.look(view)
         except InputError as error:

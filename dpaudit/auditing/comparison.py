@@ -1,7 +1,7 @@
 """Audited runs -> Comparison: what differs between them, and ex-post costs at one length.
 
-Costs at one length are read off the runs' token curves and never carried beyond them: what further text would have
-cost depends on data nobody looked at.
+Costs at one length are read off the runs' token curves and never carried beyond them: what further
+text would have cost depends on data nobody looked at.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from dpaudit.results.values import leaves
 _TRAINED: tuple[Source, ...] = ("synthetic", "public", "real-same-size")
 #: The texts of a run that stand beside those of others.
 _TEXTS = 3
-#: Settings that say nothing to a reader: they differ between any two runs, are token ids or fixed words.
+#: Settings that say nothing to a reader: they differ between any two runs, are token ids or fixed
+#: words.
 _OWN: dict[str, Any] = {
     "created": True,
     "commitment": True,

@@ -53,7 +53,8 @@ from dpaudit.runs.layout import CLUSTERS
 from dpaudit.runs.statements import Statement
 from dpaudit.runs.storage import Location
 
-#: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
+#: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for
+#: shared.
 _RARELY = 1e-9
 
 
@@ -79,7 +80,8 @@ class _Run:
 
         Args:
             delta: in (0, 1); the least that matters.
-            known: runs whose batches nothing may be made of here: they have their key in common with another.
+            known: runs whose batches nothing may be made of here: they have their key in common
+                with another.
         """
         claim, manifest = self.claim.model_copy(update={"delta": delta}), self.manifest
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
@@ -160,13 +162,13 @@ def compose_runs(
     Args:
         results: audits that runs passed, of their own claims, by where they are; one at least.
         statements: of what else was released of the same records.
-        delta: in (0, 1), of the approximate total. By default the largest that a run claims, and what the statements'
-            deltas add up to.
+        delta: in (0, 1), of the approximate total. By default the largest that a run claims, and
+            what the statements' deltas add up to.
 
     Raises:
-        InputError: a release that cannot be composed with the others: a run that does not pass or is there twice, one
-            that went on from less than another of them had spent, a release for other neighbours, or a delta that is
-            spent before it is divided.
+        InputError: a release that cannot be composed with the others: a run that does not pass or
+            is there twice, one that went on from less than another of them had spent, a release for
+            other neighbours, or a delta that is spent before it is divided.
     """
     runs = [
         _checked(str(location), RunReader(location), result) for location, result in results.items()

@@ -25,9 +25,10 @@ from dpaudit.results.shell import RUN_DIR, context_of, options_making
 def public_form(result: AuditResult) -> AuditResult:
     """Return the result without what private records gave or what was found on the run's machine.
 
-    Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what follows from both
-    stay. So does a claim whose figures were all given to the audit, which is not the run's own: who asked has chosen to
-    name it. Everything is named that stays, so that a new field of the result is left out until it is looked at.
+    Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what
+    follows from both stay. So does a claim whose figures were all given to the audit, which is not
+    the run's own: who asked has chosen to name it. Everything is named that stays, so that a new
+    field of the result is left out until it is looked at.
     """
     withheld = why_withheld(result)
     stated = result.claim if withheld is None else None
@@ -111,7 +112,8 @@ def _checks(result: AuditResult, *, show_values: bool) -> tuple[CheckResult, ...
 
     Args:
         result: the audit's, in its internal form.
-        show_values: whether the catalogue may let a check's values out: they are of the claim and of settings.
+        show_values: whether the catalogue may let a check's values out: they are of the claim and
+            of settings.
     """
     return tuple(_check(check, result.evidence, show_values=show_values) for check in result.checks)
 

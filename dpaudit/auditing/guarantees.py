@@ -1,7 +1,8 @@
 """A run's figures of each kind, the ledger of their composition, and the token curve.
 
-An approximate guarantee, an ex-post cost and an empirical loss are statements of different kinds. Their sum means
-nothing, so it cannot be formed; nor can that of figures for different relations or units.
+An approximate guarantee, an ex-post cost and an empirical loss are statements of different kinds.
+Their sum means nothing, so it cannot be formed; nor can that of figures for different relations or
+units.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ _DOCS = "docs/mathematics.md"
 MOST_GROUPS = 512
 #: A bin reaches over a sixteenth of a factor of 2, about 4%: what a quantile can be rounded by.
 _BINS_PER_DOUBLING = 16
-#: Costs beyond these, in nats, share a bin each: quantiles there are the least or the largest cost of the group.
+#: Costs beyond these, in nats, share a bin each: quantiles there are the least or the largest cost
+#: of the group.
 _LEAST, _MOST = -30, 12  # powers of 2
 _EDGES = np.exp2(
     np.arange(_LEAST * _BINS_PER_DOUBLING, _MOST * _BINS_PER_DOUBLING + 1) / _BINS_PER_DOUBLING
@@ -316,7 +318,8 @@ def _approximate_tree(run: AuditedRun) -> LedgerEntry | None:
         said = f"{batch_of}: {tokens} tokens by {noise}, {found.method} composition"
         return _approximate_pipeline(run, found, approximately(said, drawn, _DOCS, delta=left))
     token = approximately(
-        "a token: its losses lie in an interval of this length, so it is at least that private by itself",
+        "a token: its losses lie in an interval of this length, so it is at least that private "
+        "by itself",
         run.manifest.mechanism.eta(run.change) or 0.0,
         "docs/budgets.md#bounded-range",
     )
@@ -494,9 +497,9 @@ class _BatchCurve(BatchEvidence):
 class CurveSums(Evidence):
     """Costs of tokens by position in the batch, gathered batch by batch in memory of bounded size.
 
-    Means and maxima are kept for every position up to the most tokens of a batch. For quantiles each position has a
-    histogram of costs; once there are more than MOST_GROUPS positions, neighbours share one. Histograms hold counts, so
-    they add up exactly, in any order.
+    Means and maxima are kept for every position up to the most tokens of a batch. For quantiles
+    each position has a histogram of costs; once there are more than MOST_GROUPS positions,
+    neighbours share one. Histograms hold counts, so they add up exactly, in any order.
     """
 
     partial = True

@@ -63,7 +63,8 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.reader import RESUME
 
-#: The level up to which a record alone can be checked, together with the release: what an audit asks for by default.
+#: The level up to which a record alone can be checked, together with the release: what an audit
+#: asks for by default.
 EVIDENCE = 2
 
 _ALL_PARTS = "Give --seed-file FILE once for each part."
@@ -94,7 +95,8 @@ class Question:
 
         Raises:
             ValidationError: pydantic's, for a value that no claim can have.
-            InputError: an epsilon of the batch level alone is asked of a claim that states none of the release level.
+            InputError: an epsilon of the batch level alone is asked of a claim that states none of
+                the release level.
         """
         asked = {name: value for name, value in vars(self).items() if value is not None}
         own, kind = claim.model_dump(), claim.kind
@@ -103,7 +105,10 @@ class Question:
         elif claim.rho is not None and (self.epsilon is not None or self.batch_epsilon is not None):
             kind = ApproximateClaim.id
             if self.epsilon is None:
-                problem = "the run claims a rho, beside which an epsilon of the batch level alone is no claim."
+                problem = (
+                    "the run claims a rho, beside which an epsilon of the batch level "
+                    "alone is no claim."
+                )
                 raise InputError(
                     "batch_epsilon", problem, "Give the epsilon of the release level, too."
                 )
@@ -132,23 +137,26 @@ def audit_run(
         path: the run directory.
         question: tests another claim than the run's own.
         progress: called with (batches read, batches declared).
-        evidence: the level up to which every check that is about the run must have been made, for a pass.
-        replay: what recomputing steps with the model found, and with the data where they were given.
+        evidence: the level up to which every check that is about the run must have been made, for a
+            pass.
+        replay: what recomputing steps with the model found, and with the data where they were
+            given.
         reruns: what running a recorded generator's script again with frozen outputs found.
-        tokenizers: digests (`dpaudit.runs.Vocabulary`) of tokenizers that the caller knows to be the model's own,
-            beside those that dpaudit knows.
-        engine: where batches are read. None means all cores of this machine, or this process alone for a small run;
-            the result is the same.
+        tokenizers: digests (`dpaudit.runs.Vocabulary`) of tokenizers that the caller knows to be
+            the model's own, beside those that dpaudit knows.
+        engine: where batches are read. None means all cores of this machine, or this process alone
+            for a small run; the result is the same.
         held: the run's commitment and head, as somebody was given them when they were made.
         seed: the secret seed that the run commits to. It stays in this process, and in no result.
 
     Returns:
-        A result whose verdict is "error" when the run cannot be read as a whole; never raises for bad content.
+        A result whose verdict is "error" when the run cannot be read as a whole; never raises for
+        bad content.
 
     Raises:
         ValueError: there is no such evidence level.
-        InputError: a worker process was killed over the same batch twice; or the run commits to no seed and one is
-            given, or to one of another number of parts.
+        InputError: a worker process was killed over the same batch twice; or the run commits to no
+            seed and one is given, or to one of another number of parts.
     """
     if not 0 <= evidence <= 4:
         raise ValueError(f"evidence levels are 0 to 4, not {evidence}")
@@ -190,11 +198,17 @@ def _require_seed_of(reader: RunReader, seed: CommittedSeed) -> None:
     """Raise InputError where the run commits to no seed of as many parts."""
     sampling, where = reader.manifest.sampling, f"{reader.name}: sampling"
     if not sampling.committed:
-        problem = f"the run commits to no seed (its generator is {sampling.generator}), and one was given."
+        problem = (
+            f"the run commits to no seed (its generator is {sampling.generator}), and one "
+            "was given."
+        )
         raise InputError(where, problem, "Leave out --seed-file.")
     declared, given = len(sampling.seed_hashes), len(seed.hashes)
     if declared != given:
-        problem = f"the run's seed is made of {declared} part{'s' * (declared > 1)}, and the audit was given {given}."
+        problem = (
+            f"the run's seed is made of {declared} part{'s' * (declared > 1)}, and the "
+            f"audit was given {given}."
+        )
         raise InputError(where, problem, _ALL_PARTS)
 
 

@@ -169,7 +169,8 @@ class _Costs:
         told = np.zeros(len(flat), dtype=bool)
         told[np.argsort(-flat, kind="stable")[:MOST_DEAR]] = True
         starts = accumulate((len(span) for span in spans.values()), initial=0)
-        #: Of each text: where its tokens stand in its batch, and [tokens] which of them are told in full.
+        #: Of each text: where its tokens stand in its batch, and [tokens] which of them are told in
+        #: full.
         self._texts = {
             key: (span, told[start : start + len(span)])
             for (key, span), start in zip(spans.items(), starts, strict=False)

@@ -54,7 +54,8 @@ class Before(_Entry):
         setting: the field to change, by its name in a config.
         problem: what is wrong there, without a full stop.
         remedy: what would do instead, as a sentence.
-        meant: whether the setting itself says that the run is for no release, so that telling is enough.
+        meant: whether the setting itself says that the run is for no release, so that telling is
+            enough.
     """
 
     setting: str

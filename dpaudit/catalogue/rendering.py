@@ -50,8 +50,8 @@ def render(
     Args:
         template: of the catalogue.
         values: by name.
-        context: what every sentence may show: `run`, the run directory as a shell takes it, and `question`, the options
-            that ask for the same claim again, each after a space.
+        context: what every sentence may show: `run`, the run directory as a shell takes it, and
+            `question`, the options that ask for the same claim again, each after a space.
 
     Raises:
         KeyError: the template shows a value that is not there.

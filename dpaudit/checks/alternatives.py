@@ -21,7 +21,8 @@ from dpaudit.checks.draws import Doubles, DrawnSteps
 from dpaudit.mechanisms import blocks
 from dpaudit.results import Finding
 
-#: Outcomes are held against their probabilities to the power of 1 plus each of these: too likely ones, and too rare.
+#: Outcomes are held against their probabilities to the power of 1 plus each of these: too likely
+#: ones, and too rare.
 TILTS = np.array([-0.75, -0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 #: The most probable token always.
 GREEDY = Finding(code="sampling.greedy")
@@ -46,7 +47,8 @@ class Ratios:
     """A family's log-likelihood ratios at some steps, in nats.
 
     Attributes:
-        found: [settings, steps] log q(token) - log p(token); -inf where an alternative could not have drawn the token.
+        found: [settings, steps] log q(token) - log p(token); -inf where an alternative could not
+            have drawn the token.
         mean: [settings, steps] what the alternative itself expects of it.
         variance: [settings, steps] likewise.
     """

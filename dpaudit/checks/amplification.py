@@ -1,7 +1,8 @@
 """May the claim rest on secret batches, and on those that there are?
 
-Where a rule that the theorem needs does not hold, both levels are equal by construction (`dpaudit.runs.secrecy`), and
-claim.epsilon fails for a smaller claim. These checks recognise the mistake that explains it, like those of composition.
+Where a rule that the theorem needs does not hold, both levels are equal by construction
+(`dpaudit.runs.secrecy`), and claim.epsilon fails for a smaller claim. These checks recognise the
+mistake that explains it, like those of composition.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ def batches_are_secret(run: AuditedRun) -> Outcome:
 def batches_are_independent(run: AuditedRun) -> Outcome:
     """Hold the claim against what it would be, had each record been given to its batch by itself.
 
-    A claim that rests on a hash needs an assignment that follows from it, whatever its unit is. Draws without a hash
-    are the run's word, and the numbers of records must be such as uniform draws give. None may rest on batches of which
-    a recorder saw one record move several.
+    A claim that rests on a hash needs an assignment that follows from it, whatever its unit is.
+    Draws without a hash are the run's word, and the numbers of records must be such as uniform
+    draws give. None may rest on batches of which a recorder saw one record move several.
     """
     secret = run.secrecy if isinstance(run.secrecy, SecretBatches) else None
     if secret is not None and (problem := _unproved(run, secret)) is not None:

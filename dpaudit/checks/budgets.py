@@ -1,7 +1,8 @@
 """Did every context pay for what it moved, out of a budget of its own, and for nothing else?
 
-Sums are recomputed from recorded contributions alone. A context must take part exactly as long as its own budget lasts:
-longer, and it pays more than is promised; shorter, and something else decided, which nothing pays for.
+Sums are recomputed from recorded contributions alone. A context must take part exactly as long as
+its own budget lasts: longer, and it pays more than is promised; shorter, and something else
+decided, which nothing pays for.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def sums_are_of_the_draws(view: StepView) -> Finding | None:
     before, after = step.spent
     if fallen := np.count_nonzero(~(after >= before)):
         return Finding(code="budgets.sums-fall", values={"contexts": int(fallen)})
-    # To the last bit: who takes part hangs on it, and whoever may choose it may choose by other contexts.
+    # To the last bit: who takes part hangs on it, and whoever may choose it may choose by other
+    # contexts.
     wrong = np.count_nonzero(
         (after > before) & (after != charged(before, view.mechanism.costs(step.contexts)))
     )

@@ -177,7 +177,8 @@ class Guesses:
     """The coins, guessed by each log-ratio's sign: in, if texts are likelier with the canary.
 
     Attributes:
-        losses: log-ratios with the canary and without it, in nats, by the canary's number: of all its batches.
+        losses: log-ratios with the canary and without it, in nats, by the canary's number: of all
+            its batches.
         right: how many of the guesses are right.
     """
 
@@ -233,10 +234,10 @@ def _loss(found: FoundCanary, canary: Canary) -> float:
 def coins_are_hidden(run: AuditedRun) -> Outcome:
     """Compare right guesses of the coins with their chances by log-ratios and by the claim.
 
-    Whoever guesses knows the canary's batch, so that it is the batch level that is claimed. Either is refuted where
-    so many are right with a probability of 0.00005 at most, and the record where so few are, for whoever sees the
-    texts may guess the opposite; so that honest runs fail once in 10,000. Each log-ratio is held against its
-    batch's ex-post bound, too.
+    Whoever guesses knows the canary's batch, so that it is the batch level that is claimed. Either
+    is refuted where so many are right with a probability of 0.00005 at most, and the record where
+    so few are, for whoever sees the texts may guess the opposite; so that honest runs fail once in
+    10,000. Each log-ratio is held against its batch's ex-post bound, too.
     """
     if run.manifest.canaries is None:
         return inapplicable(_NONE)

@@ -1,7 +1,7 @@
 """Does the record bear out the claim, and is the rule right by which its parts were combined?
 
-The checks of composition recognise wrong sums: they fail where the claim is too small and a mistaken rule explains it,
-so that a failed claim.epsilon comes with its cause.
+The checks of composition recognise wrong sums: they fail where the claim is too small and a
+mistaken rule explains it, so that a failed claim.epsilon comes with its cause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from dpaudit.checks.levels import Level, Levels
 from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, inapplicable, judge_origin
 from dpaudit.results import Amplification, Finding, Quantity, Value
 
-#: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
+#: Claims are stated with some decimals; a wrong sum that is no further off than this explains a
+#: claim.
 _STATED = 1e-3
 
 
@@ -123,7 +124,8 @@ def delta_is_small(run: AuditedRun) -> Outcome:
         )
     if needs == "optional" and not claim.delta:
         return Outcome("pass", "every-delta", values)
-    # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
+    # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the
+    # claim is per context.
     batching, by_round = (
         run.manifest.batching,
         Counter[int](),
@@ -133,11 +135,13 @@ def delta_is_small(run: AuditedRun) -> Outcome:
     shown = max(by_round.values(), default=0)
     if batching.rule == "hashed-slots" and batching.slots is not None:
         shown = max(shown, batching.slots * batching.per_round) if claim.unit == "context" else 0
-    # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
+    # A single record gives no limit that would mean anything; two are the fewest that neighbours
+    # can differ by one of.
     records = max(2, run.manifest.data.records, shown)
     limit = 1 / records
     values["records"] = records
-    # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none for them.
+    # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none
+    # for them.
     least = claim.delta >= centers if needs == "none" else claim.delta > centers
     if centers:
         beside = "claim.delta-at-least" if needs == "none" else "claim.delta-more-than"
@@ -176,7 +180,8 @@ def settings_are_public(run: AuditedRun) -> Outcome:
 def recomputed_levels(run: AuditedRun) -> Levels | None:
     """Return the epsilons at both levels, in nats, that go with the claim's kind.
 
-    None if the run has no figure of that kind, or the claim states no delta to work epsilons out at.
+    None if the run has no figure of that kind, or the claim states no delta to work epsilons out
+    at.
     """
     costs = run[Costs]
     if run.claim.kind not in run.manifest.mechanism.kinds:
@@ -202,8 +207,8 @@ def recomputed_figure(run: AuditedRun) -> float | None:
 def batch_claim(run: AuditedRun) -> float:
     """Return the batch-level epsilon that the claim states, or else the recomputed one, in nats.
 
-    Guesses of a record's own batch are held against it: the release level hides presence, and no place. A rho has its
-    epsilon at the kind's `tested_delta`.
+    Guesses of a record's own batch are held against it: the release level hides presence, and no
+    place. A rho has its epsilon at the kind's `tested_delta`.
     """
     claim, found = run.claim, recomputed_levels(run)
     if claim.rho is not None:  # which is a batch's: what epsilon follows at the claim's delta

@@ -85,8 +85,9 @@ class SeededDraws(Evidence):
 def rounding_allowance(vocabulary: int) -> float:
     """Return the largest relative distance between two machines' ends of the same token's interval.
 
-    A sum of at most V ascending weights, each off by 4 units in the last place, is off by 2^-50 + V 2^-53; an end is a
-    quotient of two such sums, on either machine (docs/mathematics.md#a-committed-seed).
+    A sum of at most V ascending weights, each off by 4 units in the last place, is off by 2^-50 + V
+    2^-53; an end is a quotient of two such sums, on either machine
+    (docs/mathematics.md#a-committed-seed).
     """
     return 5 * (2.0**-50 + vocabulary * 2.0**-53)
 

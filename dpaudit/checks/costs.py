@@ -141,7 +141,8 @@ class Costs(Evidence):
     def release(self) -> ReleaseAccountant | None:
         """Both levels by public settings: clusters, and a batch's most tokens, not realised ones.
 
-        None for a mechanism whose cost only the data shows, and where the claim has no delta to work it out at.
+        None for a mechanism whose cost only the data shows, and where the claim has no delta to
+        work it out at.
         """
         secret = self._run.secrecy if isinstance(self._run.secrecy, SecretBatches) else None
         return release_accountant(

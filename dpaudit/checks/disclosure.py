@@ -20,7 +20,8 @@ from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_an
 from dpaudit.runs.layout import ASSIGNMENT
 from dpaudit.runs.manifest import SOFTWARE
 
-#: Leading hexadecimal digits that give a digest away: long enough for a million records to have none by chance.
+#: Leading hexadecimal digits that give a digest away: long enough for a million records to have
+#: none by chance.
 TELLING = 12
 #: Sizes of so many batches in a row are no chance; fewer are looked for where a round has no more.
 MOST_SIZES, FEWEST_SIZES = 8, 4
@@ -41,7 +42,8 @@ _BATCHING = (
     "cells",
     "examples_per_context",
 )
-#: Fields that are public where the run declares its settings so. A list of banned words is the user's own.
+#: Fields that are public where the run declares its settings so. A list of banned words is the
+#: user's own.
 _DECODING = (
     "max_tokens",
     "tokens_per_batch",
@@ -61,7 +63,8 @@ _LOCAL = ("/", "./", "../", "~", "\\")
 def public_settings(settings: Settings) -> Settings:
     """Return a public report's settings: named fields, and numbers only if declared public."""
     privacy, origins = settings.privacy, settings.chosen_from
-    # How many values are kept, and what one context may spend, follow from the most records of a user.
+    # How many values are kept, and what one context may spend, follow from the most records of a
+    # user.
     counted = privacy.records_per_user_from != "declared"
     users = ("records_per_user",) * (not counted)
     shown = Settings(
@@ -200,8 +203,8 @@ def _shared(run: AuditedRun) -> tuple[SharedText, ...]:
 def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
     """Compare public settings with keys, digests, batches' sizes, paths and records.
 
-    So is what is not published, but acts on every text. Labels and single words are not held against records: a record
-    may be such a word.
+    So is what is not published, but acts on every text. Labels and single words are not held
+    against records: a record may be such a word.
     """
     manifest, told = run.manifest, _Told.of(run.manifest)
     if (problem := _settings_problem(run, told)) is not None:

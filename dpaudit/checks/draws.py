@@ -18,7 +18,8 @@ Ids = NDArray[np.int64]
 Side: TypeAlias = Literal["left", "right"]
 
 NO_TOKENS: Ids = np.zeros(0, dtype=np.int64)
-#: Probability that penalties are taken to leave alone beside what they do: it lowers their likelihood, which is safe.
+#: Probability that penalties are taken to leave alone beside what they do: it lowers their
+#: likelihood, which is safe.
 _REST = 2.0**-40
 #: How the samplers that are told apart order the tokens.
 ORDERS = ("id", "ascending score", "descending score")
@@ -28,15 +29,16 @@ ORDERS = ("id", "ascending score", "descending score")
 class DrawnSteps:
     """Some steps: their tokens, and the declared distributions in levels of equal scores.
 
-    Columns, levels and earlier tokens of k steps lie one behind another. What is said of a step is the same bits
-    whichever steps are looked at with it.
+    Columns, levels and earlier tokens of k steps lie one behind another. What is said of a step is
+    the same bits whichever steps are looked at with it.
 
     Attributes:
         aggregate: [columns] what was sampled from.
         spans: which columns each step has.
         temperature: the declared one.
         tokens: [k] columns of the sampled tokens.
-        before: [m] columns, without repetition, of the tokens that the text has before each step, ascending.
+        before: [m] columns, without repetition, of the tokens that the text has before each step,
+            ascending.
         times: [m] how often it has each.
         earlier: which of these each step has; none of them perhaps.
         levels: which levels each step has.
@@ -189,8 +191,9 @@ class DrawnSteps:
     def intervals(self) -> list[tuple[float, float]]:
         """The ends of each token's interval of (0, 1], as dpaudit samples: the least likely first.
 
-        Of equal ones the first is that of the smallest index. Right to a relative error of about S * 2^-53, however
-        small it is. Scores are scaled as the sampler scales them, operation by operation.
+        Of equal ones the first is that of the smallest index. Right to a relative error of about S
+        * 2^-53, however small it is. Scores are scaled as the sampler scales them, operation by
+        operation.
         """
         found = []
         for span, level, place in zip(

@@ -101,8 +101,10 @@ class AuditedRun:
     Attributes:
         reader: the run.
         claim: the statement to test: the run's own, or what the caller asks about.
-        replayed: what recomputing with the model found, and with the data where they were given; None without a replay.
-        reruns: what running a recorded generator's script again without records found; none where nobody did.
+        replayed: what recomputing with the model found, and with the data where they were given;
+            None without a replay.
+        reruns: what running a recorded generator's script again without records found; none where
+            nobody did.
         held: the run's commitment and head, where somebody was given them in time.
         tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
         seed: the secret seed that the run commits to; None if none was given.
@@ -111,10 +113,11 @@ class AuditedRun:
         cut_short: batches that could not be read to their end.
         steps: how many steps were read.
         digests: SHA-256 of files that were read, by name: see `digest`.
-        unreadable: problems with files that are not what their names say, by name. Such a file is not looked at again,
-            not even for its digest.
+        unreadable: problems with files that are not what their names say, by name. Such a file is
+            not looked at again, not even for its digest.
         unmade: why evidence could not be gathered.
-        absent: why checks did not look at some batches, by id: the process that read these could not load them.
+        absent: why checks did not look at some batches, by id: the process that read these could
+            not load them.
     """
 
     reader: RunReader
@@ -225,7 +228,8 @@ def input_problem(error: InputError, file: str = "") -> Finding:
 
     Args:
         error: what was raised.
-        file: which file of the run it is about, relative to the run directory; empty if it is none of them.
+        file: which file of the run it is about, relative to the run directory; empty if it is none
+            of them.
     """
     values: dict[str, Value] = {"where": error.where, "problem": error.problem}
     if file:

@@ -31,7 +31,8 @@ from dpaudit.runs.layout import (
 
 _RESTORE = Finding(code="file.restore")
 _SWAPPED = Finding(code="integrity.swapped")
-#: Logarithm of the probability below which two texts do not draw the same tokens by chance, many as they may be.
+#: Logarithm of the probability below which two texts do not draw the same tokens by chance, many as
+#: they may be.
 _NO_COINCIDENCE = -30.0
 _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
 
@@ -87,7 +88,8 @@ def digests_match(run: AuditedRun) -> Outcome:
         journal = run.reader.hashes()
         recorded = journal.digests
         present = run.reader.files()
-        # Neither what integrity.format refused nor what no format has is hashed: it may be of any size.
+        # Neither what integrity.format refused nor what no format has is hashed: it may be of any
+        # size.
         fit = [
             name for name in present if most_bytes(name) is not None and name not in run.unreadable
         ]

@@ -31,7 +31,8 @@ from dpaudit.runs.manifest import Rows
 
 #: The level of what rests on the model, too.
 _REPLAYED = 3
-#: What is public is held against other batches' after so many tokens at most: longer texts seldom agree.
+#: What is public is held against other batches' after so many tokens at most: longer texts seldom
+#: agree.
 LONGEST_PREFIX = 7
 #: Of each of those tokens.
 TOKEN_BYTES = 8
@@ -128,7 +129,8 @@ def bounds_are_of_the_unit(run: AuditedRun) -> Outcome:
     return Outcome("fail", "exceeded", values | {"due": Quantity(value=recomputed, unit="nats")})
 
 
-#: What a step's public part must follow from: the label, and the tokens of the text so far as int64.
+#: What a step's public part must follow from: the label, and the tokens of the text so far as
+#: int64.
 AfterPublic: TypeAlias = tuple[str | None, bytes]
 
 

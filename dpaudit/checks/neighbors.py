@@ -1,7 +1,7 @@
 """Do real neighbours stay within the bounds, and does the model, on the data, confirm the record?
 
-Neighbours by removals from the recorded sides, and by additions of the worst contexts. What needs the model is judged
-by what `dpaudit replay` found.
+Neighbours by removals from the recorded sides, and by additions of the worst contexts. What needs
+the model is judged by what `dpaudit replay` found.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from dpaudit.results.replay import LeftOut
 HIDDEN_BY_ROUNDING = Finding(code="replay.rounding-hides")
 #: Rounding of two logarithms of sums, in nats.
 _SLACK = 1e-9
-#: A difference shows nothing, even if it may be rounding, where it is a larger share of the claim, or of the clip for
-#: logits.
+#: A difference shows nothing, even if it may be rounding, where it is a larger share of the claim,
+#: or of the clip for logits.
 FINE, _FINE_LOGITS = 0.1, 1e-3
 #: The probability that stated coverage is for.
 _POWER = 0.99
@@ -287,8 +287,8 @@ def rounding_hides(difference: float, run: AuditedRun) -> bool:
 def attack_stays_below(run: AuditedRun) -> Outcome:
     """Compare log-ratios of texts from dpaudit's mechanism, under the run's settings, with bounds.
 
-    An approximate claim, at the batch level, is also held against the confidence bound on epsilon that follows from all
-    of them: an attack on one batch says nothing of the release level.
+    An approximate claim, at the batch level, is also held against the confidence bound on epsilon
+    that follows from all of them: an attack on one batch says nothing of the release level.
     """
     due: dict[str, Value] = {}
     if run.kind.beforehand:

@@ -28,13 +28,16 @@ MOST_NOISE = 64
 BINS = 256
 #: Noise is held against noise that is smaller, by 1 plus each of these where it is Laplace noise.
 SMALLER = np.array([0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0])
-#: With fewer numbers of a kind on record, Laplace noise of half the size would pass more often than once in a hundred.
+#: With fewer numbers of a kind on record, Laplace noise of half the size would pass more often than
+#: once in a hundred.
 FEWEST = 130
-#: Honest noise may have no more sizes than 2 to this: generators in single precision have twice as many.
+#: Honest noise may have no more sizes than 2 to this: generators in single precision have twice as
+#: many.
 VALUE_BITS = 22
 #: How many numbers are kept to be told when they come again.
 MOST_KEPT = 1 << 16
-#: What is looked at of each kind: its numbers; those of one step in other directions; and each step's along the last's.
+#: What is looked at of each kind: its numbers; those of one step in other directions; and each
+#: step's along the last's.
 OWN, TURNED, ALONG = "noise.each-number", "noise.over-one-step", "noise.from-step-to-step"
 #: Quantiles are kept this far from 0 and 1, which no honest noise comes near.
 _EDGE = 2.0**-52
@@ -80,9 +83,9 @@ class NoiseTally:
     def alarm(self) -> Outcome | None:
         """Why this is not the declared noise; None if it may be.
 
-        How many numbers there are may itself depend on them, as where a test decides whether another is made. By
-        Ville's inequality the likelihood of smaller noise bounds alarms at any number; for the distribution all
-        numbers n share the rate, 1 / (n (n + 1)) each.
+        How many numbers there are may itself depend on them, as where a test decides whether
+        another is made. By Ville's inequality the likelihood of smaller noise bounds alarms at any
+        number; for the distribution all numbers n share the rate, 1 / (n (n + 1)) each.
         """
         n = self.number
         smaller = float(
@@ -140,9 +143,9 @@ class Repeats:
     def alarm(self) -> Outcome | None:
         """Why this noise is not new; None if it may be.
 
-        One of the numbers in the sample is one of those before it with probability (how many there are) /
-        2^(VALUE_BITS width - halvings) at most, so k of n are with (n^2 / 2 of that)^k / k!. All k share the rate, 2^-k
-        each, for n may depend on the noise; and so do all halvings.
+        One of the numbers in the sample is one of those before it with probability (how many there
+        are) / 2^(VALUE_BITS width - halvings) at most, so k of n are with (n^2 / 2 of that)^k / k!.
+        All k share the rate, 2^-k each, for n may depend on the noise; and so do all halvings.
         """
         keys = np.concatenate(self.kept)
         n, repeated = len(keys), len(keys) - len(np.unique(keys))

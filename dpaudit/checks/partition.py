@@ -42,11 +42,13 @@ class Placement(Evidence):
     """The places of records.
 
     Attributes:
-        unreadable: why the file cannot be read to its end; None if it can. The rest is then of the lines before.
+        unreadable: why the file cannot be read to its end; None if it can. The rest is then of the
+            lines before.
         records: how many lines it has.
         digest: what `data.digest` of these records would be.
         problem: the first line that cannot be right, whatever the rule.
-        misplaced: the first line that the declared rule does not give; None too where it lacks what it needs.
+        misplaced: the first line that the declared rule does not give; None too where it lacks what
+            it needs.
         contexts: how many contexts the lines make, by batch.
         by_batch: how many lines name each batch, or with several rounds send their records to it.
         watched: where the run's canaries went, by their digests: all of these that have a line.
@@ -81,7 +83,8 @@ def canary_digest(manifest: Manifest, canary: Canary) -> str:
 def records_are_placed_once(run: AuditedRun) -> Outcome:
     """Compare the assignment with the manifest's number of records and the batches' contexts.
 
-    With several rounds its lines say no batch: where a record is in each round follows from its digest and group.
+    With several rounds its lines say no batch: where a record is in each round follows from its
+    digest and group.
     """
     placed, batching = run[Placement], run.manifest.batching
     if placed.unreadable is not None:
@@ -434,13 +437,15 @@ class _Rule:
         )
         if places is not None:
             self._generated = batching.generate_per_cluster or 1
-        #: Into how many batches some cluster's records are hashed; the largest, whose records are left out most, first.
+        #: Into how many batches some cluster's records are hashed; the largest, whose records are
+        #: left out most, first.
         self._counts = [self._per_label] if places is None else sorted(places.counts, reverse=True)
         self._slots, self._most = batching.slots or batching.cells, batching.examples_per_context
         #: A slot takes no more records once it shows enough of them; a cell takes all.
         self._kind, self._fills = ("cell", False) if batching.cells else ("slot", True)
         self._shown: Counter[tuple[int, int]] = Counter()
-        #: Numbers of batches, a batch's number among them, and slots, that are full for some label or cluster.
+        #: Numbers of batches, a batch's number among them, and slots, that are full for some label
+        #: or cluster.
         self._full: set[tuple[int, int, int]] = set()
 
     def problem(self, assigned: Assigned) -> Finding | None:

@@ -1,13 +1,15 @@
 """Were tokens drawn independently of each other?
 
-A sampler that turns one uniform number u into a token gives away an interval in which u lies: the probabilities of
-the tokens before the sampled one, and with it. Which tokens are before depends on the sampler: by id, by ascending
-score (ours), or by descending score. Samplers that add noise to every score, or divide by it (Gumbel-max, PyTorch's
-multinomial), have no u: there the same noise shows in the same tokens.
+A sampler that turns one uniform number u into a token gives away an interval in which u lies: the
+probabilities of the tokens before the sampled one, and with it. Which tokens are before depends on
+the sampler: by id, by ascending score (ours), or by descending score. Samplers that add noise to
+every score, or divide by it (Gumbel-max, PyTorch's multinomial), have no u: there the same noise
+shows in the same tokens.
 
-Evidence is a bet: before a draw is looked at, some density of its u is laid down, made of what was drawn before; the
-bet's ratio is that density's share of the interval over the interval's length. Its expectation is 1 at most, whatever
-went before, so that products of bets, and averages of products, exceed e^a with probability e^-a at most (Markov).
+Evidence is a bet: before a draw is looked at, some density of its u is laid down, made of what was
+drawn before; the bet's ratio is that density's share of the interval over the interval's length.
+Its expectation is 1 at most, whatever went before, so that products of bets, and averages of
+products, exceed e^a with probability e^-a at most (Markov).
 """
 
 from __future__ import annotations
@@ -32,17 +34,20 @@ from dpaudit.results import Finding, Place, Quantity, Value
 VIEWS = (*(f"{how} by {order}" for order in ORDERS for how in ("u", "1 - u")), "the same tokens")
 #: Each text is compared with so many texts before it, at the same places, of which it has so many.
 TEXTS, PLACES = 1024, 64
-#: Each stretch of so many draws of a text is compared with so many draws before it, at every distance.
+#: Each stretch of so many draws of a text is compared with so many draws before it, at every
+#: distance.
 STRETCH, LAGS = 32, 1024
 #: How many draws in a row may share out [0, 1) among them.
 STRATA = (2, 4, 8, 16, 32, 64, 128, 256)
 #: The largest number of strata that is tried where a run's own numbers name it.
 _MOST_STRATA = 1024
-#: What is left of a bet on a stratum that has had its draw, and the share of every such bet that is kept back.
+#: What is left of a bet on a stratum that has had its draw, and the share of every such bet that is
+#: kept back.
 _FLOOR, _KEPT_BACK = 0.05, 0.02
 #: Draws whose bets' ratios float64 can multiply: each is below 2^30.
 _FACTORS = 32
-#: Draws less probable than this are taken for no evidence: their intervals are too short for float64.
+#: Draws less probable than this are taken for no evidence: their intervals are too short for
+#: float64.
 _LEAST = 2.0**-30
 
 
@@ -102,7 +107,8 @@ class _Evidence:
         """
         self.units += 1
         self.every += _staked(found, stake)
-        # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in all.
+        # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in
+        # all.
         self.some += _staked(found, 1 / (self.units + 1))
         better = found > self.largest
         self.largest[better], self.batch[better] = found[better], batch

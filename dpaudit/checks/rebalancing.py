@@ -26,7 +26,8 @@ from dpaudit.runs import Clustering, Clusters, Manifest
 
 #: What two machines may differ by in working out the same cost.
 _ROUNDING = 1e-9
-#: How rarely the noise that is declared may be as small or as large as what is found, for a failure.
+#: How rarely the noise that is declared may be as small or as large as what is found, for a
+#: failure.
 _RARELY = 1e-6
 
 

@@ -44,7 +44,8 @@ def aggregate_is_defined(view: StepsView) -> Finding | None:
         zip(view.log_probabilities.tolist(), view.steps, strict=True)
     ):
         if not _agree(right, step.log_probability):
-            # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once keep.
+            # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once
+            # keep.
             span = view.spans.slices[place]
             right = mechanism.log_probability(
                 view.aggregate[span], int(view.columns[place]) - span.start

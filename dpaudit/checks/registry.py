@@ -94,7 +94,8 @@ class Check(ABC, Generic[Function]):
     Attributes:
         plug_in: what it came by; None of dpaudit's own.
         gathers: the evidence that it looks at.
-        foresee: makes the part of the check that settings decide, before the run; None if they decide nothing.
+        foresee: makes the part of the check that settings decide, before the run; None if they
+            decide nothing.
     """
 
     id: str
@@ -179,12 +180,15 @@ class StepCheck(Check[StepFunction]):
     """A check of each step of the runs for which `applies` holds and whose aggregator it is about.
 
     Attributes:
-        otherwise: why it is not about a run for which `applies` does not hold, a sentence of the catalogue.
-        shown: whether a step's record holds what the check looks at. It passes only where all steps' records do.
-        unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what a replay shows.
-        together: whether the function, and `shown`, take several steps at once, where nothing is wrong with any range
-            (`StepsView`). They object where they would to any of these, which are then looked at one by one. Otherwise
-            they take a `StepView`.
+        otherwise: why it is not about a run for which `applies` does not hold, a sentence of the
+            catalogue.
+        shown: whether a step's record holds what the check looks at. It passes only where all
+            steps' records do.
+        unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what
+            a replay shows.
+        together: whether the function, and `shown`, take several steps at once, where nothing is
+            wrong with any range (`StepsView`). They object where they would to any of these, which
+            are then looked at one by one. Otherwise they take a `StepView`.
     """
 
     applies: Callable[[Manifest], bool] = _always
@@ -412,7 +416,8 @@ class Unloaded(Check[RunFunction]):
 #: Every check whose module was imported, by its id.
 _DECLARED: dict[str, Check[Any]] = {}
 
-#: dpaudit's own checks, in the order in which they are listed. Reports name those that this version does not have.
+#: dpaudit's own checks, in the order in which they are listed. Reports name those that this version
+#: does not have.
 OWN_CHECKS = (
     "integrity.format",
     "integrity.hashes",
@@ -523,7 +528,10 @@ def _require_free(plug_in: PlugIn) -> None:
     plugins.plug_in(plugins.CHECKS, plug_in.name)
     family = _family(plug_in.name)
     if not plug_in.is_own and (family == FAMILY or family in map(_family, OWN_CHECKS)):
-        remedy = f"Name the check after the package, such as {plug_in.package}.{plug_in.name.partition('.')[2]}."
+        remedy = (
+            "Name the check after the package, such as "
+            f"{plug_in.package}.{plug_in.name.partition('.')[2]}."
+        )
         raise plug_in.unusable(f"the family {family} is dpaudit's own.", remedy)
 
 

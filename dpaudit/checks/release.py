@@ -87,11 +87,12 @@ def texts_are_the_tokens(run: AuditedRun) -> Outcome:
 
     The comparison with tokens is byte for byte.
 
-    The run's tokenizer decodes them, and must be one that is known or was given as the model's own; or a replay does,
-    with the model's.
+    The run's tokenizer decodes them, and must be one that is known or was given as the model's own;
+    or a replay does, with the model's.
     """
     problems = list(run[Texts].problems)
-    # Extra keys, spacing and the order of lines would be released too, so nothing but the one form is accepted.
+    # Extra keys, spacing and the order of lines would be released too, so nothing but the one form
+    # is accepted.
     recorded = [
         digest for batch_id in sorted(run[Texts].digests) for digest in run[Texts].digests[batch_id]
     ]

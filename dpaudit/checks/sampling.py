@@ -1,9 +1,10 @@
 """Do tokens look drawn from the declared distribution, such as softmax(aggregate / temperature)?
 
-Every alternative is a likelihood ratio against the declared distribution, whose tail under it is bounded in every
-run: for those of `dpaudit.checks.alternatives` by Markov's inequality, for anything else by that of Dvoretzky, Kiefer
-and Wolfowitz on a randomised probability integral transform. Each is tried on all tokens of the run, on a tenth of
-them, and on some batches alone. So the rate of false alarms is below FALSE_ALARMS, and nothing is calibrated on data
+Every alternative is a likelihood ratio against the declared distribution, whose tail under it is
+bounded in every run: for those of `dpaudit.checks.alternatives` by Markov's inequality, for
+anything else by that of Dvoretzky, Kiefer and Wolfowitz on a randomised probability integral
+transform. Each is tried on all tokens of the run, on a tenth of them, and on some batches alone. So
+the rate of false alarms is below FALSE_ALARMS, and nothing is calibrated on data
 (docs/mathematics.md).
 """
 
@@ -41,8 +42,8 @@ BINS = 256
 _ALTERNATIVES = sum(len(family.settings) for family in FAMILIES)
 _COLDER = len(TEMPERATURES.settings)
 _TRUNCATED = slice(_COLDER, _COLDER + len(TOP_K.settings))
-#: Every alternative, for all steps and for a tenth, and the two directions of the transform share the rate of false
-#: alarms; so do the run as a whole and its batches.
+#: Every alternative, for all steps and for a tenth, and the two directions of the transform share
+#: the rate of false alarms; so do the run as a whole and its batches.
 _TESTS = 2 * (2 * _ALTERNATIVES + 2)
 THRESHOLD = math.log(_TESTS / SHARE)
 
@@ -221,7 +222,8 @@ class RunSampling(Evidence):
         self._names = [*names, *tenths, Finding(code="sampling.another")]
         self._temperature, self._batches = temperature, max(1, batches)
         self._pooled = SamplingTest()
-        # Log of the product over batches of 1 - 1/B + ratio/B: any number of batches may have been drawn otherwise.
+        # Log of the product over batches of 1 - 1/B + ratio/B: any number of batches may have been
+        # drawn otherwise.
         self._some = np.zeros(2 * _ALTERNATIVES + 1)
         self._largest = np.full(2 * _ALTERNATIVES + 1, -np.inf)
         self._where = np.zeros((2 * _ALTERNATIVES + 1, 2), dtype=np.int64)  # batch, steps

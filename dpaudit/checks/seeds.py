@@ -1,9 +1,10 @@
 """Can tokens or noise be told beforehand by whoever tries a seed?
 
-A seed makes a stream of numbers, and a sampler that turns one number into each token takes a token's number from a
-known place of the stream. Whether all numbers lie where the tokens' probabilities put them is a bet that is laid down
-before a draw is looked at: with an honest sampler the product of its ratios exceeds e^a with probability e^-a at most
-(Markov). Noise that is on record is its number: it is looked for anywhere in the stream.
+A seed makes a stream of numbers, and a sampler that turns one number into each token takes a
+token's number from a known place of the stream. Whether all numbers lie where the tokens'
+probabilities put them is a bet that is laid down before a draw is looked at: with an honest sampler
+the product of its ratios exceeds e^a with probability e^-a at most (Markov). Noise that is on
+record is its number: it is looked for anywhere in the stream.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from dpaudit.runs.manifest import Sampling
 
 #: Of a run's draws, the first so many are held against each stream.
 MOST_DRAWS = 4096
-#: What is kept back of every bet: a number that rounding puts on the other side of an edge does not end it.
+#: What is kept back of every bet: a number that rounding puts on the other side of an edge does not
+#: end it.
 _IDLE = 0.1
 #: Draws less probable than this are taken for no evidence.
 _LEAST = 2.0**-30
@@ -48,7 +50,8 @@ STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
         for _ in range(size)
     ],
 }
-#: Streams of normal noise, by the same names. Laplace noise of numpy has the quantiles that the streams above hold.
+#: Streams of normal noise, by the same names. Laplace noise of numpy has the quantiles that the
+#: streams above hold.
 NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
     "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).standard_normal(
         size
@@ -62,12 +65,13 @@ NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
         for _ in range(size)
     ],
 }
-#: The first MOST_NOISE numbers of a run's noise are looked for. A stream has one of an honest run's, to within what
-#: single precision moves a quantile by, with probability 2 * MOST_DRAWS * _MOVED at most, and so many of them with less
-#: than FALSE_ALARMS, all streams together.
+#: The first MOST_NOISE numbers of a run's noise are looked for. A stream has one of an honest
+#: run's, to within what single precision moves a quantile by, with probability 2 * MOST_DRAWS *
+#: _MOVED at most, and so many of them with less than FALSE_ALARMS, all streams together.
 _NOISE_TOLD, _MOVED = 6, 1e-7
-#: Where the numbers of a batch's draws come from. Of the last four, each of which has streams of its own for a batch or
-#: a draw, the first MOST_SEEDED draws are looked at, in the first MOST_BATCHES batches.
+#: Where the numbers of a batch's draws come from. Of the last four, each of which has streams of
+#: its own for a batch or a draw, the first MOST_SEEDED draws are looked at, in the first
+#: MOST_BATCHES batches.
 PLACES = (
     "seeds.one-batch-after-another",
     "seeds.again-in-each-batch",
@@ -277,7 +281,8 @@ def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outco
     """Return the seed that tells a run's first noise, as a failure; None if none does.
 
     Args:
-        quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked at.
+        quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked
+            at.
         tried: names of STREAMS, and seeds.
     """
     if not len(quantiles):

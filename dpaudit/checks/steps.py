@@ -20,9 +20,11 @@ from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.rules import ForbiddenTokens, Ids
 from dpaudit.runs.text import Decode
 
-#: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a median run bounds.
+#: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a
+#: median run bounds.
 MOST_CONTEXTS = 2 * MAX_WIDTH - 1
-#: So many values between a row's extremes agree by no chance; fewer may, where clipping takes the rest.
+#: So many values between a row's extremes agree by no chance; fewer may, where clipping takes the
+#: rest.
 TELLING_VALUES = 16
 #: Of steps that are looked at together; what is worked out of them takes some ten times as much.
 BLOCK_BYTES = 1 << 21
@@ -67,7 +69,9 @@ class Additions(NamedTuple):
 
 
 class StepsView:
-    """Some steps of a batch in a row, and what follows from them. Values are computed when they are first asked for.
+    """Some steps of a batch in a row, and what follows from them.
+
+    Values are computed when they are first asked for.
 
     The columns of k steps lie one behind another (`spans`), as if they were those of one step.
 
@@ -95,7 +99,8 @@ class StepsView:
     ) -> None:
         """Look at steps.
 
-        Costs are charged to the accountant; it is None where nothing bounds them. `apart` makes views of each step.
+        Costs are charged to the accountant; it is None where nothing bounds them. `apart` makes
+        views of each step.
         """
         self.manifest, self.header, self.steps, self._accountant = (
             manifest,
@@ -324,8 +329,8 @@ class StepView(StepsView):
             manifest: the run's.
             header: the batch's.
             step: what is recorded of it.
-            forbidden: what the decoding rules forbid (`ForbiddenTokens.after`), or why nobody can tell; None without
-                rules.
+            forbidden: what the decoding rules forbid (`ForbiddenTokens.after`), or why nobody can
+                tell; None without rules.
             position: its place in the batch.
             before: ids of the tokens that its text has before it.
             accountant: what the step's cost is charged to; None if nothing bounds it.

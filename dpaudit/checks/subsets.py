@@ -21,7 +21,8 @@ from dpaudit.checks.registry import Outcome, RunCheck
 from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.results import Value
 
-#: Draws tell enough where samples of a fixed size would have this evidence: twice what is an alarm, in nats.
+#: Draws tell enough where samples of a fixed size would have this evidence: twice what is an alarm,
+#: in nats.
 ENOUGH = 2 * (math.log(len(TILTS)) - math.log(ALARM))
 
 

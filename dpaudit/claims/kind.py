@@ -40,17 +40,21 @@ class KindOfClaim(ABC):
         name: as sentences call it.
         title: above its figures.
         meaning: of a figure of this kind, in one sentence or two.
-        beforehand: whether public settings fix its figures before the data are seen. They then cover every text that
-            could come out, and what is recomputed may be shown wherever the claim may. Else they are functions of the
-            private data, for the text that did come out.
-        delta: whether its claims have a delta: "none" but that of noised centres, "needed", or "optional", to work an
-            epsilon out at.
-        figures: the figures that its claims state. The first is the one that it promises, and is always stated.
+        beforehand: whether public settings fix its figures before the data are seen. They then
+            cover every text that could come out, and what is recomputed may be shown wherever the
+            claim may. Else they are functions of the private data, for the text that did come out.
+        delta: whether its claims have a delta: "none" but that of noised centres, "needed", or
+            "optional", to work an epsilon out at.
+        figures: the figures that its claims state. The first is the one that it promises, and is
+            always stated.
         symbol: of that one.
-        guarantee: the recomputed figures that it is held against, a field of the result's guarantees.
+        guarantee: the recomputed figures that it is held against, a field of the result's
+            guarantees.
         epsilons: the recomputed epsilons at both levels, another such field, or the same.
-        adds_up: whether figures of several releases of the same records add up. Else they are composed jointly.
-        risk: the sentence of the catalogue that says, without a formula, what a claim means for a person.
+        adds_up: whether figures of several releases of the same records add up. Else they are
+            composed jointly.
+        risk: the sentence of the catalogue that says, without a formula, what a claim means for a
+            person.
     """
 
     id: ClassVar[ClaimKind]

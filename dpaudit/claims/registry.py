@@ -21,5 +21,6 @@ KIND_TITLES: Final[dict[Kind, str]] = {
 }
 KIND_MEANINGS: Final[dict[Kind, str]] = {
     **{kind.id: kind.meaning for kind in CLAIM_KINDS.values()},
-    EMPIRICAL: "Seen when real contexts were left out. It says nothing about neighbours nobody tried.",
+    EMPIRICAL: "Seen when real contexts were left out. It says nothing about neighbours nobody "
+    "tried.",
 }

@@ -10,9 +10,9 @@ from dpaudit.claims.kind import ClaimKind, Guarantee, KindOfClaim
 class ZcdpClaim(KindOfClaim):
     """rho-zCDP: between neighbours, a Renyi divergence of at most rho times its order, at each.
 
-    It is what contexts with budgets of their own promise, however long texts are. It holds against everybody, even
-    whoever knows a record's batch. For readers who do not, an (epsilon, delta) follows from the run's profile, and
-    never a rho.
+    It is what contexts with budgets of their own promise, however long texts are. It holds against
+    everybody, even whoever knows a record's batch. For readers who do not, an (epsilon, delta)
+    follows from the run's profile, and never a rho.
     """
 
     id: ClassVar[ClaimKind] = "zcdp"

@@ -26,7 +26,8 @@ _MANY = click.IntRange(min=1, max=1 << 20)
     "sizes",
     type=POSITIVE,
     multiple=True,
-    help="Divisor of the sum of contexts. Repeat for a table; leave it out to find the fewest contexts.",
+    help="Divisor of the sum of contexts. Repeat for a table; leave it out to find the fewest "
+    "contexts.",
 )
 @click.option(
     "--records",
@@ -116,17 +117,19 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
     """Compute a mean's epsilon, texts, tokens or contexts.
 
-    Give some of them to get the others. Only a mean's cost is known before the run. With --texts, --rounds, --labels,
-    --batches or --generated, --epsilon is at the release level: for readers of the texts, who do not know which batch
-    a record was in. Otherwise it is at the batch level: for people who know that.
+    Give some of them to get the others. Only a mean's cost is known before the run. With --texts,
+    --rounds, --labels, --batches or --generated, --epsilon is at the release level: for readers of
+    the texts, who do not know which batch a record was in. Otherwise it is at the batch level: for
+    people who know that.
 
     \b
     Examples:
-      dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --epsilon 2
-      dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --texts 1000
-      dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10
-      dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3
-      dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual
+      dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1
+      --epsilon 2 dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64
+      --labels 1 --texts 1000 dpaudit budget --clip 9 --temperature 1.5 --records 108000
+      --batch-size 64 --epsilon 10 dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens
+      200 --epsilon 3 dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64
+      --epsilon 3 --individual
     """
     from dpaudit.api.budgeting import plan_budget
     from dpaudit.reports.budget_plans import build

@@ -63,11 +63,12 @@ def compare(
 ) -> None:
     """Put the audits of two or more runs side by side.
 
-    Each kind of epsilon has a table of its own. Also shown: settings and checks that differ, ex-post epsilon at one
-    length, and what the texts are worth where that was evaluated.
+    Each kind of epsilon has a table of its own. Also shown: settings and checks that differ,
+    ex-post epsilon at one length, and what the texts are worth where that was evaluated.
 
-    --figures draws where each run spent its ex-post epsilon: by batch and by token position, and for several runs on
-    common axes. One run is enough for that. captions.md says what each figure shows.
+    --figures draws where each run spent its ex-post epsilon: by batch and by token position, and
+    for several runs on common axes. One run is enough for that. captions.md says what each figure
+    shows.
 
     \b
     Example:
@@ -96,7 +97,8 @@ def compare(
         show_document(found.result, as_json, summary)
     if out is not None and unread:
         tell(
-            f"dpaudit: {out} is written, with no figures of what cannot be read: {', '.join(unread)}"
+            f"dpaudit: {out} is written, with no figures of what cannot be read: "
+            f"{', '.join(unread)}"
         )
     if drawn:
         _say_drawn(drawn, as_json)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     "stated",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.yaml",
-    help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
+    help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, "
+    "delta).",
 )
 @click.option(
     "--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Delta of the total."
@@ -45,8 +46,9 @@ def compose(
 ) -> None:
     """Add up what releases of the same records cost together.
 
-    Every run is audited first. A run that does not pass is not composed. Each kind of epsilon has a total of its own.
-    Runs that continue each other's spending (`dpaudit generate --spent`) share one budget.
+    Every run is audited first. A run that does not pass is not composed. Each kind of epsilon has a
+    total of its own. Runs that continue each other's spending (`dpaudit generate --spent`) share
+    one budget.
 
     \b
     Example:
@@ -68,7 +70,8 @@ def compose(
             audit.run for audit in refused.audits if audit.verdict in ("not_verified", "fail")
         ):
             tell(
-                f"dpaudit: not composed: {in_a_line(run)} does not pass its own audit, so nothing is known of what it "
+                f"dpaudit: not composed: {in_a_line(run)} does not pass its own audit, so "
+                "nothing is known of what it "
                 f"cost. What to mend: dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}"
             )
         leave(*refused.audits)

@@ -32,8 +32,9 @@ _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
 def demo(out: Path, quick: bool, as_json: bool) -> None:
     """Generate, audit and compare two small runs.
 
-    One run uses a mean, whose epsilon is fixed before the run. The other uses a central mean, whose epsilon is the cost
-    of the texts that were sampled. The model and the records are Python packages.
+    One run uses a mean, whose epsilon is fixed before the run. The other uses a central mean, whose
+    epsilon is the cost of the texts that were sampled. The model and the records are Python
+    packages.
 
     \b
     Example:

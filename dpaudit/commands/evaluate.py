@@ -32,13 +32,15 @@ if TYPE_CHECKING:
     required=True,
     type=NamedPath(path_type=str),
     metavar="DATA",
-    help="Real texts: the run's private data (data.path of its config) or others. NAME:SPLIT for the hub's.",
+    help="Real texts: the run's private data (data.path of its config) or others. NAME:SPLIT for "
+    "the hub's.",
 )
 @click.option(
     "--test",
     type=NamedPath(path_type=str),
     metavar="DATA",
-    help="Held-out real texts for accuracy and likelihood [default: for accuracy, a part of the reference].",
+    help="Held-out real texts for accuracy and likelihood [default: for accuracy, a part of the "
+    "reference].",
 )
 @click.option(
     "--baseline",
@@ -50,7 +52,8 @@ if TYPE_CHECKING:
     "--likelihood",
     type=COUNT,
     metavar="N",
-    help="Also measure held-out likelihood in the run's batches, for up to N texts of each label [default: no].",
+    help="Also measure held-out likelihood in the run's batches, for up to N texts of each label "
+    "[default: no].",
 )
 @click.option("--text", help="Column of the real texts [default: the run's].")
 @click.option("--label", help="Column of their labels [default: the run's].")
@@ -126,7 +129,8 @@ if TYPE_CHECKING:
     "learning_rates",
     type=POSITIVE,
     multiple=True,
-    help="Fine-tuning: learning rate. Repeat for several [paper: 1e-6 3e-6 1e-5 3e-5 1e-4; laptop: 1e-4].",
+    help="Fine-tuning: learning rate. Repeat for several [paper: 1e-6 3e-6 1e-5 3e-5 1e-4; "
+    "laptop: 1e-4].",
 )
 @click.option(
     "--weight-decay",
@@ -162,12 +166,14 @@ def evaluate(
 ) -> None:
     """Measure the texts: MAUVE, accuracy, held-out likelihood.
 
-    Real texts are measured in the same way, and with --baseline also texts of the same prompts without records: the
-    difference is what the records added. --likelihood compares the run's batches with the public prompt. It needs
-    --test, the run's private data as --reference, and the run's model.
+    Real texts are measured in the same way, and with --baseline also texts of the same prompts
+    without records: the difference is what the records added. --likelihood compares the run's
+    batches with the public prompt. It needs --test, the run's private data as --reference, and the
+    run's model.
 
-    The figures are computed from private records without noise. Show them only to people who may see the records. They
-    are written to RUN_DIR/report/evaluation.json, which reports and comparisons show.
+    The figures are computed from private records without noise. Show them only to people who may
+    see the records. They are written to RUN_DIR/report/evaluation.json, which reports and
+    comparisons show.
 
     \b
     Example:

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from dpaudit.api.reading import Run
     from dpaudit.engines import Engine
 
-#: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a token.
+#: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a
+#: token.
 FEW, WELL = 8, 30
 #: Of the budgets, on average: where earlier runs left less, hardly any context takes part.
 NOTHING_LEFT = 0.01
@@ -42,29 +43,34 @@ _LISTED = 10
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Write nothing. Print what the run would be: contexts, texts, tokens, claim, time and disk space.",
+    help="Write nothing. Print what the run would be: contexts, texts, tokens, claim, time and "
+    "disk space.",
 )
 @click.option(
     "--public-only",
     is_flag=True,
-    help="Write the baseline of this config instead: texts from its prompts without any record, epsilon 0.",
+    help="Write the baseline of this config instead: texts from its prompts without any record, "
+    "epsilon 0.",
 )
 @click.option(
     "--spent",
     type=RUN_DIR,
     multiple=True,
-    help="Finished run of the same records, whose remaining budgets this run uses. Repeat it for each run.",
+    help="Finished run of the same records, whose remaining budgets this run uses. Repeat it for "
+    "each run.",
 )
 @click.option(
     "--stop-after",
     type=click.IntRange(min=1),
     metavar="ROUNDS",
-    help="Stop after this many of batching.rounds. The run costs as much as all rounds (docs/generation.md).",
+    help="Stop after this many of batching.rounds. The run costs as much as all rounds "
+    "(docs/generation.md).",
 )
 @click.option(
     "--unverified",
     is_flag=True,
-    help="Generate even if the run cannot pass its audit: for experiments whose texts are not released.",
+    help="Generate even if the run cannot pass its audit: for experiments whose texts are not "
+    "released.",
 )
 @model_engine_options
 @output_options
@@ -81,10 +87,12 @@ def generate(
 ) -> None:
     """Generate synthetic texts from your private records.
 
-    An interrupted run goes on at its first unfinished batch when you give the same command again. On a Ray cluster
-    every worker reads the data, loads the model and writes to the run directory: all nodes must reach them.
+    An interrupted run goes on at its first unfinished batch when you give the same command again.
+    On a Ray cluster every worker reads the data, loads the model and writes to the run directory:
+    all nodes must reach them.
 
-    A config whose run could not pass `dpaudit verify` is refused, with the reason, before the model is loaded.
+    A config whose run could not pass `dpaudit verify` is refused, with the reason, before the model
+    is loaded.
 
     \b
     Example:
@@ -150,7 +158,8 @@ def _tell_public(out: Location, as_json: bool) -> None:
         return
     baseline = argument(str(out), "PUBLIC_DIR")
     note(
-        f"Texts written to {in_a_line(out)}. No private record went into them, so there is nothing to audit. Next, "
+        f"Texts written to {in_a_line(out)}. No private record went into them, so there is "
+        "nothing to audit. Next, "
         f"for a run of this config: dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}"
     )
 
@@ -173,7 +182,8 @@ def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_jso
     # Audits recompute what a run took from its public prompts with the model.
     public = f" --model {argument(model, 'NAME')}" if made.manifest.public_parts else ""
     note(
-        f"Save the second fingerprint (head) with the first. To check both: dpaudit verify {run} {given}{public}"
+        f"Save the second fingerprint (head) with the first. To check both: dpaudit verify {run} "
+        f"{given}{public}"
     )
     note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
 
@@ -201,8 +211,10 @@ class GenerationProgress:
                 _tell_placed(self._title, event)
             case events.RunCommitted():
                 note(
-                    f"{self._title}: the commitment is {event.commitment}. Save this fingerprint in a ticket now: it "
-                    "later proves that data and settings were not changed (`dpaudit verify RUN_DIR --commitment HEX`)"
+                    f"{self._title}: the commitment is {event.commitment}. Save this fingerprint "
+                    "in a ticket now: it "
+                    "later proves that data and settings were not changed (`dpaudit verify "
+                    "RUN_DIR --commitment HEX`)"
                 )
             case events.RunResumed():
                 _tell_resumed(self._title, event)
@@ -221,7 +233,8 @@ class GenerationProgress:
                 self._under_way[event.batch] = event.tokens
                 self._go_on()
             case events.BatchDone():
-                # Neither a text that ended early nor one that was there already takes its steps now.
+                # Neither a text that ended early nor one that was there already takes its steps
+                # now.
                 tokens = 0 if event.resumed else event.tokens
                 self._under_way.pop(event.batch, None)
                 self._done, self._written = self._done + 1, self._written + tokens
@@ -262,15 +275,18 @@ class GenerationProgress:
 def _tell_resumed(title: str, resumed: RunResumed) -> None:
     """Say the fingerprint of the finished batches, and which batches were drawn again."""
     note(
-        f"{title}: {resumed.done} of {resumed.batches} batches are finished; their head is {resumed.head}. Save this "
-        "fingerprint with the commitment: `dpaudit verify --head` later shows whether one was changed or drawn again"
+        f"{title}: {resumed.done} of {resumed.batches} batches are finished; their head is "
+        f"{resumed.head}. Save this "
+        "fingerprint with the commitment: `dpaudit verify --head` later shows whether one was "
+        "changed or drawn again"
     )
     if resumed.redrawn:
         shown = ", ".join(map(str, resumed.redrawn[:_LISTED])) + ", ..." * (
             len(resumed.redrawn) > _LISTED
         )
         tell(
-            f"dpaudit: warning: {title}: finished batches were drawn again: {shown}. The run records this (redrawn in "
+            f"dpaudit: warning: {title}: finished batches were drawn again: {shown}. The run "
+            "records this (redrawn in "
             "run.json) and fails its audit"
         )
 
@@ -283,21 +299,26 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
     if placed.repeated:
         rows = "1 duplicate row" if placed.repeated == 1 else f"{placed.repeated:,} duplicate rows"
         note(
-            f"{title}: {rows} (same text and label) {'is' if placed.repeated == 1 else 'are'} counted once"
+            f"{title}: {rows} (same text and label) {'is' if placed.repeated == 1 else 'are'} "
+            "counted once"
         )
     if placed.left is not None:
         note(
-            f"{title}: earlier runs left {100 * placed.left:.0f}% of the contexts' budgets on average"
+            f"{title}: earlier runs left {100 * placed.left:.0f}% of the contexts' budgets on "
+            "average"
         )
         if placed.left < NOTHING_LEFT:
             tell(
-                f"dpaudit: warning: {title}: so little is left that hardly any context takes part. A larger "
+                f"dpaudit: warning: {title}: so little is left that hardly any context takes "
+                "part. A larger "
                 "privacy.epsilon leaves more. Choose it before a run: what was spent is private."
             )
     if placed.contexts >= FEW:
         return
     tell(
-        f"dpaudit: warning: {title}: batches have about {placed.contexts:.2g} contexts on average; {WELL} or more work "
-        f"well. A batch without any writes {placed.of_none} and costs as much. {placed.remedy}. Choose that by a "
+        f"dpaudit: warning: {title}: batches have about {placed.contexts:.2g} contexts on "
+        f"average; {WELL} or more work "
+        f"well. A batch without any writes {placed.of_none} and costs as much. {placed.remedy}. "
+        "Choose that by a "
         "public number of records; if you counted them, declare chosen_from.batching: private."
     )

@@ -33,7 +33,8 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     "--data",
     type=NamedPath(path_type=str),
     metavar="FILE",
-    help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the example's].",
+    help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the "
+    "example's].",
 )
 @click.option(
     "--encoding",
@@ -47,7 +48,8 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     "label_values",
     multiple=True,
     metavar="LABEL",
-    help="A label (repeat for each). Labels become public, so list them; they are not taken from your data.",
+    help="A label (repeat for each). Labels become public, so list them; they are not taken from "
+    "your data.",
 )
 @click.option(
     "--no-labels",
@@ -62,7 +64,8 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 @click.option(
     "--template",
     type=click.Choice(["it", "pt", "own"]),
-    help="Prompt: `it` for an instruction-tuned model, `pt` for a base model, `own` for your own prompt "
+    help="Prompt: `it` for an instruction-tuned model, `pt` for a base model, `own` for your own "
+    "prompt "
     "[default: what fits the model].",
 )
 @click.option(
@@ -103,8 +106,9 @@ def init(
 ) -> None:
     """Write a commented config for `dpaudit generate`.
 
-    CONFIG is dpaudit.yaml unless you name another file. Without --data, it is the config of the example, which runs as
-    it is. On a terminal, `init` asks for the settings that matter and were not given. Press Enter for the default.
+    CONFIG is dpaudit.yaml unless you name another file. Without --data, it is the config of the
+    example, which runs as it is. On a terminal, `init` asks for the settings that matter and were
+    not given. Press Enter for the default.
 
     \b
     Example:
@@ -129,7 +133,10 @@ def init(
         epsilon,
     )
     if data is None and any(about):
-        about_data = "--encoding, --text, --label, --no-labels, --model, --template, --records, --texts and --epsilon"
+        about_data = (
+            "--encoding, --text, --label, --no-labels, --model, --template, --records, "
+            "--texts and --epsilon"
+        )
         raise click.UsageError(f"{about_data} need --data.")
     if no_labels and (label or label_values):
         raise click.UsageError("--no-labels does not go with --label and --label-value.")
@@ -161,7 +168,8 @@ def init(
         note(f"To install {what}: {written.needs}")
     if not written.finished:
         note(
-            f"Next: in {in_a_line(config)}, replace {PLACEHOLDER} by your labels. Without labels: --no-labels --force"
+            f"Next: in {in_a_line(config)}, replace {PLACEHOLDER} by your labels. Without "
+            "labels: --no-labels --force"
         )
         note(f"Then: {then}")
         return
@@ -190,7 +198,10 @@ def _asked(own: Own, aggregator: Demo) -> Own:
         own = replace(own, labels=tuple(filter(None, map(str.strip, given.split(",")))))
     if own.template is None and own.label is not None:
         fits = template_for(own.model)
-        question = "Is the model instruction-tuned (it), a base model (pt), or do you bring your own prompt (own)?"
+        question = (
+            "Is the model instruction-tuned (it), a base model (pt), or do you bring your "
+            "own prompt (own)?"
+        )
         own = replace(own, template=ask(f"{question} [{fits}]", click.Choice(["it", "pt", "own"])))
     if own.records is None and (own.labels or own.label is None):
         question = "About how many records do you have? This number becomes public [not stated]"
@@ -234,7 +245,10 @@ def _yield(written: Starter) -> str:
     each = round(records / groups / sizes.batches)
     cost, rounds = "", f" in {sizes.rounds:,} rounds" if sizes.rounds > 1 else ""
     if found.epsilon is not None and found.batch_epsilon is not None:
-        cost = f", at epsilon {stated(found.epsilon)} (release level; {stated(found.batch_epsilon)} at the batch level)"
+        cost = (
+            f", at epsilon {stated(found.epsilon)} (release level; "
+            f"{stated(found.batch_epsilon)} at the batch level)"
+        )
     texts = counted(sizes.generated * groups * sizes.rounds, "text") + rounds
     more = (
         ". For more, give --records N if that number may become public"
@@ -245,7 +259,8 @@ def _yield(written: Starter) -> str:
     said = f"{counted(records, 'record')}{labels}: {texts}, each from {about}{cost}{more}"
     if each * _FAR < sizes.contexts:
         said += (
-            f"\ndpaudit: warning: the epsilon is for {sizes.contexts:,} records in each batch. With so few, the "
+            f"\ndpaudit: warning: the epsilon is for {sizes.contexts:,} records in each batch. "
+            "With so few, the "
             "texts come from the prompt, not from your data. Use more records, or fewer batches "
             "(batching.batches_per_label)"
         )

@@ -48,9 +48,9 @@ def inspect(
 ) -> None:
     """Look into a run, a batch or a step, for debugging.
 
-    Of a run, it shows the settings, the figures and the most expensive batches; of a batch, its texts and what each
-    token cost; of a step, the most probable tokens and how far a neighbour can move them. It judges nothing: the exit
-    code is 0 whatever it finds.
+    Of a run, it shows the settings, the figures and the most expensive batches; of a batch, its
+    texts and what each token cost; of a step, the most probable tokens and how far a neighbour can
+    move them. It judges nothing: the exit code is 0 whatever it finds.
 
     \b
     Example:

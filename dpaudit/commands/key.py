@@ -26,11 +26,11 @@ from dpaudit.commands.terminal import print_line
 def key(out: Path, seed: bool, as_json: bool) -> None:
     """Make a key to sign releases with.
 
-    FILE is the private key: only you can read it, and it belongs where releases are signed. Give FILE.pub to everybody
-    who verifies releases. A policy names by the key's id who may sign.
+    FILE is the private key: only you can read it, and it belongs where releases are signed. Give
+    FILE.pub to everybody who verifies releases. A policy names by the key's id who may sign.
 
-    With --seed, FILE is a part of a seed instead (sampling.seed_files in a config). It is as secret as the records; its
-    hash, which is printed, is not.
+    With --seed, FILE is a part of a seed instead (sampling.seed_files in a config). It is as secret
+    as the records; its hash, which is printed, is not.
 
     \b
     Example:

@@ -79,12 +79,13 @@ def table(
 ) -> None:
     """Generate, audit and evaluate a table of runs.
 
-    The table stands beside the paper's figures, and is written to table.md, table.csv and table.json, unless --only
-    chose some of its rows. Give the same command again to go on where it stopped. A row that fails does not stop the
-    others. Rows that cannot pass their audit are refused before the first one runs.
+    The table stands beside the paper's figures, and is written to table.md, table.csv and
+    table.json, unless --only chose some of its rows. Give the same command again to go on where it
+    stopped. A row that fails does not stop the others. Rows that cannot pass their audit are
+    refused before the first one runs.
 
-    \b
-    Exit codes: 0 all claims hold, 1 an audit did not pass, 2 a row could not be run, 3 internal error.
+    \b Exit codes: 0 all claims hold, 1 an audit did not pass, 2 a row could not be run, 3 internal
+    error.
 
     \b
     Example:
@@ -168,8 +169,9 @@ def table(
 def clusters(data: str, public: str, out: Path | None, as_json: bool, **settings: Any) -> None:
     """Compare clustering methods on private texts.
 
-    The table shows each method's clusters, its cost, and how far it agrees with k-means. The figures are computed from
-    the private texts without noise. If you choose a method by them, declare it (chosen_from: private).
+    The table shows each method's clusters, its cost, and how far it agrees with k-means. The
+    figures are computed from the private texts without noise. If you choose a method by them,
+    declare it (chosen_from: private).
 
     \b
     Example:
@@ -214,9 +216,10 @@ def likelihood(
 ) -> None:
     """Compare mechanisms' held-out likelihood with their epsilon.
 
-    Each config's batches are given real texts that they have not seen, token by token, beside the public prompt alone.
-    The model runs texts x batches x labels x decoding.max_tokens times for each config. The figures are computed from
-    the configs' records without noise: to choose settings, let the records be public texts like yours.
+    Each config's batches are given real texts that they have not seen, token by token, beside the
+    public prompt alone. The model runs texts x batches x labels x decoding.max_tokens times for
+    each config. The figures are computed from the configs' records without noise: to choose
+    settings, let the records be public texts like yours.
 
     \b
     Example:

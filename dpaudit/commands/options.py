@@ -139,7 +139,8 @@ model_option = click.option(
     heading=_REPLAY,
     type=NamedPath(path_type=str),
     metavar="NAME",
-    help="Where the run's model is [with --data: where the run says]. Without --data, recompute what is public.",
+    help="Where the run's model is [with --data: where the run says]. Without --data, recompute "
+    "what is public.",
 )
 
 
@@ -171,7 +172,8 @@ tokenizer_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="The tokenizer.json of the run's model, or its folder, from a source that you trust. Repeat it for several.",
+    help="The tokenizer.json of the run's model, or its folder, from a source that you trust. "
+    "Repeat it for several.",
 )
 
 
@@ -196,7 +198,8 @@ seed_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="Check every token against the seed that the run commits to. Repeat it for each part of the seed.",
+    help="Check every token against the seed that the run commits to. Repeat it for each part of "
+    "the seed.",
 )
 
 
@@ -223,7 +226,8 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
         cls=TitledOption,
         heading=_WORKERS,
         type=click.IntRange(min=1),
-        help="Number of processes [default: as many as fit the machine or the cluster, and the run].",
+        help="Number of processes [default: as many as fit the machine or the cluster, and the "
+        "run].",
     )
     @click.option(
         "--engine",
@@ -287,7 +291,8 @@ def audit_options(command: Command) -> Command:
     @_of_claim(
         "--epsilon",
         type=FiniteRange(min=0, max=MOST_EPSILON),
-        help="Test this epsilon instead of the claimed one, at the release level: for readers of the texts.",
+        help="Test this epsilon instead of the claimed one, at the release level: for readers of "
+        "the texts.",
     )
     @_of_claim(
         "--batch-epsilon",
@@ -297,7 +302,8 @@ def audit_options(command: Command) -> Command:
     @_of_claim(
         "--rho",
         type=FiniteRange(min=0, max=MOST_EPSILON),
-        help="Test this rho of zCDP (zero-concentrated DP), at the batch level, in place of any epsilon.",
+        help="Test this rho of zCDP (zero-concentrated DP), at the batch level, in place of any "
+        "epsilon.",
     )
     @_of_claim(
         "--delta",
@@ -318,7 +324,8 @@ def audit_options(command: Command) -> Command:
         "--policy",
         type=NamedPath(path_type=Path, dir_okay=False),
         metavar="FILE.yaml",
-        help="Check the run against this policy too. Its level of evidence counts where it is higher.",
+        help="Check the run against this policy too. Its level of evidence counts where it is "
+        "higher.",
     )
     @_of_replay(
         "--evidence",
@@ -339,20 +346,23 @@ def audit_options(command: Command) -> Command:
         "--commitment",
         type=hex_digest,
         metavar="HEX",
-        help="Check the run against its fingerprint from before the run, the commitment that `generate` printed.",
+        help="Check the run against its fingerprint from before the run, the commitment that "
+        "`generate` printed.",
     )
     @_of_digests(
         "--head",
         type=hex_digest,
         metavar="HEX",
-        help="Check the run against its fingerprint from after the run, the head that `generate` printed last.",
+        help="Check the run against its fingerprint from after the run, the head that `generate` "
+        "printed last.",
     )
     @seed_option
     @model_option
     @_of_replay(
         "--no-model",
         is_flag=True,
-        help="Do not load the run's model. Otherwise a required check that needs it loads it, where it is installed.",
+        help="Do not load the run's model. Otherwise a required check that needs it loads it, "
+        "where it is installed.",
     )
     @tokenizer_option
     @engine_options

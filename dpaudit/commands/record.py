@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from dpaudit.api.places import Location
     from dpaudit.api.recording import Mend
 
-#: What each word for --mend replaces, and all of them; as in dpaudit.runs.manifest, which is not loaded for this.
+#: What each word for --mend replaces, and all of them; as in dpaudit.runs.manifest, which is not
+#: loaded for this.
 MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
 
 
@@ -44,7 +45,8 @@ MENDS: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
     type=click.Choice(["asked", "spent"]),
     default="asked",
     show_default=True,
-    help="Claim the epsilon that the script asks for, or the largest that the generator reports for a text.",
+    help="Claim the epsilon that the script asks for, or the largest that the generator reports "
+    "for a text.",
 )
 @click.option(
     "--trained-on-records",
@@ -71,13 +73,13 @@ def record(
 ) -> None:
     """Record another tool's generator while a script runs it.
 
-    The script calls the generator once. Only the parts that --mend names are changed. The result is a run directory
-    like any other: audit it with `dpaudit report`.
+    The script calls the generator once. Only the parts that --mend names are changed. The result is
+    a run directory like any other: audit it with `dpaudit report`.
 
     \b
     Example:
-      dpaudit record invink --out run -- python their_script.py
-      dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py
+      dpaudit record invink --out run -- python their_script.py dpaudit record invink --out mended
+      --mend all --texts 2 --max-tokens 40 -- python their_script.py
     """
     from dpaudit.api.recording import record as run_recorded
     from dpaudit.results.shell import argument

@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 @click.option(
     "--test-share",
     type=SHARE,
-    help="Put at least this share of each label's texts into a test split: whole batches, and never all of them.",
+    help="Put at least this share of each label's texts into a test split: whole batches, and "
+    "never all of them.",
 )
 @junit_option
 @sarif_option
@@ -75,9 +76,10 @@ def release(
 ) -> None:
     """Audit a run and package its synthetic texts for release.
 
-    The folder holds the texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP
-    registry, and a signed attestation of all of them. Nothing else is written unless the audit passes: --junit and
-    --sarif, which are for readers outside, are written either way.
+    The folder holds the texts as Parquet and JSON lines, a dataset card, the public report, an
+    entry for the OpenDP registry, and a signed attestation of all of them. Nothing else is written
+    unless the audit passes: --junit and --sarif, which are for readers outside, are written either
+    way.
 
     \b
     Example:
@@ -116,7 +118,8 @@ def release(
     _note_epsilon(result, found.audit.public().result)
     if about is None:
         note(
-            "No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated."
+            "No --about FILE.yaml was given: the card says of curators, use and licence that "
+            "they are not stated."
         )
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
     gate = "--unsigned" if key is None else f"--key {public}"
@@ -157,7 +160,8 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
             and own.delta <= claim.delta
         ):
             note(
-                f"The card states the {figure} that you gave. Without it, it states the run's own, which is smaller."
+                f"The card states the {figure} that you gave. Without it, it states the run's "
+                "own, which is smaller."
             )
         return
     if not CLAIM_KINDS[result.claim.kind].beforehand:
@@ -172,5 +176,6 @@ def _print_released(written: ReleasedFolder) -> None:
     counts = ", ".join(f"{count:,} {split}" for split, count in written.texts.items())
     signed = "unsigned" if written.signer is None else f"signed by {written.signer}"
     print_line(
-        f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level {written.evidence}; {signed})"
+        f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level "
+        f"{written.evidence}; {signed})"
     )

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=NamedPath(path_type=Path),
-    help="Folder for the reports [default: RUN_DIR/report; ./NAME-report for a URL that ends in NAME].",
+    help="Folder for the reports [default: RUN_DIR/report; ./NAME-report for a URL that ends in "
+    "NAME].",
 )
 @click.option(
     "--audience",
@@ -70,8 +71,9 @@ def report(
 ) -> None:
     """Audit a run: print the verdict and write the reports.
 
-    The reports are report.html, report.json, report.md and junit.xml. --audience public leaves out what was computed
-    from the records, and writes into RUN_DIR/report/public, unless --out names another folder.
+    The reports are report.html, report.json, report.md and junit.xml. --audience public leaves out
+    what was computed from the records, and writes into RUN_DIR/report/public, unless --out names
+    another folder.
 
     \b
     Example:
@@ -96,7 +98,8 @@ def report(
     except InputError:
         if audience != PUBLIC or (asked["data"] is None and asked["model"] is None):
             raise
-        # What stops a replay may quote the run or its data: readers outside are told no more than that it stopped.
+        # What stops a replay may quote the run or its data: readers outside are told no more than
+        # that it stopped.
         raise InputError(
             "--data", "the run cannot be replayed.", "Leave --audience away to see why."
         ) from None
@@ -109,7 +112,8 @@ def report(
         paths = found.save(folder)
         if not as_json:
             print_line(
-                f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}"
+                f"Report ({'public' if audience == PUBLIC else 'private'}): "
+                f"{in_a_line(paths['html'])}"
             )
         if open_it:
             click.launch(str(paths["html"]))
@@ -150,8 +154,8 @@ def verify(
 ) -> None:
     """Check a run; exit code 0 means that it may be released.
 
-    Prints every failed check, and writes only the files that you ask for. Without --epsilon, a run is checked against
-    the number that it states itself, so it passes even at epsilon 1,000.
+    Prints every failed check, and writes only the files that you ask for. Without --epsilon, a run
+    is checked against the number that it states itself, so it passes even at epsilon 1,000.
 
     \b
     Example:
@@ -159,8 +163,8 @@ def verify(
       dpaudit verify run --commitment "$(cat ticket.txt)"
       dpaudit verify run --policy policy.yaml --junit junit.xml
 
-    A folder that `dpaudit release` wrote is checked against its attestation, without the run: signature, every byte,
-    the claim, the level of evidence, the policy, and the commitment.
+    A folder that `dpaudit release` wrote is checked against its attestation, without the run:
+    signature, every byte, the claim, the level of evidence, the policy, and the commitment.
 
     \b
     Example:
@@ -177,7 +181,8 @@ def verify(
         others = ("data", "model", "engine", "head", "tokenizers", "seed_files")
         if junit or sarif or not asked["find_model"] or any(asked.get(name) for name in others):
             raise click.UsageError(
-                "A release folder is verified by --key, --level, --policy, --commitment and the claim "
+                "A release folder is verified by --key, --level, --policy, --commitment and the "
+                "claim "
                 "(--epsilon, --rho, --delta, --relation, --unit) alone."
             )
         _verify_released(run_dir, key, unsigned, asked, as_json)
@@ -252,13 +257,15 @@ def _verify_released(
             else f"signed by {found.signer}"
         )
         note(
-            f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}."
+            f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released "
+            f"{found.created}, {signed}."
         )
         note(f"dpaudit: evidence level {found.evidence}. {one_line(found.guarantee)}", wrapped=True)
     if found.ignored:
         added = ", ".join(found.ignored)
         note(
-            f"dpaudit: nobody vouches for {added}: sites that keep data sets add them, and they were not looked at."
+            f"dpaudit: nobody vouches for {added}: sites that keep data sets add them, and they "
+            "were not looked at."
         )
     sys.exit(found.verdict != "pass")
 
@@ -316,18 +323,18 @@ def replay(
 ) -> None:
     """Recompute a run with its model and its data.
 
-    Audits the run with everything that this shows: the allowed tokens and public logits of all steps, the recorded
-    values of random steps, the batch of every record, the loss of random contexts that are left out, and an attack on
-    neighbouring data. The defaults take a minute or two on two cores for a run like the demo's. Ctrl-C keeps what is
-    done by then.
+    Audits the run with everything that this shows: the allowed tokens and public logits of all
+    steps, the recorded values of random steps, the batch of every record, the loss of random
+    contexts that are left out, and an attack on neighbouring data. The defaults take a minute or
+    two on two cores for a run like the demo's. Ctrl-C keeps what is done by then.
 
     \b
     Example:
       dpaudit replay run --data records.csv --steps 20
 
-    If `dpaudit record` or a recorder of dpaudit made the run, its own script is run again with every token frozen to
-    the released one: on the data, and without each ROW. Anything that changes beside the row's own contribution is a
-    fault.
+    If `dpaudit record` or a recorder of dpaudit made the run, its own script is run again with
+    every token frozen to the released one: on the data, and without each ROW. Anything that changes
+    beside the row's own contribution is a fault.
 
     \b
     Example:

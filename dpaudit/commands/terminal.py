@@ -73,8 +73,9 @@ class _Pipe(io.FileIO):
 def prepare_streams() -> None:
     """Make standard streams of any encoding, or none, take all that commands say.
 
-    A character that an encoding lacks is written as an escape. A stream that was closed from the start is the null
-    device's: no file that is opened later may get its number, for libraries write there unasked.
+    A character that an encoding lacks is written as an escape. A stream that was closed from the
+    start is the null device's: no file that is opened later may get its number, for libraries write
+    there unasked.
     """
     for number in range(3):
         try:

@@ -1,17 +1,19 @@
 """invink 0.1.0 (InvisibleInk, arXiv 2507.02974), unmodified, under the recorder.
 
-Names within its module are wrapped while a block runs, and what passes through them is recorded: the seed, the batches,
-the prompts, the clip, rows and public row of every step, the support, the probabilities and the token. What `mend`
-names is replaced there as well:
+Names within its module are wrapped while a block runs, and what passes through them is recorded:
+the seed, the batches, the prompts, the clip, rows and public row of every step, the support, the
+probabilities and the token. What `mend` names is replaced there as well:
 
 - "randomness": tokens are drawn with the operating system's entropy.
-- "batches": records are hashed by a secret key, each alone, to the cells of the batches (`hashed-cells`). A cell of
-  one record is a row; one of none or several is empty, and gives 0. Its own batches are slices of the list, in order.
+- "batches": records are hashed by a secret key, each alone, to the cells of the batches
+  (`hashed-cells`). A cell of one record is a row; one of none or several is empty, and gives 0. Its
+  own batches are slices of the list, in order.
 - "lengths": public numbers stand in for those that would come from the records.
 - "rows": each row goes through the model alone, without padding.
 
-One step samples from softmax((l0 + mean of clip(l_i - l0)) / temperature) over the public top k and what is within a
-margin of it: l0 the public prompt's logits, l_i those of B private prompts, B its batch_size less the public row.
+One step samples from softmax((l0 + mean of clip(l_i - l0)) / temperature) over the public top k and
+what is within a margin of it: l0 the public prompt's logits, l_i those of B private prompts, B its
+batch_size less the public row.
 """
 
 from __future__ import annotations
@@ -92,7 +94,10 @@ def recording(asked: Asked) -> Iterator[None]:
 
 
 def _module() -> ModuleType:
-    remedy = f"Use Python 3.12 or later, and install it there: `pip install --no-deps {NAME}=={VERSION}`."
+    remedy = (
+        "Use Python 3.12 or later, and install it there: `pip install --no-deps "
+        f"{NAME}=={VERSION}`."
+    )
     try:
         found = metadata.version(NAME)
     except metadata.PackageNotFoundError:
@@ -155,7 +160,8 @@ class _Session:
         own = {name: getattr(self, f"_{name}") for name in self._own}
         return own | {"np": _Numpy(self._choice)}
 
-    # --- what is settled before the first token -----------------------------------------------------------------------
+    # --- what is settled before the first token
+    # -----------------------------------------------------------------------
 
     def _setup_seed(self, *given: Any, **named: Any) -> None:
         if self._arguments:
@@ -172,7 +178,10 @@ class _Session:
         public = {"num": self._asked.texts, "max_toks": self._asked.max_tokens}
         others = [name for name, number in public.items() if self._arguments[name] != number]
         if others and "lengths" in self._asked.mend:
-            problem = f"the script itself gives {' and '.join(others)}, and not as --texts and --max-tokens have it."
+            problem = (
+                f"the script itself gives {' and '.join(others)}, and not as --texts and "
+                "--max-tokens have it."
+            )
             raise InputError(
                 NAME, problem, "Leave them out of its call: the recorder gives the public numbers."
             )
@@ -362,7 +371,8 @@ class _Session:
         )
         return np.asarray(output.logits[0].cpu().numpy(), dtype=np.float64)
 
-    # --- one step -----------------------------------------------------------------------------------------------------
+    # --- one step
+    # -----------------------------------------------------------------------------------------------------
 
     def _difference_clip(self, logit: Any, publogit: Any, clip_norm: float) -> NDArray[np.float64]:
         rows, public = np.asarray(logit, dtype=np.float64), np.asarray(publogit, dtype=np.float64)

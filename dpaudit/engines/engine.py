@@ -32,19 +32,21 @@ class Engine(Protocol):
     ) -> Generator[Result, None, None]:
         """Yield the result of every task, in the tasks' order and each once.
 
-        A worker is built where it works, once, and given one task at a time. A task is taken from `tasks` only when it
-        can soon run, and no more than a few results wait for their turn: memory does not grow with the number of tasks.
-        A task whose worker dies is run again, so a task that changes something outside must bear that.
+        A worker is built where it works, once, and given one task at a time. A task is taken from
+        `tasks` only when it can soon run, and no more than a few results wait for their turn:
+        memory does not grow with the number of tasks. A task whose worker dies is run again, so a
+        task that changes something outside must bear that.
 
         Args:
-            make_worker: builds a worker. It, the tasks and the results are pickled where workers are other processes.
+            make_worker: builds a worker. It, the tasks and the results are pickled where workers
+                are other processes.
             tasks: what to do.
 
         Raises:
             InputError: workers died on the same task again and again.
-            Exception: whatever a worker raises, at its task's turn or before. Tasks that are under way are given up,
-                and no process is left behind; the same holds when the generator is closed early, as callers who may
-                stop do (`contextlib.closing`).
+            Exception: whatever a worker raises, at its task's turn or before. Tasks that are under
+                way are given up, and no process is left behind; the same holds when the generator
+                is closed early, as callers who may stop do (`contextlib.closing`).
         """
         ...
 

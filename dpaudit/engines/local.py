@@ -1,10 +1,11 @@
 """Workers on this machine: this process itself, or one process per core.
 
-Workers are started afresh rather than forked, since threads and a loaded torch do not survive a fork. They are plain
-interpreters on a socket. The pools of `multiprocessing` and `concurrent.futures` would run the caller's script again in
-each of them unless it is guarded by `if __name__ == "__main__"`; these and loky's break as a whole when one worker is
-killed, without a word on which task it had, and leave workers at their tasks when the caller is killed. Here a worker
-that dies is replaced, and one whose socket closes leaves at once.
+Workers are started afresh rather than forked, since threads and a loaded torch do not survive a
+fork. They are plain interpreters on a socket. The pools of `multiprocessing` and
+`concurrent.futures` would run the caller's script again in each of them unless it is guarded by `if
+__name__ == "__main__"`; these and loky's break as a whole when one worker is killed, without a word
+on which task it had, and leave workers at their tasks when the caller is killed. Here a worker that
+dies is replaced, and one whose socket closes leaves at once.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from dpaudit.runs import InputError
 
 #: How often a task is tried whose worker dies.
 ATTEMPTS = 2
-#: Numerical libraries start as many threads as there are cores, in every process, unless these say otherwise.
+#: Numerical libraries start as many threads as there are cores, in every process, unless these say
+#: otherwise.
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS")
-#: A worker finds the caller's modules where the caller does. Only a socket's number and this path are passed.
+#: A worker finds the caller's modules where the caller does. Only a socket's number and this path
+#: are passed.
 _SERVE = (
     "import sys; sys.path[:] = {path!r}; from dpaudit.engines.local import serve; serve({handle})"
 )

@@ -1,7 +1,7 @@
 """Workers on a Ray cluster: actors that are built once and take one task at a time.
 
-Only what makes a worker, the tasks and the results travel, through Ray. Runs are read and written by the actors
-themselves, at locations that they must be able to reach.
+Only what makes a worker, the tasks and the results travel, through Ray. Runs are read and written
+by the actors themselves, at locations that they must be able to reach.
 """
 
 from __future__ import annotations
@@ -23,21 +23,25 @@ from dpaudit.engines.local import cores
 from dpaudit.runs import InputError
 from dpaudit.runs.extras import installing
 
-#: How often a task is tried whose actor dies. Machines of a cluster are taken away for reasons that are not the task's.
+#: How often a task is tried whose actor dies. Machines of a cluster are taken away for reasons that
+#: are not the task's.
 ATTEMPTS = 4
 #: Seconds that a cluster may take to answer at all.
 _SECONDS = 10.0
-#: How often a cluster of our own is started that does not come up: on a busy machine Ray waits too short for its parts.
+#: How often a cluster of our own is started that does not come up: on a busy machine Ray waits too
+#: short for its parts.
 _STARTS = 3
 #: Seconds without any worker until that is said.
 _PATIENCE = 60.0
-#: What has Ray print nothing that its cluster reports, such as a worker's death: it would print that among our JSON.
+#: What has Ray print nothing that its cluster reports, such as a worker's death: it would print
+#: that among our JSON.
 _SILENT = {
     "RAY_DEDUP_LOGS": "1",
     "RAY_DEDUP_LOGS_ALLOW_REGEX": "",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "^",
 }
-#: Of a cluster that is started here, for results on their way. The least that Ray takes is a quarter of it.
+#: Of a cluster that is started here, for results on their way. The least that Ray takes is a
+#: quarter of it.
 _STORE_BYTES = 1 << 28
 
 _LOGGER = logging.getLogger(__name__)
@@ -47,11 +51,11 @@ class RayEngine:
     """An engine on a Ray cluster.
 
     Attributes:
-        address: of the cluster, as `ray.init` takes it; None for one that is started on this machine and stopped in
-            the end.
+        address: of the cluster, as `ray.init` takes it; None for one that is started on this
+            machine and stopped in the end.
         workers: how many actors; None means as many as the cluster has room for at the start.
-        models: whether a worker holds a language model. It then gets a GPU, if the cluster has any, and its share of
-            the CPUs; one CPU otherwise.
+        models: whether a worker holds a language model. It then gets a GPU, if the cluster has any,
+            and its share of the CPUs; one CPU otherwise.
     """
 
     def __init__(
@@ -162,7 +166,10 @@ def _first(ray: Any, needs: dict[str, int], actors: Collection[_Actor]) -> _Acto
     waiting = {actor.reference: actor for actor in actors}
     while not (done := ray.wait([*waiting], timeout=_PATIENCE)[0]):
         if not any(node["Alive"] for node in ray.nodes()):
-            problem = "none of its machines is alive: Ray's own processes were killed, or the network is gone."
+            problem = (
+                "none of its machines is alive: Ray's own processes were killed, or the "
+                "network is gone."
+            )
             raise InputError(
                 "the Ray cluster", problem, "Look into Ray's logs, then give the command again."
             )
@@ -202,7 +209,8 @@ def _ray(starting: bool) -> Any:
     if "ray" not in sys.modules:
         os.environ |= _SILENT
         if starting:
-            # The ports of a cluster are open to the network: who has no token, which is in no file, is turned away.
+            # The ports of a cluster are open to the network: who has no token, which is in no file,
+            # is turned away.
             os.environ.setdefault("RAY_AUTH_MODE", "token")
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         else:  # 20 by default: a quarter of an hour where something else than Ray answers
@@ -229,8 +237,8 @@ def connected(engine: RayEngine) -> Iterator[Any]:
     with ExitStack() as stack:
         if not ray.is_initialized():
             if engine.address is None:
-                # Ray opens its folder to everyone, so it lies in another. With a longer path a socket's name would be
-                # too long.
+                # Ray opens its folder to everyone, so it lies in another. With a longer path a
+                # socket's name would be too long.
                 folder = TemporaryDirectory(
                     prefix="dpaudit-", dir="/tmp", ignore_cleanup_errors=True
                 )

@@ -1,10 +1,11 @@
 """Individual budgets: every context pays for what it can move, until its budget is spent.
 
-A context whose contributions z have the range max z - min z over the support moves log-probabilities by no more than an
-interval of length eta = (max z - min z) / (s tau), whether it comes or goes. Such a draw satisfies rho-zCDP with
-rho = `zcdp_of_draw`. Whether a context takes part in a draw follows from its own contributions and from released tokens
-alone, so what it pays in all never exceeds its budget, however many draws there are: a special case of Feldman and
-Zrnic (https://arxiv.org/abs/2008.11193). Proofs are in docs/budgets.md, "Individual budgets".
+A context whose contributions z have the range max z - min z over the support moves
+log-probabilities by no more than an interval of length eta = (max z - min z) / (s tau), whether it
+comes or goes. Such a draw satisfies rho-zCDP with rho = `zcdp_of_draw`. Whether a context takes
+part in a draw follows from its own contributions and from released tokens alone, so what it pays in
+all never exceeds its budget, however many draws there are: a special case of Feldman and Zrnic
+(https://arxiv.org/abs/2008.11193). Proofs are in docs/budgets.md, "Individual budgets".
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ Doubles: TypeAlias = NDArray[np.float64]
 
 #: Relative room for rounding in a few operations.
 _ROOM = 2.0**-44
-#: Where the curve is worked out beyond 1: 32 steps to each doubling. It is convex, so its chords lie above it.
+#: Where the curve is worked out beyond 1: 32 steps to each doubling. It is convex, so its chords
+#: lie above it.
 _OCTAVES, _STEPS = 10, 32
 _DIGITS = Context(prec=40)
 

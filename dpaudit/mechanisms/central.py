@@ -1,6 +1,7 @@
 """The central mean, of the middle values: it lies between the median and the mean of all.
 
-It is an L-statistic, T_m of docs/mathematics.md ("Central means"). Its record is a median's, with more rows.
+It is an L-statistic, T_m of docs/mathematics.md ("Central means"). Its record is a median's, with
+more rows.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from dpaudit.mechanisms.order_statistics import held_places, held_places_on_devi
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: The largest `Central.central`. A hostile manifest can neither make the reader allocate at will nor
-#: the audit endless: leaving out each of m contexts in turn takes m^2 additions a token.
+#: The largest `Central.central`. A hostile manifest can neither make the reader allocate at will
+#: nor the audit endless: leaving out each of m contexts in turn takes m^2 additions a token.
 MAX_CENTRAL = 128
 
 
@@ -76,7 +77,8 @@ class Central(Median):
         central, reach = arrays["central"], change.half_steps
         if len(central) - reach < self.central:
             raise ValueError(
-                f"{len(central)} central values do not bound a {change.relation} of {change.contexts} context(s): "
+                f"{len(central)} central values do not bound a {change.relation} of "
+                f"{change.contexts} context(s): "
                 "record a larger width"
             )
         return self._of(central[:-reach]), self._of(central), self._of(central[reach:])

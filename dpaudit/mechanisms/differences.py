@@ -47,7 +47,10 @@ class AnchoredDifferences(Contribution):
         """Return log softmax of the public prompt's logits over the support."""
         # A comparison with NaN is false. Beside masked tokens float32 tells no differences apart.
         if not (np.isfinite(public).all() and (public > MASKED).all()):
-            problem = "the public prompt has NaN, infinite or masked logits: take a support of its likeliest tokens, or"
+            problem = (
+                "the public prompt has NaN, infinite or masked logits: take a support of "
+                "its likeliest tokens, or"
+            )
             raise ValueError(f"{problem} another model")
         largest, rest = log_sums(public[None])
         anchor: Floats = ((public.astype(np.float64) - largest[0]) - rest[0]).astype(np.float32)

@@ -38,7 +38,8 @@ Floats: TypeAlias = NDArray[np.floating]
 Doubles: TypeAlias = NDArray[np.float64]
 #: A step's arrays by name, each [..., S] with a column for each token of the support.
 Arrays: TypeAlias = dict[str, NDArray[Any]]
-#: lower, center and upper: the box [..., S] of neighbouring aggregates, and the aggregate that was sampled from.
+#: lower, center and upper: the box [..., S] of neighbouring aggregates, and the aggregate that was
+#: sampled from.
 Box: TypeAlias = tuple[Floats, Floats, Floats]
 
 
@@ -46,9 +47,10 @@ Box: TypeAlias = tuple[Floats, Floats, Floats]
 class FixedColumns:
     """Columns in which all neighbours agree, as one term of a sum.
 
-    In a large vocabulary most columns lie at the floor of the clip in nearly all contexts, and a median stays there
-    whatever one neighbour does. The sum of their exponentials is worked out once and stands for them in the log-sum-exp
-    of the aggregate, of its bounds, and of every batch less one context.
+    In a large vocabulary most columns lie at the floor of the clip in nearly all contexts, and a
+    median stays there whatever one neighbour does. The sum of their exponentials is worked out once
+    and stands for them in the log-sum-exp of the aggregate, of its bounds, and of every batch less
+    one context.
 
     Attributes:
         log_sum: logarithm of the sum of exp(value / tau) over them; -inf if there are none.
@@ -68,8 +70,8 @@ NO_FIXED_COLUMNS = FixedColumns()
 class Spans:
     """Where each of k steps has its columns, in arrays that hold those of all of them one behind another.
 
-    Sums are of each step's columns by themselves: the same bits as if the step were looked at alone. Numpy adds up
-    each run of contiguous values by halves, whatever stands beside it.
+    Sums are of each step's columns by themselves: the same bits as if the step were looked at
+    alone. Numpy adds up each run of contiguous values by halves, whatever stands beside it.
 
     Attributes:
         lengths: [k] how many columns each step has.
@@ -149,7 +151,8 @@ class ReducedSteps:
     """Steps less the columns that no neighbour can move, one behind another.
 
     Attributes:
-        arrays: [..., M] the steps' arrays in the columns that are left: those that can move, and the tokens'.
+        arrays: [..., M] the steps' arrays in the columns that are left: those that can move, and
+            the tokens'.
         tokens: [k] the tokens' columns.
         spans: which columns each step has.
         log_sums, columns, largest: [k] of each step's other columns, as in `FixedColumns`.
@@ -185,7 +188,8 @@ class ReducedStep:
     """A step less the columns that no neighbour can move.
 
     Attributes:
-        arrays: [..., M] the step's arrays in the M columns that are left: those that can move, and the token's.
+        arrays: [..., M] the step's arrays in the M columns that are left: those that can move, and
+            the token's.
         token: the token's place among them.
         fixed: all other columns.
     """
@@ -389,7 +393,10 @@ class Contribution(Part):
                 raise clash("grid", self.grid, "a power of two, such as 0.015625 (1/64), or null")
             steps = self.clip / self.grid
             if not steps.is_integer() or steps > MAX_GRID_STEPS:
-                allowed = f"a power of two of which clip, {self.clip:g}, is a multiple, up to {MAX_GRID_STEPS} times"
+                allowed = (
+                    f"a power of two of which clip, {self.clip:g}, is a multiple, up to "
+                    f"{MAX_GRID_STEPS} times"
+                )
                 raise clash("grid", self.grid, allowed)
         return self
 
@@ -562,14 +569,15 @@ class Deviation(NamedTuple):
 class Aggregator(Part):
     """The rule that makes one vector of a step's contributions, column by column.
 
-    A problem of dpaudit's own aggregators is one of some column by itself. So an audit asks about the columns of
-    several steps at once, and where nothing is wrong with these nothing is wrong with any of the steps
-    (`Mechanism.in_blocks`). Plug-ins are asked about one step at a time.
+    A problem of dpaudit's own aggregators is one of some column by itself. So an audit asks about
+    the columns of several steps at once, and where nothing is wrong with these nothing is wrong
+    with any of the steps (`Mechanism.in_blocks`). Plug-ins are asked about one step at a time.
 
     Attributes:
         kinds: of claims that its runs support; the first is the one that a run states of itself.
         dtype: in which its runs are recorded, the least precision in which its bounds hold.
-        sums: whether it adds all contexts up, so that only the contexts themselves show what it did.
+        sums: whether it adds all contexts up, so that only the contexts themselves show what it
+            did.
         not_applicable: checks that are not about it, with the reason, a code of the catalogue.
     """
 
@@ -587,7 +595,8 @@ class Aggregator(Part):
         """The name that sentences call it by."""
         return self.name
 
-    # --- one step ---------------------------------------------------------------------------------------------------
+    # --- one step
+    # ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
@@ -614,7 +623,8 @@ class Aggregator(Part):
     def aggregate(self, arrays: Arrays) -> Floats:
         """Return the aggregated contributions [S]."""
 
-    # --- its bounds -------------------------------------------------------------------------------------------------
+    # --- its bounds
+    # -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
@@ -657,7 +667,8 @@ class Aggregator(Part):
         """Say for reports how far a change moves the aggregate at most; "" if unbounded."""
         return ""
 
-    # --- its record -------------------------------------------------------------------------------------------------
+    # --- its record
+    # -------------------------------------------------------------------------------------------------
 
     def losses(
         self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float

@@ -1,8 +1,9 @@
 """The mean over a fixed public divisor, and how far one unit's difference moves it.
 
-A step samples from softmax(sum of contributions / s / temperature). A neighbour's mean differs by at most the
-sensitivity in every component, so a draw is an exponential mechanism of bounded range eta = 2 sensitivity /
-temperature: its privacy losses lie in an interval of that length. Proofs are in docs/budgets.md.
+A step samples from softmax(sum of contributions / s / temperature). A neighbour's mean differs by
+at most the sensitivity in every component, so a draw is an exponential mechanism of bounded range
+eta = 2 sensitivity / temperature: its privacy losses lie in an interval of that length. Proofs are
+in docs/budgets.md.
 """
 
 from __future__ import annotations
@@ -247,7 +248,8 @@ def mean_box(aggregate: Floats, clip: float, divisor: float, half_steps: int = 1
     """
     if not (clip > 0 and 0 < divisor < math.inf and half_steps >= 0):
         raise ValueError(
-            f"clip {clip} and divisor {divisor} must be positive, and half_steps {half_steps} not negative"
+            f"clip {clip} and divisor {divisor} must be positive, and half_steps {half_steps} "
+            "not negative"
         )
     center = np.asarray(aggregate, dtype=np.float64)
     reach = half_steps * clip / divisor * (1 + ROUNDING)

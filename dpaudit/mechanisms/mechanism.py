@@ -269,7 +269,10 @@ class Mechanism(Fields):
         eta = self.aggregator.eta(ContextChange("add_remove"), self.clip, self.temperature)
         least = LEAST_RANGE * (1 + 1 / self.temperature)
         if self.contribution.anchored and eta is not None and eta < least:
-            allowed = f"so large that a draw's bounded range, {eta:.3g}, is at least {least:.3g}, or rounding counts"
+            allowed = (
+                f"so large that a draw's bounded range, {eta:.3g}, is at least "
+                f"{least:.3g}, or rounding counts"
+            )
             raise clash("contribution.clip", self.clip, allowed)
         return self
 
@@ -340,7 +343,8 @@ class Mechanism(Fields):
     def in_blocks(self) -> bool:
         """Whether several steps may be looked at together, as one step of all their columns.
 
-        What a plug-in's parts say may hang on the step as a whole, and what contexts spend hangs on the step before.
+        What a plug-in's parts say may hang on the step as a whole, and what contexts spend hangs on
+        the step before.
         """
         own = (part.name in known.own for known, part in self._parts)
         return self.budget is None and all(own)

@@ -51,8 +51,9 @@ _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np
 class Median(Aggregator):
     """The component-wise median, with sentinels at -clip and clip where contexts run out.
 
-    A step records `central`, the central order statistics [2 width + n % 2, S]; `sides`, packed bits of the contexts
-    that rank below the median [ceil(n / 8), S] (none for n = 0); and for odd n `holder` [S], the context that is it.
+    A step records `central`, the central order statistics [2 width + n % 2, S]; `sides`, packed
+    bits of the contexts that rank below the median [ceil(n / 8), S] (none for n = 0); and for odd n
+    `holder` [S], the context that is it.
     """
 
     name: ClassVar[str] = "median"
@@ -126,7 +127,8 @@ class Median(Aggregator):
     def movable(self, arrays: Arrays) -> NDArray[np.bool_]:
         """Return where central values differ: elsewhere every neighbour has the same median."""
         central = arrays["central"]
-        # Whatever a corrupt record holds, other columns have one value each: NaN differs from itself.
+        # Whatever a corrupt record holds, other columns have one value each: NaN differs from
+        # itself.
         moves: NDArray[np.bool_] = (central[1:] != central[:-1]).any(axis=0)
         return moves
 
@@ -328,8 +330,9 @@ def _sums_of_bits(
 ) -> Doubles:
     """Return for each bit row of packed [r, columns] the sum of each step's weights at its set bits.
 
-    Weights [columns] are gathered by the bytes' values first, so that eight rows take one pass and no bit is unpacked.
-    The sums do not go through BLAS, whose results may depend on the number of its threads.
+    Weights [columns] are gathered by the bytes' values first, so that eight rows take one pass and
+    no bit is unpacked. The sums do not go through BLAS, whose results may depend on the number of
+    its threads.
 
     Args:
         packed: uint8 [r, columns].

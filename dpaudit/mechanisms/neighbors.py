@@ -64,18 +64,20 @@ def context_change(
     """Return the change of contexts that covers every difference of one unit; None if unbounded.
 
     - A claim per context takes the batches as given.
-    - "hashed-records": a record is a context. Adding or removing it adds or removes one context; exchanging it removes
-      one and adds one, in one batch or in two.
-    - "hashed-slots": the slot survives without the record, so one context is replaced. An exchanged record leaves one
-      slot and enters another.
-    - "hashed-cells": a record more or less changes how many its cell holds, so at most one context comes or goes. An
-      exchanged record does that to two cells, in one batch or in two; or to one cell, whose context goes while another
-      comes. Either way two come or go at most (docs/mathematics.md, "Cells").
+    - "hashed-records": a record is a context. Adding or removing it adds or removes one context;
+      exchanging it removes one and adds one, in one batch or in two.
+    - "hashed-slots": the slot survives without the record, so one context is replaced. An exchanged
+      record leaves one slot and enters another.
+    - "hashed-cells": a record more or less changes how many its cell holds, so at most one context
+      comes or goes. An exchanged record does that to two cells, in one batch or in two; or to one
+      cell, whose context goes while another comes. Either way two come or go at most
+      (docs/mathematics.md, "Cells").
     - "paper-slices": one record shifts every later one into another context or batch.
-    - A user is `records_per_user` records at most, a public number, wherever the rule puts them. Without it nothing
-      bounds the unit "user".
-    - With `shared`, a user's contexts have one budget between them. One record more or less then changes what its
-      user's other contexts may spend: no less than if the user were exchanged for another.
+    - A user is `records_per_user` records at most, a public number, wherever the rule puts them.
+      Without it nothing bounds the unit "user".
+    - With `shared`, a user's contexts have one budget between them. One record more or less then
+      changes what its user's other contexts may spend: no less than if the user were exchanged for
+      another.
     """
     if unit == "context":
         return ContextChange(relation)

@@ -56,7 +56,8 @@ def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Flo
     # Written so that a NaN, which both extremes pass on, is refused.
     if values.size and not (-clip <= values.min() and values.max() <= clip):
         raise ValueError(f"values must be numbers in [-{clip:g}, {clip:g}]: clip them first")
-    # Sorting contiguous rows lets numpy use its vectorised sort; along the contexts' axis it would not.
+    # Sorting contiguous rows lets numpy use its vectorised sort; along the contexts' axis it would
+    # not.
     ordered = np.sort(np.ascontiguousarray(np.swapaxes(values, -1, -2)), axis=-1)
     padding = np.full((*steps, size, width), clip, dtype=values.dtype)
     padded = np.concatenate([-padding, ordered, padding], axis=-1)
@@ -103,7 +104,8 @@ def bounds_from_central(
     )
     if group < 1 or middle - reach < 2:
         raise ValueError(
-            f"{rows} central values do not bound a {relation} of {group} context(s): record a larger width"
+            f"{rows} central values do not bound a {relation} of {group} context(s): record a "
+            "larger width"
         )
     return (
         _value_at(central, middle - reach),
@@ -121,7 +123,8 @@ def _paper_reach(rows: int, relation: Relation, group: int) -> int:
         raise ValueError(f"the paper's Theorem 1 covers one context, not {group}")
     if rows % 2 == 0 and relation == "replace":
         raise ValueError(
-            "the paper's Theorem 1 does not hold for a replaced context when the number of contexts is even: "
+            "the paper's Theorem 1 does not hold for a replaced context when the number of "
+            "contexts is even: "
             "the neighbour's median can lie beyond the two middle values"
         )
     return 1 + rows % 2
@@ -148,8 +151,8 @@ def median_bounds(
         (lower, center, upper), each [..., V].
 
     Raises:
-        ValueError: a value is NaN or outside [-clip, clip], `group` is below 1, or the paper's definition does not
-            hold here.
+        ValueError: a value is NaN or outside [-clip, clip], `group` is below 1, or the paper's
+            definition does not hold here.
     """
     width = max(1, (HALF_STEPS[relation] * group + 2) // 2)
     return bounds_from_central(
@@ -341,7 +344,8 @@ def network(n: int, first: int, last: int) -> tuple[Exchange, ...]:
         stage, touched = list[Exchange](), list[int]()
         for needed in ((True, True), (True, False), (False, True)):
             alike = [row for row in rows if (row in wanted, row + distance in wanted) == needed]
-            # They come in runs of `bit`, twice as far apart: take runs, or all first rows of runs, all second ones ...
+            # They come in runs of `bit`, twice as far apart: take runs, or all first rows of runs,
+            # all second ones ...
             for low in min((_progressions(alike, step) for step in (1, 2 * bit)), key=len):
                 stage.append(
                     Exchange(
@@ -365,7 +369,8 @@ def select(
 
     Args:
         rows: what to sort.
-        spare: [at least n // 2, columns], of the same kind, for what lies between; its contents are lost.
+        spare: [at least n // 2, columns], of the same kind, for what lies between; its contents are
+            lost.
         exchanges: of `network`.
         minimum, maximum: numpy's or torch's.
     """

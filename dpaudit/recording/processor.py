@@ -34,10 +34,12 @@ def rows_of_batch(
 ) -> NDArray[np.int64]:
     """Return which rows of an engine's logits are a batch's, in the order of its contexts.
 
-    An engine that schedules requests itself reorders rows from step to step, and may have several of one, or none.
+    An engine that schedules requests itself reorders rows from step to step, and may have several
+    of one, or none.
 
     Args:
-        places: of every row [rows], batch and context that its request is of; None of a row that is something else.
+        places: of every row [rows], batch and context that its request is of; None of a row that is
+            something else.
         batch: whose rows are asked for.
         contexts: how many the batch has.
 
@@ -45,7 +47,8 @@ def rows_of_batch(
         The row of each context [contexts].
 
     Raises:
-        ValueError: a context has no row in this step or more than one, or a row is of a context that there is not.
+        ValueError: a context has no row in this step or more than one, or a row is of a context
+            that there is not.
     """
     rows: dict[int, int] = {}
     for row, place in enumerate(places):
@@ -57,14 +60,17 @@ def rows_of_batch(
             )
         if place[1] in rows:
             raise ValueError(
-                f"rows {rows[place[1]]} and {row} are both of context {place[1]} of batch {batch}: one row a request "
+                f"rows {rows[place[1]]} and {row} are both of context {place[1]} of batch "
+                f"{batch}: one row a request "
                 "and step is recorded, so turn speculative decoding off"
             )
         rows[place[1]] = row
     if missing := [context for context in range(contexts) if context not in rows]:
         raise ValueError(
-            f"{len(missing)} of {contexts} contexts of batch {batch} have no row in this step, first of them context "
-            f"{missing[0]}: let all requests of a batch run at once (as many sequences, no chunked prefill)"
+            f"{len(missing)} of {contexts} contexts of batch {batch} have no row in this step, "
+            "first of them context "
+            f"{missing[0]}: let all requests of a batch run at once (as many sequences, no "
+            "chunked prefill)"
         )
     return np.array([rows[context] for context in range(contexts)], dtype=np.int64)
 
@@ -99,28 +105,32 @@ class RecordingProcessor:
             [rows, V]: 0 at the drawn token, -inf elsewhere.
 
         Raises:
-            ValueError: steps were left out, a row went on with another token than was drawn, or the aggregation gave
-                something else; else as `RecordedBatch.draw`.
+            ValueError: steps were left out, a row went on with another token than was drawn, or the
+                aggregation gave something else; else as `RecordedBatch.draw`.
         """
         rows, length = input_ids.shape
         if self._length is not None and length != self._length + 1:
             raise ValueError(
-                f"rows grew from {self._length} to {length} tokens in a step: use plain sampling, one beam, one batch"
+                f"rows grew from {self._length} to {length} tokens in a step: use plain "
+                "sampling, one beam, one batch"
             )
         drawn = self._batch.tokens
         if drawn and any(row != drawn for row in input_ids[:, -len(drawn) :].tolist()):
             raise ValueError(
-                "a row does not end with the tokens that were drawn: leave other logits processors out, and write a "
+                "a row does not end with the tokens that were drawn: leave other logits "
+                "processors out, and write a "
                 "text in one call of generate"
             )
         if scores.dim() != 2 or scores.shape[0] != rows:
             raise ValueError(
-                f"scores have the shape {[*scores.shape]}, not one row of logits for each of {rows} rows"
+                f"scores have the shape {[*scores.shape]}, not one row of logits for each of "
+                f"{rows} rows"
             )
         handed = self._aggregation(scores)
         if not isinstance(handed, Handed):
             raise ValueError(
-                f"the aggregation must give Handed(contexts, aggregate), not {type(handed).__name__}"
+                "the aggregation must give Handed(contexts, aggregate), not "
+                f"{type(handed).__name__}"
             )
         token = self._batch.draw(**vars(handed))
         self._length = length

@@ -180,18 +180,21 @@ class Recorder:
 
         Args:
             path: of the directory, or its URL.
-            manifest: all that is known beforehand. `record.contexts` must be on: the audit sees from contributions
-                alone that an aggregate is what the mechanism makes of them. `batching.allocation` says how records
-                were given to batches; where it is None, both levels of the run are equal.
+            manifest: all that is known beforehand. `record.contexts` must be on: the audit sees
+                from contributions alone that an aggregate is what the mechanism makes of them.
+                `batching.allocation` says how records were given to batches; where it is None, both
+                levels of the run are equal.
             assignment: where each record went, in ascending order of digests.
-            tokenizer_json: the tokenizer in the form of the `tokenizers` library; None releases token ids alone.
+            tokenizer_json: the tokenizer in the form of the `tokenizers` library; None releases
+                token ids alone.
             seed: what `draw` takes its numbers from, of a manifest that has the hashes of its parts
                 (`dpaudit.runs.read_seed`); None for the operating system's.
 
         Raises:
-            InputError: the directory holds something else, cannot be written, or another writer has it.
-            ValueError: the manifest asks for what is not recorded here, or for another seed; or the tokenizer cannot be
-                read.
+            InputError: the directory holds something else, cannot be written, or another writer has
+                it.
+            ValueError: the manifest asks for what is not recorded here, or for another seed; or the
+                tokenizer cannot be read.
         """
         if manifest.sampling.seed_hashes != (() if seed is None else seed.hashes):
             raise ValueError(
@@ -199,7 +202,8 @@ class Recorder:
             )
         if not manifest.record.contexts:
             raise ValueError(
-                "record.contexts is off: set Record(contexts=True), for a recorder is given contributions"
+                "record.contexts is off: set Record(contexts=True), for a recorder is given "
+                "contributions"
             )
         if manifest.mechanism.budget is not None:
             raise ValueError(
@@ -252,8 +256,8 @@ class Recorder:
         """Close the run.
 
         Args:
-            claim: what the run claims. None keeps a claim of the manifest; where it has none, the run states the
-                ex-post epsilon that its record supports, at both levels.
+            claim: what the run claims. None keeps a claim of the manifest; where it has none, the
+                run states the ex-post epsilon that its record supports, at both levels.
 
         Raises:
             ValueError: a batch is missing, or nothing bounds the cost.
@@ -269,7 +273,8 @@ class Recorder:
         accountant, manifest = self._accountant, self.manifest
         if accountant is None or not math.isfinite(accountant.epsilon):
             raise ValueError(
-                "nothing bounds what this run costs: state a claim, or batch by a hash of each record"
+                "nothing bounds what this run costs: state a claim, or batch by a hash of each "
+                "record"
             )
         privacy, known = manifest.privacy, accountant.epsilon
         unclustered = manifest.clustering.method == "none"  # of clusters a recorder is not told
@@ -329,8 +334,10 @@ class RecordedBatch:
 
         Args:
             contexts: [n, S] what each context gave, clipped: in [-clip, clip].
-            aggregate: [S] what you made of it, before the temperature; with the anchor, where there is one.
-            support: int [S] ids of the tokens to sample from, ascending, where these are not the whole vocabulary.
+            aggregate: [S] what you made of it, before the temperature; with the anchor, where there
+                is one.
+            support: int [S] ids of the tokens to sample from, ascending, where these are not the
+                whole vocabulary.
             anchor: [S] what is public and was added to the aggregate, where the mechanism has such.
 
         Raises:
@@ -338,7 +345,8 @@ class RecordedBatch:
         """
         if self._manifest.mechanism.draw.arrays():
             raise self._refused(
-                f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call step"
+                f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call "
+                "step"
             )
         given = self._check_step(contexts, aggregate, support, anchor)
         if self._frozen is not None:
@@ -361,14 +369,17 @@ class RecordedBatch:
 
         Args:
             token: its id.
-            log_probability: logarithm of the probability that your sampler gave it, at most 0; 0 where noise decides.
-            drawn: what the mechanism's draw records, by name (`Draw.arrays`). With `noisy-argmax`, `noise` is [S], what
-                you added to the aggregate, which you give without it. With `sparse-vector`, `test` is the test's
-                distance, the threshold's noise and its own, or None once all private tokens are used; `aggregate` is
-                what a private token would be drawn from.
+            log_probability: logarithm of the probability that your sampler gave it, at most 0; 0
+                where noise decides.
+            drawn: what the mechanism's draw records, by name (`Draw.arrays`). With `noisy-argmax`,
+                `noise` is [S], what you added to the aggregate, which you give without it. With
+                `sparse-vector`, `test` is the test's distance, the threshold's noise and its own,
+                or None once all private tokens are used; `aggregate` is what a private token would
+                be drawn from.
 
         Returns:
-            The token to go on with: yours, or the released one where a run is made again with its outputs frozen.
+            The token to go on with: yours, or the released one where a run is made again with its
+                outputs frozen.
 
         Raises:
             ValueError: as `draw`.
@@ -483,7 +494,8 @@ class RecordedBatch:
                 arrays[name] = self._floats(name, value, shape).astype(np.float64)
         theirs = mechanism.draw.scores(theirs, arrays, mechanism.temperature)
         own = mechanism.aggregate(arrays)
-        # Sums in another order are the same sums. What differs by more is recorded as it was: the audit objects.
+        # Sums in another order are the same sums. What differs by more is recorded as it was: the
+        # audit objects.
         same = np.abs(own - theirs).max(initial=0.0) <= FLOAT64_ROUNDING
         return _CheckedStep(ids, values, arrays, own if same else theirs)
 

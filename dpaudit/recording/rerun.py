@@ -39,7 +39,8 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.storage import Location
 
-#: What differs between any two runs, or was measured on the records; a claim that was stated afterwards, too.
+#: What differs between any two runs, or was measured on the records; a claim that was stated
+#: afterwards, too.
 _FREE = {"created", "nonce", "commitment", "recorded", "data"}
 
 

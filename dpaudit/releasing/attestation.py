@@ -47,7 +47,8 @@ from dpaudit.runs import strict_json
 #: Of the file, and of values of a payload.
 MAX_BYTES, MAX_VALUES = 1 << 20, 1 << 14
 _OTHERWISE = (
-    "it is written otherwise than releases are, which have an envelope a line, no blanks between JSON's signs, and a "
+    "it is written otherwise than releases are, which have an envelope a line, no blanks between "
+    "JSON's signs, and a "
     "line feed behind each line. What it says may be unchanged: ask for the file as it was released"
 )
 
@@ -62,8 +63,10 @@ def statements(
     """Return both statements of a passed audit about the released files.
 
     Args:
-        public: the audit's result, in its public form: nothing else is attested, but for what follows.
-        kind: of the claim, which the public form says in its sentence alone where it withholds the claim.
+        public: the audit's result, in its public form: nothing else is attested, but for what
+            follows.
+        kind: of the claim, which the public form says in its sentence alone where it withholds the
+            claim.
         commitment: that was made before the run, in hexadecimal; None without one.
         digests: SHA-256 of each released file in hexadecimal, by its path in the folder.
         now: when.
@@ -190,7 +193,8 @@ class Opened(NamedTuple):
     def signed_by(self, key: SSlibKey) -> bool:
         """Return whether a signature of this key is there and fits what the envelope holds now.
 
-        Each signature is tried, whatever key it names: a name is a hint that nobody signed, and may be empty.
+        Each signature is tried, whatever key it names: a name is a hint that nobody signed, and may
+        be empty.
         """
         for signature in self.signatures:
             try:

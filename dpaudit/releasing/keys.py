@@ -19,7 +19,8 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from dpaudit.runs import InputError
 from dpaudit.runs.committed_seed import new_part, part_hash
 
-#: The eight points of small order, under whose "keys" anybody can sign; encodings without the bit of the sign.
+#: The eight points of small order, under whose "keys" anybody can sign; encodings without the bit
+#: of the sign.
 _WEAK = {
     *(
         "00" * 32,
@@ -42,7 +43,8 @@ def make_key(path: Path) -> SSlibKey:
     """Write a new private key, for its owner alone, and its public key to the same name with .pub.
 
     Raises:
-        InputError: the name is a public key's, or one of the files is there already or cannot be written.
+        InputError: the name is a public key's, or one of the files is there already or cannot be
+            written.
     """
     if path.suffix.lower() == PUBLIC_SUFFIX:
         problem = (

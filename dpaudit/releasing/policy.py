@@ -202,7 +202,8 @@ def _short_texts(facts: Facts) -> Outcome:
 
 
 def _quality(facts: Facts) -> Outcome:
-    # A gate on a figure of private records opens for some secret keys and stays shut for others, by the records.
+    # A gate on a figure of private records opens for some secret keys and stays shut for others, by
+    # the records.
     if _rests_on_secrecy(facts.result):
         return Outcome("fail", "chooses-by-records")
     if facts.quality is None:
@@ -287,7 +288,8 @@ def held_to(
     It fails where a rule is not met, and is not verified where one asks for what was not made.
 
     Args:
-        result: an audit's, in its internal form. One of a run that cannot be read has nothing to be held to.
+        result: an audit's, in its internal form. One of a run that cannot be read has nothing to be
+            held to.
         file: the policy.
         quality: the run's evaluation, None without one.
         no_quality: why it cannot be read; empty if it can, or there is none.

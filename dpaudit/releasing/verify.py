@@ -2,10 +2,11 @@
 
 The statements about them are compared, too.
 
-A folder may come from anywhere. Nothing is unpickled, and sizes are limited before anything is read as a whole. What
-no release has is not read at all. A link is followed in one case: as the Hugging Face hub's cache has it, into the
-`blobs` beside `snapshots`. What lies there is the receiver's own copy; whoever made the folder cannot change it
-afterwards, which a link to anywhere else would allow.
+A folder may come from anywhere. Nothing is unpickled, and sizes are limited before anything is read
+as a whole. What no release has is not read at all. A link is followed in one case: as the Hugging
+Face hub's cache has it, into the `blobs` beside `snapshots`. What lies there is the receiver's own
+copy; whoever made the folder cannot change it afterwards, which a link to anywhere else would
+allow.
 """
 
 from __future__ import annotations
@@ -55,10 +56,12 @@ _NEEDED = (
 _ALLOWED = {*_NEEDED, f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl"}
 #: Files and folders that are listed: a release has a dozen.
 _MOST_ENTRIES = 1_000
-#: Bytes of a table of texts, which was written from memory, and of any other file; values of a public report.
+#: Bytes of a table of texts, which was written from memory, and of any other file; values of a
+#: public report.
 _MOST_TABLE, _MOST_BYTES, _MOST_VALUES = 1 << 33, 1 << 24, 1 << 18
 _CHUNK = 1 << 20
-#: What hosts of data sets and their clients add to a copy, at its top; no release has it, and nobody vouches for it.
+#: What hosts of data sets and their clients add to a copy, at its top; no release has it, and
+#: nobody vouches for it.
 _ADDED_BY_HOSTS = frozenset({".cache", ".git", ".gitattributes", ".huggingface"})
 #: Of the hub's cache, where a file of SNAPSHOTS/REVISION is a link into BLOBS.
 _SNAPSHOTS, _BLOBS = "snapshots", "blobs"
@@ -107,12 +110,15 @@ def verify_folder(
     """Hold a release folder against its attestation.
 
     Args:
-        folder: as it was received, or as the hub's cache has it (`snapshots/REVISION`, its files links into `blobs`).
+        folder: as it was received, or as the hub's cache has it (`snapshots/REVISION`, its files
+            links into `blobs`).
         key: whose signature is asked for; None looks at no signature.
         level: the evidence that the audit must rest on at least.
-        question: the claim that the audit must have tested: at most its epsilons and delta, its relation, its unit.
+        question: the claim that the audit must have tested: at most its epsilons and delta, its
+            relation, its unit.
         policy: that the run must have been held to, and whose signers must have signed.
-        commitment: that the run's must be: what `dpaudit generate` printed before the first token, in hexadecimal.
+        commitment: that the run's must be: what `dpaudit generate` printed before the first token,
+            in hexadecimal.
 
     Returns:
         A result. Nothing is raised for bad content: each problem is in the result, by its code.

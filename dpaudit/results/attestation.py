@@ -68,9 +68,10 @@ class StatedClaim(Attested):
 
     Attributes:
         kind: what sort of statement it makes.
-        epsilon, delta: at the release level, against whoever does not know which batch a record was in; epsilon in
-            nats; None if they are withheld.
-        batch_epsilon: at the batch level, against whoever does; None if the claim says nothing of it, too.
+        epsilon, delta: at the release level, against whoever does not know which batch a record was
+            in; epsilon in nats; None if they are withheld.
+        batch_epsilon: at the batch level, against whoever does; None if the claim says nothing of
+            it, too.
         rho: of zCDP, at the batch level, in place of epsilons; None for the other kinds, too.
         relation, unit, records_per_user: what neighbouring data sets differ by; None likewise.
         withheld: why they are; None if they are not.

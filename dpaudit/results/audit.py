@@ -68,8 +68,8 @@ class ClaimResult(ForNeighbours):
     """The claim that was tested, in nats.
 
     Attributes:
-        epsilon: at the release level, against whoever does not know which batch a record was in; None for a kind that
-            has another figure.
+        epsilon: at the release level, against whoever does not know which batch a record was in;
+            None for a kind that has another figure.
         batch_epsilon: at the batch level, against whoever does; None if nothing is claimed there.
         rho: of zCDP, at the batch level; None for the other kinds.
         delta: 0 where the kind has none. For zCDP what epsilons are worked out at, or 0 for none.
@@ -117,16 +117,17 @@ class ExPost(ForNeighbours):
     All but `epsilon` is of the batch level: against whoever knows which batch a record was in.
 
     Attributes:
-        epsilon: at the release level, clusters included: for someone who knows all other records and their batches, but
-            not hers.
+        epsilon: at the release level, clusters included: for someone who knows all other records
+            and their batches, but not hers.
         theorem1: the paper's Theorem 1, summed over tokens, worst batch.
-        exact: the larger of `rise` and `fall`, suprema over all aggregates that a neighbour can have; never above
-            `theorem1`.
+        exact: the larger of `rise` and `fall`, suprema over all aggregates that a neighbour can
+            have; never above `theorem1`.
         rise: how much more probable a neighbour can have made the texts.
         fall: how much less probable.
         rebalancing: epsilon of what decided how records were grouped: noisy counts, and centres.
         batch_epsilon: exact + rebalancing.
-        delta: of noised centres; where it is not 0, the claim is about sets of outcomes (docs/mathematics.md).
+        delta: of noised centres; where it is not 0, the claim is about sets of outcomes
+            (docs/mathematics.md).
         amplification: what lies between the levels.
     """
 
@@ -159,19 +160,22 @@ class Approximate(ForNeighbours):
     """(epsilon, delta)-DP of the mean mechanism, from public settings alone.
 
     Attributes:
-        epsilon: the smallest sound figure at the release level, against whoever does not know which batch a record was
-            in; rebalancing is inside.
-        batch_epsilon: the same at the batch level, against whoever does, by `method`; accounted for jointly.
-        batch_lower: no accountant can do better than this for an exponential mechanism of this range at the batch
-            level; None if none above 0 is known.
+        epsilon: the smallest sound figure at the release level, against whoever does not know which
+            batch a record was in; rebalancing is inside.
+        batch_epsilon: the same at the batch level, against whoever does, by `method`; accounted for
+            jointly.
+        batch_lower: no accountant can do better than this for an exponential mechanism of this
+            range at the batch level; None if none above 0 is known.
         batch_rdp: what Renyi accounting (the paper's method) gives for the same run there.
         amplification: what lies between the levels.
         tokens: the most that a batch may have, which were accounted for, in each round.
-        rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None without either.
+        rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None
+            without either.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
-        others: between other neighbours, for a recorded generator, whose claim may leave open which it is about.
+        others: between other neighbours, for a recorded generator, whose claim may leave open which
+            it is about.
     """
 
     epsilon: Number
@@ -196,11 +200,14 @@ class Zcdp(ForNeighbours):
     Worked out for a claim of rho.
 
     Attributes:
-        rho: of generation and clusters, rounded up. It holds at every delta, and against whoever knows all batches.
+        rho: of generation and clusters, rounded up. It holds at every delta, and against whoever
+            knows all batches.
         rebalancing: rho of what decided how records were grouped; already in `rho`.
         tokens: the most that a batch may have, in each round.
-        any_length: whether budgets, or a draw that bounds all tokens, keep generation within it however many there are.
-        advantage: the most by which a test's rate of true positives exceeds that of false ones, by the claimed rho.
+        any_length: whether budgets, or a draw that bounds all tokens, keep generation within it
+            however many there are.
+        advantage: the most by which a test's rate of true positives exceeds that of false ones, by
+            the claimed rho.
     """
 
     rho: Number
@@ -278,7 +285,8 @@ class Empirical(Result):
     """Losses that were realised on actual neighbours. They prove nothing about the others.
 
     Attributes:
-        leave_one_out_max: the largest absolute loss of a left-out context; None if the record gives none.
+        leave_one_out_max: the largest absolute loss of a left-out context; None if the record gives
+            none.
         contexts: how many contexts were left out, one at a time.
         worst: the contexts with the largest absolute losses, largest first.
         attack: None if no replay made one.
@@ -314,7 +322,8 @@ class LedgerEntry(Result):
     """One node of the composition: what it costs, of which kind, and how its children make it up.
 
     Attributes:
-        rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an accountant.
+        rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an
+            accountant.
         delta: None if the kind has none.
         reference: the theorem or the documentation's place that justifies the rule.
         omitted: children that are not listed (the cheaper batches of a long run).
@@ -444,8 +453,8 @@ class DearToken(Result):
     Attributes:
         at: which of the text's tokens, from 0.
         text: the token alone; empty if it is a part of a character, or ends the text.
-        exact, rise, fall: as in ExPost. A neighbour's probability lies between probability * e^-fall and
-            probability * e^rise.
+        exact, rise, fall: as in ExPost. A neighbour's probability lies between probability *
+            e^-fall and probability * e^rise.
         probability: of the token, by the record.
         likeliest: the most probable others.
     """
@@ -481,8 +490,8 @@ class SampleText(Result):
         text: at most SAMPLE_LENGTH characters; None if the run releases token ids alone.
         characters: of the whole text.
         tokens: of the text, its end included.
-        costs: None if the record gives none, where they would be too many, and where the text is not what its
-            tokens spell.
+        costs: None if the record gives none, where they would be too many, and where the text is
+            not what its tokens spell.
     """
 
     batch: int
@@ -515,12 +524,17 @@ class CheckResult(Result):
         title: states the outcome, good or bad.
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
-        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty if that is private.
-        values: what was found: numbers with their units, places, names. Readers outside get those that may be public.
+        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty if
+            that is private.
+        values: what was found: numbers with their units, places, names. Readers outside get those
+            that may be public.
         notes: further findings: where, and what to do.
-        measured, expected, detail: code, values and notes in words, for people. A program needs none of them.
-        applicable: False for a skip that hides nothing, since the run has no part that the check is about.
-        made_with: options of `dpaudit report` that make a check that was not made; empty if none do.
+        measured, expected, detail: code, values and notes in words, for people. A program needs
+            none of them.
+        applicable: False for a skip that hides nothing, since the run has no part that the check is
+            about.
+        made_with: options of `dpaudit report` that make a check that was not made; empty if none
+            do.
         why: what harm comes where the check fails. The same for every run.
         remedy: how to mend it where it fails, in general; `detail` may know more of this run.
         reference: the paper's or the documentation's place.
@@ -556,23 +570,29 @@ class AuditResult(Result):
     """The result of one audit.
 
     Attributes:
-        audience: "public" for the form that `dpaudit.auditing.disclosure.public_form` makes for readers outside.
-        verdict: "fail" when a check failed; "not_verified" when none did, and one that a pass needs was not made (see
-            `CheckResult.required`); "error" when the run cannot be read; else "pass".
+        audience: "public" for the form that `dpaudit.auditing.disclosure.public_form` makes for
+            readers outside.
+        verdict: "fail" when a check failed; "not_verified" when none did, and one that a pass needs
+            was not made (see `CheckResult.required`); "error" when the run cannot be read; else
+            "pass".
         evidence: the level that was asked for.
         guarantee: the guarantee, or why there is none.
         caveats: what a reader of that sentence must know beside it.
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.
         not_checked: ids of the checks that are about the run and were not made, at any level.
         run: its settings, how much there is of it, versions and digests.
-        quality: how good the texts are, where that was evaluated. No part of the audit, and never public.
+        quality: how good the texts are, where that was evaluated. No part of the audit, and never
+            public.
         asked: fields of the claim that were given to the audit, in place of the run's own.
-        samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public: the verdict does not
-            say that they may be.
-        own_claim: the run's own claim, where `asked` gave another. Public where it was fixed beforehand.
-        released: how many texts there are, and how many are empty or very short. Never public; None if unknown.
+        samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public:
+            the verdict does not say that they may be.
+        own_claim: the run's own claim, where `asked` gave another. Public where it was fixed
+            beforehand.
+        released: how many texts there are, and how many are empty or very short. Never public; None
+            if unknown.
         budgets: how contexts used budgets of their own. Never public; None if they have none.
-        policy: which policy the run was held to. Public, for it is the house's and was there before; None without one.
+        policy: which policy the run was held to. Public, for it is the house's and was there
+            before; None without one.
     """
 
     schema_version: Literal["2"] = "2"

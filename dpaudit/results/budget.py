@@ -68,9 +68,11 @@ class RoundsCost(MeanBudget):
     """Texts in rounds, every record hashed in secret into one of its label's batches.
 
     Attributes:
-        rounds, texts: what is paid for; 0 where one round is too dear, and epsilons are those of one round then.
+        rounds, texts: what is paid for; 0 where one round is too dear, and epsilons are those of
+            one round then.
         epsilon: at the release level, for readers of the texts.
-        asked_epsilon: the epsilon that the texts must stay within; None if it follows from texts or rounds.
+        asked_epsilon: the epsilon that the texts must stay within; None if it follows from texts or
+            rounds.
         batches, generated: batches of a label in a round, and how many of them are generated.
         one_label: None with one label, or where it was not asked for.
         menu: other clips at `asked_epsilon`; empty without one, or it was not asked for.
@@ -93,12 +95,14 @@ class OwnBudgets(MeanBudget):
     """A budget of rho for each context that keeps any number of tokens within epsilon.
 
     Attributes:
-        epsilon: at the release level; None if batches are not known, so that it is no smaller than the other.
+        epsilon: at the release level; None if batches are not known, so that it is no smaller than
+            the other.
         rho: what one unit can spend in one round.
         budget: rho of one context in one round.
         rounds, texts: `texts` is None if batches are not known.
         sure_tokens: the first tokens of a batch, which every context pays for whatever it says.
-        share: of the clip's range, with which a context can pay for all `tokens`; None without `tokens`.
+        share: of the clip's range, with which a context can pay for all `tokens`; None without
+            `tokens`.
     """
 
     epsilon: float | None

@@ -19,7 +19,8 @@ class Differing(Result):
 
     Attributes:
         name: the setting's place in run.json's settings ("privacy.unit"), or the check's id.
-        values: one for each run; None if the run has no such setting, or the check does not apply to it.
+        values: one for each run; None if the run has no such setting, or the check does not apply
+            to it.
     """
 
     name: str
@@ -44,9 +45,12 @@ class RunScore(Result):
     """The quality of one run's texts, by one measure. Computed from private records.
 
     Attributes:
-        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's token, in nats.
-        ceiling: of real texts in their place, as many as there are synthetic ones; None without one.
-        public: of texts of the same prompts without any record, or by the public prompt; None if none was measured.
+        score: of the run's texts; a likelihood is the mean log-probability of a held-out text's
+            token, in nats.
+        ceiling: of real texts in their place, as many as there are synthetic ones; None without
+            one.
+        public: of texts of the same prompts without any record, or by the public prompt; None if
+            none was measured.
         added: what the records added to that; None likewise.
     """
 
@@ -81,8 +85,9 @@ class Comparison(Result):
     """Two or more audited runs side by side.
 
     Attributes:
-        runs: the audit of each run by its name, without batches, ledger and curves, with checks by code and values
-            alone and a few of its texts. A run that cannot be read as a whole has no figures.
+        runs: the audit of each run by its name, without batches, ledger and curves, with checks by
+            code and values alone and a few of its texts. A run that cannot be read as a whole has
+            no figures.
         settings: what differs between the runs' settings.
         checks: the checks that came out differently, among the runs that they apply to.
         same_length: one for each set of neighbours that several runs' ex-post costs hold for.

@@ -25,14 +25,16 @@ class Release(Result):
 
     Attributes:
         name: the run directory as it was named, or the name that a statement gives.
-        source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee was stated.
+        source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee
+            was stated.
         aggregator: of a run.
         records_per_user: the most that the unit "user" stands for in this run.
-        rho: of zCDP, in nats, at the batch level: as another tool states it, or as recomputed for a run that claims it.
-        approximate: for every output, at the release level; None for a run that has none, and for zCDP and Renyi DP,
-            which have no one delta.
-        ex_post: for the output that there is, at the release level; depends on the records, and is private; None if
-            there is none.
+        rho: of zCDP, in nats, at the batch level: as another tool states it, or as recomputed for a
+            run that claims it.
+        approximate: for every output, at the release level; None for a run that has none, and for
+            zCDP and Renyi DP, which have no one delta.
+        ex_post: for the output that there is, at the release level; depends on the records, and is
+            private; None if there is none.
         batch_approximate, batch_ex_post: the same at the batch level.
     """
 

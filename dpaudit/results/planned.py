@@ -15,10 +15,12 @@ class PlannedRun:
 
     Attributes:
         manifest: all settings. What only the model tells is left out, or as wide as it may be.
-        claim: the config's own. Without one its figures are None, for they follow from what is found.
+        claim: the config's own. Without one its figures are None, for they follow from what is
+            found.
         clusters: those of the public number of batches.
         shared: what public settings have in common with records; None if the data were not read.
-        names: fields of the manifest under whose names a config does not have them, with the config's.
+        names: fields of the manifest under whose names a config does not have them, with the
+            config's.
     """
 
     manifest: Manifest

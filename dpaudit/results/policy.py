@@ -34,17 +34,18 @@ class Policy(Fields):
         policy_version: of this format.
         name: what the house calls it. It is published with the texts.
         epsilon: the largest that a claim may state at the release level, in nats.
-        batch_epsilon: the largest that it may state at the batch level, where that is another; in nats.
-        rho: the largest that a claim of zCDP may state, in nats. A claim fails a policy that limits other figures than
-            its own alone.
+        batch_epsilon: the largest that it may state at the batch level, where that is another; in
+            nats.
+        rho: the largest that a claim of zCDP may state, in nats. A claim fails a policy that limits
+            other figures than its own alone.
         delta: the largest that a claim may state.
         kinds: of claims that may be made.
         relation, unit: what neighbouring data sets differ by.
         evidence: the level up to which every check that is about the run must have been made.
         checks: ids of checks that must have passed, and not been skipped.
         short_texts: the largest share of texts that are empty or very short.
-        quality: "public-baseline" asks that no figure of evaluation.json is worse than that of texts without any
-            record, beyond what chance explains.
+        quality: "public-baseline" asks that no figure of evaluation.json is worse than that of
+            texts without any record, beyond what chance explains.
         trained_on_records: "no" asks that the run says so of its model.
         signers: ids of the keys that may sign a release, as `dpaudit key` prints them.
     """

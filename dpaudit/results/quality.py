@@ -19,9 +19,11 @@ from dpaudit.mechanisms import Fields
 #: What stands in every evaluation, and wherever its figures are shown.
 PRIVATE: Final = "computed from private records, and no epsilon pays for publishing it"
 
-#: The most of everything that is counted: texts of a side, iterations, steps; and of what costs more than its time.
+#: The most of everything that is counted: texts of a side, iterations, steps; and of what costs
+#: more than its time.
 MOST, MOST_POINTS, MOST_SEEDS, MOST_FITS = (1 << 31) - 1, 100_000, 1000, 10_000
-#: mauve-text keeps a single component where its sums of float32 shares miss the target; they reach this one.
+#: mauve-text keeps a single component where its sums of float32 shares miss the target; they reach
+#: this one.
 MOST_VARIANCE = 0.999
 
 #: Held-out texts whose standard error tells a gain from chance.
@@ -50,8 +52,8 @@ class Scores(Fields):
 
     Attributes:
         values: in the seeds' order.
-        std: sample standard deviation (n - 1); None for a single value. It has what the seeds change in it and no
-            more: not what another generation of the texts would change.
+        std: sample standard deviation (n - 1); None for a single value. It has what the seeds
+            change in it and no more: not what another generation of the texts would change.
     """
 
     values: Annotated[tuple[Share, ...], Field(min_length=1, max_length=MOST_SEEDS)]
@@ -88,8 +90,9 @@ class Texts(Fields):
     """One set of texts.
 
     Attributes:
-        digest: SHA-256 over labels and texts, in order: it tells who has the same file. It has no key, or two runs'
-            references could not be compared; so it confirms a guess of the whole set. None if reports leave it out.
+        digest: SHA-256 over labels and texts, in order: it tells who has the same file. It has no
+            key, or two runs' references could not be compared; so it confirms a guess of the whole
+            set. None if reports leave it out.
     """
 
     texts: Count
@@ -150,7 +153,8 @@ class Mauve(Fields):
 
     Attributes:
         wanted: the n that was asked for; there may be fewer texts.
-        real: how many distinct texts the reference has, up to case and white space: n, or 2 n, are drawn from these.
+        real: how many distinct texts the reference has, up to case and white space: n, or 2 n, are
+            drawn from these.
         score: synthetic texts against the reference.
         ceiling: the reference against other texts of the reference, n of each.
         public: texts of the baseline against the reference; None without a baseline.
@@ -257,10 +261,10 @@ class HeldOut(Fields):
     Attributes:
         origin: a file of its own, or a share of the reference, by a hash of each text under `seed`.
         share: of the reference; None for a file.
-        own: how many of them the run was made from, letter by letter and whatever their labels; None if it is not
-            known. The generator's prompts may have shown these.
-        dropped_real, dropped_synthetic: training texts that are among the test texts too, up to case and white space,
-            and were left out of training.
+        own: how many of them the run was made from, letter by letter and whatever their labels;
+            None if it is not known. The generator's prompts may have shown these.
+        dropped_real, dropped_synthetic: training texts that are among the test texts too, up to
+            case and white space, and were left out of training.
     """
 
     origin: Literal["file", "split"]
@@ -417,8 +421,9 @@ def _added(
 ) -> Added:
     """Return the difference with its spread, as far as figures show it.
 
-    Each figure varies with its seeds. Another generation's texts would change it, too: by about as much as other draws
-    of as many real texts change `real`. And an accuracy is one of finitely many test texts.
+    Each figure varies with its seeds. Another generation's texts would change it, too: by about as
+    much as other draws of as many real texts change `real`. And an accuracy is one of finitely many
+    test texts.
     """
     drawn = None if real is None else real.std
     variances = []
@@ -441,16 +446,18 @@ class Quality(Fields):
         created: UTC, ISO 8601.
         samples: SHA-256 of the samples.jsonl that was evaluated.
         synthetic: its texts, as they were measured.
-        label_lines: how many of them began with a line that was nothing but their label, and were measured without it.
+        label_lines: how many of them began with a line that was nothing but their label, and were
+            measured without it.
         reference: real records, as they were used; MAUVE's are the distinct texts among them.
-        own: how many of these the run was made from, letter by letter and whatever their labels; None if the run
-            does not say which records it was made from.
+        own: how many of these the run was made from, letter by letter and whatever their labels;
+            None if the run does not say which records it was made from.
         held_out: None if the texts have no labels.
         mauve: None if there were too few texts.
         baseline: None if nothing was measured beside the run.
         likelihood: None if it was not asked for.
         warnings: what a reader of the figures must know.
-        versions: of what computed them: packages, this package's way of measuring (`protocol`) and the kind of device.
+        versions: of what computed them: packages, this package's way of measuring (`protocol`) and
+            the kind of device.
     """
 
     schema_version: Literal["1"] = "1"

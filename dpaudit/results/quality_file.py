@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError, strict_json
 
-#: In the run's report folder, which is no part of the record: no digest covers it, and no check looks at it.
+#: In the run's report folder, which is no part of the record: no digest covers it, and no check
+#: looks at it.
 EVALUATION = "evaluation.json"
 MAX_BYTES, MAX_VALUES = 1 << 24, 1 << 18
 _AGAIN = "Delete it, and run `dpaudit evaluate` again."
@@ -29,7 +30,8 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
 
     Args:
         folder: a run's report folder.
-        samples: gives the SHA-256 of the run's samples.jsonl as it is now. Not called where there is no evaluation.
+        samples: gives the SHA-256 of the run's samples.jsonl as it is now. Not called where there
+            is no evaluation.
 
     Raises:
         InputError: there is one that cannot be read, or it is of other texts than the run's.
@@ -43,7 +45,10 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
     except ValueError as error:  # pydantic's, too
         # Neither the value nor a name from the file is repeated: it may hold anything.
         count = error.error_count() if isinstance(error, ValidationError) else 1
-        wrong = f"this is no evaluation that this dpaudit wrote ({count} thing{'s' * (count > 1)} wrong in it)."
+        wrong = (
+            f"this is no evaluation that this dpaudit wrote ({count} "
+            f"thing{'s' * (count > 1)} wrong in it)."
+        )
         raise InputError(str(path), wrong, _AGAIN) from None
     if not quality.has_digests:
         raise InputError(str(path), "this evaluation lacks the digests of its texts.", _AGAIN)

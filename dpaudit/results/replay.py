@@ -35,7 +35,8 @@ class LeftOut:
 
     Attributes:
         slot: its place in the batch, from 0.
-        recorded: log p(text) - log p(text without it) in nats, from the record; NaN where that gives no loss.
+        recorded: log p(text) - log p(text without it) in nats, from the record; NaN where that
+            gives no loss.
         regenerated: the same, from the model on the data without it.
         tolerance: how far the two may lie apart, in nats.
     """
@@ -69,7 +70,8 @@ class Rerun:
 
     Attributes:
         row: of the record in the file of data, from 1.
-        unstable: the first place where the script on the same data differs from the run; None if it does not.
+        unstable: the first place where the script on the same data differs from the run; None if it
+            does not.
         differences: those of each kind in which the script on the same data does not differ.
     """
 
@@ -120,7 +122,8 @@ class PublicReplay:
     """All that a replay found with the model alone.
 
     Attributes:
-        texts: where a text is not its tokens decoded with the model's own tokenizer; None if all are.
+        texts: where a text is not its tokens decoded with the model's own tokenizer; None if all
+            are.
         public: None in a run whose steps take nothing from a public prompt.
         head: of the run that was replayed (`RunReader.head`); None if it has none, or nobody says.
     """
@@ -152,12 +155,14 @@ class Replay(PublicReplay):
     """All that a replay found with the model and the data.
 
     Attributes:
-        assignment: where the declared rule, run on the data, contradicts the recorded assignment; None if it does
-            not.
-        noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
-            counts. Together with the noisy counts it tells of exact ones: it is not for reports.
+        assignment: where the declared rule, run on the data, contradicts the recorded assignment;
+            None if it does not.
+        noise: absolute differences of noisy counts and counts of the data, added up; None in a run
+            without noisy counts. Together with the noisy counts it tells of exact ones: it is not
+            for reports.
         whole: whether nobody stopped it: what was not done by then is not there.
-        most_per_user: the most records that one user has in the data; None if the run names no column of users.
+        most_per_user: the most records that one user has in the data; None if the run names no
+            column of users.
         shared: what public settings have in common with records; None if nobody looked.
     """
 

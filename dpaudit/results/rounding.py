@@ -79,7 +79,8 @@ def decimals(
 ) -> str:
     """Return a figure with this many decimals, rounded up unless `rounding` says otherwise.
 
-    What is `most` or more, or not finite, is shown in full; a string stays as it is, for JSON holds infinities as such.
+    What is `most` or more, or not finite, is shown in full; a string stays as it is, for JSON holds
+    infinities as such.
     """
     if isinstance(value, str) or not -math.inf < value < most:
         return str(value)
@@ -163,7 +164,8 @@ def _shown(value: float, digits: int, rounding: str) -> str:
 
 
 def _rounded(value: float, digits: int, rounding: str) -> Decimal:
-    # The shortest decimal that reads back as this double, not its exact binary value: 0.1 must not become 0.1001.
+    # The shortest decimal that reads back as this double, not its exact binary value: 0.1 must not
+    # become 0.1001.
     number = Decimal(repr(float(value)))
     for _ in range(2):  # once more, for 9.9996 became 10.000, with a digit too many
         places = number.adjusted() - digits + 1

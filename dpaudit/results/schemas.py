@@ -1,7 +1,7 @@
 """JSON Schemas of the files that programs read or write, each from its type, none by hand.
 
-dpaudit/schemas/NAME.schema.json is each of them as text; a test compares them. What may change within a version, and
-what raises it, is in docs/schemas.md.
+dpaudit/schemas/NAME.schema.json is each of them as text; a test compares them. What may change
+within a version, and what raises it, is in docs/schemas.md.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class Kind(NamedTuple):
 
     Attributes:
         model: its type.
-        version: raised where a file of the version before could be read no more, or would say something else.
-        mode: "validation" for what is read from anywhere, "serialization" for what dpaudit alone writes: there every
-            field stands, and numbers that JSON does not have are texts.
+        version: raised where a file of the version before could be read no more, or would say
+            something else.
+        mode: "validation" for what is read from anywhere, "serialization" for what dpaudit alone
+            writes: there every field stands, and numbers that JSON does not have are texts.
     """
 
     model: type[BaseModel]

@@ -11,7 +11,8 @@ from dpaudit.results.rounding import stated
 
 #: The level of evidence that commands ask for unless told.
 _USUAL_EVIDENCE = 2
-#: The options that make a check of a run against its data, and how those begin that make it with the model alone.
+#: The options that make a check of a run against its data, and how those begin that make it with
+#: the model alone.
 WITH_DATA, WITH_MODEL = "--data FILE", "--model"
 #: Stands for a run directory that is not known, or that readers are not told.
 RUN_DIR = "RUN_DIR"
@@ -20,7 +21,8 @@ RUN_DIR = "RUN_DIR"
 def argument(name: str, otherwise: str) -> str:
     """Return a path as an argument of a command, quoted where need be.
 
-    A name that cannot be printed as it is, or would reorder what stands around it, is nothing to paste: `otherwise`.
+    A name that cannot be printed as it is, or would reorder what stands around it, is nothing to
+    paste: `otherwise`.
     """
     if not name.isprintable():
         return otherwise

@@ -25,7 +25,10 @@ from dpaudit.runs.manifest import (
 
 
 class Section(BaseModel):
-    """Base of a part of a run's settings: immutable. Fields that are not listed are as run.json has them."""
+    """Base of a part of a run's settings: immutable.
+
+    Fields that are not listed are as run.json has them.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -100,7 +103,8 @@ class Settings(Section, extra="forbid"):
     """All of run.json but the claim, the key and the nonce.
 
     Attributes:
-        mechanism: fields that are the mechanism's own, by name: a report is read without its plug-in, too.
+        mechanism: fields that are the mechanism's own, by name: a report is read without its
+            plug-in, too.
     """
 
     format_version: int
@@ -130,8 +134,9 @@ class Settings(Section, extra="forbid"):
     def of(cls, manifest: Manifest) -> Settings:
         """Return a manifest's settings.
 
-        With the key, a reader of the report could test guesses of a record's text against its digest; with the nonce,
-        guesses of all that is settled against a commitment that was published.
+        With the key, a reader of the report could test guesses of a record's text against its
+        digest; with the nonce, guesses of all that is settled against a commitment that was
+        published.
         """
         secrets: Any = {"claim": True, "nonce": True, "batching": {"key"}}
         stated = manifest.model_dump(mode="json", exclude=secrets)

@@ -40,7 +40,8 @@ class Quantity(_Data):
     """A number with its unit.
 
     Attributes:
-        unit: "nats", or what is counted, in the plural: "records", "steps". Empty for a pure number.
+        unit: "nats", or what is counted, in the plural: "records", "steps". Empty for a pure
+            number.
     """
 
     value: Number

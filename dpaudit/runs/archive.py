@@ -2,8 +2,8 @@
 
 Any zarr reader opens it.
 
-zarr itself takes half a millisecond per chunk on top of what compressing and decompressing takes, which is less, so
-the little of its format that a batch needs is written and read here.
+zarr itself takes half a millisecond per chunk on top of what compressing and decompressing takes,
+which is less, so the little of its format that a batch needs is written and read here.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ MAX_METADATA_BYTES = 1 << 22
 MAX_DIRECTORY_BYTES = 1 << 24
 #: The most that a Blosc buffer adds to its contents.
 _BLOSC_BYTES = 16
-#: What a zip file spends on an entry beside its contents and twice its name; and, where it is large, on a far entry's
-#: place and on its end.
+#: What a zip file spends on an entry beside its contents and twice its name; and, where it is
+#: large, on a far entry's place and on its end.
 _HEADER_BYTES = 30
 _ENTRY_BYTES, _ENDING_BYTES, _PLACE64_BYTES, _ENDING64_BYTES = _HEADER_BYTES + 46, 22, 28, 56 + 20
 #: The earliest date that a zip file can say; when a batch was written is nobody's business.
@@ -228,11 +228,13 @@ class ArchiveReader:
         Args:
             specs: every array by name.
             steps: how many chunks the arrays with a chunk per step have.
-            attributed: arrays that may have attributes; the caller looks at these, and at the group's.
+            attributed: arrays that may have attributes; the caller looks at these, and at the
+                group's.
 
         Raises:
-            ValueError: an entry is missing, superfluous, doubled, compressed by the zip, or declares another shape,
-                dtype, codec or size, or anything else; or the file has more bytes than its entries account for.
+            ValueError: an entry is missing, superfluous, doubled, compressed by the zip, or
+                declares another shape, dtype, codec or size, or anything else; or the file has more
+                bytes than its entries account for.
         """
         listed = self._zip.infolist()
         entries = {entry.filename: entry for entry in listed}
@@ -258,7 +260,8 @@ class ArchiveReader:
                 (e for e in chunks & entries.keys() if entries[e].file_size > most), None
             ):
                 raise ValueError(
-                    f"{large} has {entries[large].file_size} bytes for an array of {spec.chunk_bytes}"
+                    f"{large} has {entries[large].file_size} bytes for an array of "
+                    f"{spec.chunk_bytes}"
                 )
         if entries.keys() != expected:
             odd = sorted(entries.keys() ^ expected)
@@ -273,8 +276,8 @@ class ArchiveReader:
         spec = self._specs[name]
         entry = _chunk_entry(name, spec, index)
         data = self._contents(entry)
-        # A Blosc buffer declares its decompressed size, block size and own size. The decoder trusts the last one and
-        # would read past the end of a shorter buffer.
+        # A Blosc buffer declares its decompressed size, block size and own size. The decoder trusts
+        # the last one and would read past the end of a shorter buffer.
         size, compressed = struct.unpack_from("<4xI4xI", data)
         if (size, compressed) != (spec.chunk_bytes, len(data)):
             declared = (

@@ -1,9 +1,10 @@
 """One batch's steps on disk, written a step at a time and read a step at a time.
 
-A zip file without its closing directory cannot be opened, so a batch that was cut short can never be read as whole.
+A zip file without its closing directory cannot be opened, so a batch that was cut short can never
+be read as whole.
 
-Arrays (T steps of all texts, R rows, S tokens in the support at most, n contexts, w = record.width); codes are those of
-`dpaudit.runs.encoding`:
+Arrays (T steps of all texts, R rows, S tokens in the support at most, n contexts, w =
+record.width); codes are those of `dpaudit.runs.encoding`:
 
     ...               [R, ..., S]               the mechanism's (`Mechanism.arrays`), as it describes them
     constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all equal (where the
@@ -17,10 +18,10 @@ Arrays (T steps of all texts, R rows, S tokens in the support at most, n context
     log_probability   [T] float64               of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8             SHA-256 of the aggregate that was sampled from
 
-R is `Decoding.most_tokens`; rows at and past T were never written. What each text is, and how many tokens it has, are
-attributes of `token`. With `constant`, the columns of the aggregator's arrays and of contexts are those of the tokens
-that are not constant, in ascending order, and then those of the tokens that are. A step of fewer tokens has zeros
-behind them.
+R is `Decoding.most_tokens`; rows at and past T were never written. What each text is, and how many
+tokens it has, are attributes of `token`. With `constant`, the columns of the aggregator's arrays
+and of contexts are those of the tokens that are not constant, in ascending order, and then those of
+the tokens that are. A step of fewer tokens has zeros behind them.
 """
 
 from __future__ import annotations
@@ -392,8 +393,9 @@ class BatchWriter:
         """Append one step.
 
         Raises:
-            ValueError: an array is missing, superfluous, or of another shape or dtype than the manifest implies;
-                values are not multiples of a declared grid; or the batch has all its steps already.
+            ValueError: an array is missing, superfluous, or of another shape or dtype than the
+                manifest implies; values are not multiples of a declared grid; or the batch has all
+                its steps already.
         """
         position = len(self._sampled)
         if position >= self._manifest.decoding.most_tokens:

@@ -62,7 +62,8 @@ class CommittedSeed:
         Every field has a fixed length, so no two places have the same encoding.
 
         Args:
-            commitment: of the run, in hexadecimal: another run's numbers are unrelated, under the same seed too.
+            commitment: of the run, in hexadecimal: another run's numbers are unrelated, under the
+                same seed too.
             batch: its id.
             step: the token's place in the batch, from 0, whichever of its texts it is in.
         """
@@ -106,7 +107,8 @@ def read_seed(files: Sequence[Path | str]) -> CommittedSeed:
     """Read the parts of a seed.
 
     Raises:
-        InputError: a file is missing, is no part, or can be read by others than its owner; or parts cancel out.
+        InputError: a file is missing, is no part, or can be read by others than its owner; or parts
+            cancel out.
     """
     parts = [_read_part(Path(file)) for file in files]
     try:
@@ -136,7 +138,10 @@ def _read_part(file: Path) -> bytes:
         raise InputError(str(file), f"cannot be read ({error.strerror}).", _MAKE) from None
     digits = content.strip()
     if not re.fullmatch(rb"[0-9a-fA-F]{64}", digits):
-        problem = f"a part of a seed has {2 * PART_BYTES} hexadecimal digits and nothing else; this file does not."
+        problem = (
+            f"a part of a seed has {2 * PART_BYTES} hexadecimal digits and nothing else; "
+            "this file does not."
+        )
         raise InputError(str(file), problem, _MAKE)
     part = bytes.fromhex(digits.decode("ascii"))
     if len(set(part)) <= _TOO_FEW:

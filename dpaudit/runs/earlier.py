@@ -96,7 +96,8 @@ def _require_as_finished(reader: RunReader) -> None:
 def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | None:
     """Return why a run cannot go on from what earlier ones spent, or None.
 
-    Each has to go on from all those before it, and all of them have to know records, or users, by the same digests.
+    Each has to go on from all those before it, and all of them have to know records, or users, by
+    the same digests.
 
     Args:
         later: the run, as it is to be.
@@ -108,7 +109,10 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
         if run.batching.rounds > 1:
             return "it has several rounds, each with budgets of its own"
         if run.privacy.unit != "record" and not run.privacy.shared_budgets:
-            return f"nothing says which records are one {run.privacy.unit}'s, who would pay in each run anew"
+            return (
+                f"nothing says which records are one {run.privacy.unit}'s, who would pay in "
+                "each run anew"
+            )
         if run.clustering.method != "none" and (
             run.clustering.origin != "public" or run.clustering.counts is not None
         ):
@@ -116,7 +120,10 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
         for section, names in _IDENTITY.items():
             for name in names:
                 if getattr(getattr(run, section), name) != getattr(getattr(later, section), name):
-                    return f"its {section}.{name} is another, by which nobody's spending is known again"
+                    return (
+                        f"its {section}.{name} is another, by which nobody's spending is "
+                        "known again"
+                    )
         if run.privacy.earlier != tuple(each.commitment for each in earlier[:number]):
             return "the runs that it went on from are not just those named before it"
     return None

@@ -138,7 +138,8 @@ class GridCode:
         if not np.array_equal(self.decode(codes).view(bits), values.view(bits)):
             shares = f", divided by {self.divisor:g}" if self.divisor != 1 else ""
             raise ValueError(
-                f"multiples of mechanism.contribution.grid = {self.grid:g}{shares}, within the clip, and no -0.0"
+                f"multiples of mechanism.contribution.grid = {self.grid:g}{shares}, within the "
+                "clip, and no -0.0"
             )
         return codes
 

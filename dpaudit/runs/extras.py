@@ -17,7 +17,8 @@ IN_CHECKOUT = "In a checkout of dpaudit, run `pip install '.[{extra}]'`"
 def installing(extra: str) -> str:
     """Return the beginning of a sentence that says how to install an extra, such as `generate`.
 
-    The command names the checkout or the wheel that dpaudit was installed from, where that is still there.
+    The command names the checkout or the wheel that dpaudit was installed from, where that is still
+    there.
     """
     # Not from the current folder, which may be somebody else's.
     for found in Distribution.discover(name="dpaudit", path=[sysconfig.get_path("purelib")]):

@@ -24,7 +24,8 @@ REPORT = "report"
 LOCK = "writer.lock"
 
 MAX_CLUSTERS_BYTES = 1 << 24
-#: The most bytes of each file. Those without a number are read line by line or chunk by chunk, and may be large.
+#: The most bytes of each file. Those without a number are read line by line or chunk by chunk, and
+#: may be large.
 _MOST_BYTES = {
     MANIFEST: 1 << 22,
     PUBLIC: 1 << 22,

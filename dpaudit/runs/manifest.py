@@ -66,8 +66,8 @@ ClusteringMethod: TypeAlias = Annotated[
 StopReason = Literal["end-token", "max-tokens", "budget"]
 Isolation = Literal["shared", "alone", "batch"]
 
-#: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will. Every number,
-#: text and list has one.
+#: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at
+#: will. Every number, text and list has one.
 MAX_CONTEXTS = 1 << 20
 MAX_TOKENS = 1 << 15
 MAX_RECORDS = 1 << 40
@@ -92,7 +92,8 @@ MAX_PROMPT = 1 << 16
 MAX_CANARIES = 1 << 12
 #: Runs whose spending another goes on from.
 MAX_EARLIER = 1 << 8
-#: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
+#: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64
+#: bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
 MAX_COORDINATE = 1e6
@@ -146,13 +147,15 @@ class Claim(Fields):
     """The privacy statement that the audit tests.
 
     Attributes:
-        epsilon: at the release level, in nats: against whoever does not know which batch a record was in. None for a
-            kind that has another figure.
-        batch_epsilon: at the batch level, in nats: against whoever does; None where the run claims nothing there.
+        epsilon: at the release level, in nats: against whoever does not know which batch a record
+            was in. None for a kind that has another figure.
+        batch_epsilon: at the batch level, in nats: against whoever does; None where the run claims
+            nothing there.
         rho: of zCDP, in nats, at the batch level; None for the other kinds.
-        delta: 0 for an ex-post claim; of either level. For zCDP what an epsilon is worked out at, or 0 for none.
-        kind: "ex-post" is data-dependent, epsilon(D, X); "approximate" is (epsilon, delta)-DP fixed beforehand, and
-            "zcdp" is rho-zCDP fixed beforehand.
+        delta: 0 for an ex-post claim; of either level. For zCDP what an epsilon is worked out at,
+            or 0 for none.
+        kind: "ex-post" is data-dependent, epsilon(D, X); "approximate" is (epsilon, delta)-DP fixed
+            beforehand, and "zcdp" is rho-zCDP fixed beforehand.
         relation: what neighbouring data sets differ by.
         unit: what one unit of that difference is.
     """
@@ -187,23 +190,30 @@ class Claim(Fields):
 
 
 class PrivacySettings(Fields):
-    """What neighbouring data sets differ by, fixed before the run. A claim may be tested for others.
+    """What neighbouring data sets differ by, fixed before the run.
+
+    A claim may be tested for others.
 
     Attributes:
-        unit: what one unit of the difference is: a record, a context (prompt), or all records of a user.
+        unit: what one unit of the difference is: a record, a context (prompt), or all records of a
+            user.
         relation: whether it comes or goes, or is replaced by another.
-        records_per_user: the most records that one user has; the unit "user" needs it. A config may leave it out: the
-            run then has the largest number in the data, which counts as public.
-        epsilon: what a run of means may cost in all, in nats, at `delta`. Every context then has a budget of its own
-            (mechanism.budget), pays what it can really move, and is left out once that is spent, so that texts may be
-            of any length. None for what all tokens cost at most, which is then claimed.
+        records_per_user: the most records that one user has; the unit "user" needs it. A config may
+            leave it out: the run then has the largest number in the data, which counts as public.
+        epsilon: what a run of means may cost in all, in nats, at `delta`. Every context then has a
+            budget of its own (mechanism.budget), pays what it can really move, and is left out once
+            that is spent, so that texts may be of any length. None for what all tokens cost at
+            most, which is then claimed.
         delta: for the mean's approximate guarantee; None takes records ** -1.1.
-        canaries: how many made-up records are in the data or out of it by secret coins, which audit the run itself
-            (docs/canaries.md). Each pays as any record does, and is in a batch of its own. None for none.
-        amplification: secret-batches claims what holds against whoever does not know which batch a record was in,
-            wherever that is less (docs/secret-batches.md); none what holds against whoever knows.
-        split_delta: whether delta is split evenly over the rounds after which the run may be stopped, so that each
-            number of rounds has an epsilon of its own. Else a run that is stopped early costs what all rounds do.
+        canaries: how many made-up records are in the data or out of it by secret coins, which audit
+            the run itself (docs/canaries.md). Each pays as any record does, and is in a batch of
+            its own. None for none.
+        amplification: secret-batches claims what holds against whoever does not know which batch a
+            record was in, wherever that is less (docs/secret-batches.md); none what holds against
+            whoever knows.
+        split_delta: whether delta is split evenly over the rounds after which the run may be
+            stopped, so that each number of rounds has an epsilon of its own. Else a run that is
+            stopped early costs what all rounds do.
     """
 
     unit: Unit = "record"
@@ -220,13 +230,14 @@ class Privacy(PrivacySettings):
     """The section `privacy`, with what generation made of it.
 
     Attributes:
-        delta_from: whether a delta was declared, or worked out from the number of private records, which it then tells.
-        records_per_user_from: whether that number was declared beforehand, or is the largest in the private data (and
-            a claim per user then holds among data sets whose users have no more).
-        shared_budgets: whether a user's contexts share one `mechanism.budget`, rather than each having one; the
-            assignment then says whose each record is.
-        earlier: commitments of the runs whose spending the budgets of this one go on from, in their order; the
-            assignment then says what each record, or user, had spent.
+        delta_from: whether a delta was declared, or worked out from the number of private records,
+            which it then tells.
+        records_per_user_from: whether that number was declared beforehand, or is the largest in the
+            private data (and a claim per user then holds among data sets whose users have no more).
+        shared_budgets: whether a user's contexts share one `mechanism.budget`, rather than each
+            having one; the assignment then says whose each record is.
+        earlier: commitments of the runs whose spending the budgets of this one go on from, in their
+            order; the assignment then says what each record, or user, had spent.
     """
 
     records_per_user_from: Literal["declared", "data"] = "declared"
@@ -251,7 +262,10 @@ class Privacy(PrivacySettings):
     def change(
         self, rule: BatchingRule, unit: Unit | None = None, relation: Relation | None = None
     ) -> ContextChange | None:
-        """What one unit's difference does to the contexts; None where nothing bounds it. By default its own unit."""
+        """What one unit's difference does to the contexts; None where nothing bounds it.
+
+        By default its own unit.
+        """
         most, shared = self.records_per_user, self.shared_budgets
         return context_change(
             unit or self.unit, relation or self.relation, rule, records_per_user=most, shared=shared
@@ -262,10 +276,11 @@ class Allocation(Fields):
     """How records were given to batches, as far as whoever reads the texts can know.
 
     Attributes:
-        kind: "hashed" by a keyed hash of each record alone; "uniform" by a draw for each record, independent of all
-            others; into batches of a "fixed-size", which ties records to each other; or "by-order".
-        secret: whether nobody but the curator can know the key, or the draws: they come from the operating system, and
-            not from a config or a seed.
+        kind: "hashed" by a keyed hash of each record alone; "uniform" by a draw for each record,
+            independent of all others; into batches of a "fixed-size", which ties records to each
+            other; or "by-order".
+        secret: whether nobody but the curator can know the key, or the draws: they come from the
+            operating system, and not from a config or a seed.
     """
 
     kind: Literal["hashed", "uniform", "fixed-size", "by-order"]
@@ -276,23 +291,28 @@ class BatchingSettings(Fields):
     """How records become contexts and batches (mathematics: a rule that looks at one record alone).
 
     Attributes:
-        rounds: how often the records are hashed again, each time under a key of its own (`KeyedHash.of_round`). Every
-            record serves once in each. Settle it before the run: whoever stops early pays for all of them, unless
-            privacy.split_delta.
-        batches_per_label: how many batches each label's records are hashed into; None when not by label. Without labels
-            this is about all records, and so is the next.
-        generate_per_label: how many of each label's batches are generated in a round, the first ones: within the round
-            a batch's id is index of its label * generate_per_label + number within the label. None declares no rule for
-            which batches are.
-        generate_per_cluster: how many of each cluster's batches are generated, the first ones, instead: ids go through
-            labels, their kept centres, and numbers within a cluster. The file `clusters` has how many there are.
-        batches_per_cluster: with `clustering`, how many batches the records of each cluster are hashed into.
-        records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
+        rounds: how often the records are hashed again, each time under a key of its own
+            (`KeyedHash.of_round`). Every record serves once in each. Settle it before the run:
+            whoever stops early pays for all of them, unless privacy.split_delta.
+        batches_per_label: how many batches each label's records are hashed into; None when not by
+            label. Without labels this is about all records, and so is the next.
+        generate_per_label: how many of each label's batches are generated in a round, the first
+            ones: within the round a batch's id is index of its label * generate_per_label + number
+            within the label. None declares no rule for which batches are.
+        generate_per_cluster: how many of each cluster's batches are generated, the first ones,
+            instead: ids go through labels, their kept centres, and numbers within a cluster. The
+            file `clusters` has how many there are.
+        batches_per_cluster: with `clustering`, how many batches the records of each cluster are
+            hashed into.
+        records_per_batch: instead: so many of them that about so many records are in each, by noisy
+            counts.
         most_batches: with records_per_batch, the most batches of a cluster.
-        least_batches: with records_per_batch, the fewest: 1 where None, and a cluster's one batch is no secret.
+        least_batches: with records_per_batch, the fewest: 1 where None, and a cluster's one batch
+            is no secret.
         slots: contexts per batch for "hashed-slots" and "paper-slices", None for the others.
         cells: cells per batch for "hashed-cells", None for the others. One that holds exactly
-            prompt.examples_per_context records is a context; the records of other cells are not shown.
+            prompt.examples_per_context records is a context; the records of other cells are not
+            shown.
     """
 
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
@@ -330,14 +350,16 @@ class Batching(BatchingSettings):
     """The section `batching`, with what generation made of it.
 
     Attributes:
-        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number of
-            contexts per batch; "hashed-cells" makes one context of each cell of a batch that holds exactly k records;
-            "paper-slices" cuts each label's records into slices of fixed size.
-        batches: how many batches the run generates in all rounds, with ids 0 .. batches - 1: those of the first round,
-            of the second, and so on, as many in each. A public number.
-        examples_per_context: k, the most records that one context shows; under "hashed-cells" each shows so many.
-        labels: the public list of labels, in the order in which batches are numbered; empty when there are none. All
-            records are then one group, for which "per label" holds.
+        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number
+            of contexts per batch; "hashed-cells" makes one context of each cell of a batch that
+            holds exactly k records; "paper-slices" cuts each label's records into slices of fixed
+            size.
+        batches: how many batches the run generates in all rounds, with ids 0 .. batches - 1: those
+            of the first round, of the second, and so on, as many in each. A public number.
+        examples_per_context: k, the most records that one context shows; under "hashed-cells" each
+            shows so many.
+        labels: the public list of labels, in the order in which batches are numbered; empty when
+            there are none. All records are then one group, for which "per label" holds.
         key: of the hash (`KeyedHash`), in hexadecimal: 16 to 64 secret bytes.
         allocation: how records were given to batches; None where the generator does not say.
     """
@@ -362,7 +384,8 @@ class Batching(BatchingSettings):
         by_rule = self.generate_per_cluster or (per_label and generated)
         if self.rounds > 1 and (self.rule == "paper-slices" or self.key is None or not by_rule):
             raise ValueError(
-                "rounds are for hashed rules, and need a key, and batches_per_label with generate_per_label, or "
+                "rounds are for hashed rules, and need a key, and batches_per_label with "
+                "generate_per_label, or "
                 "generate_per_cluster: a record's places follow from these"
             )
         if len(set(self.labels)) < len(self.labels):
@@ -389,7 +412,8 @@ class Origins(Fields):
 
     Attributes:
         batching: those of `batching`, and prompt.examples_per_context.
-        settings: all others: clip, temperature, divisor, support, numbers of tokens, banned_words, ...
+        settings: all others: clip, temperature, divisor, support, numbers of tokens, banned_words,
+            ...
     """
 
     batching: Origin | None = None
@@ -400,9 +424,10 @@ class DecodingSettings(DecodingRules):
     """How texts are decoded: beside the rules of what they may not hold, how long they get.
 
     Attributes:
-        max_tokens: the longest that a text can get. A config may leave it out for `tokens_per_batch`.
-        tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut the last one. None
-            for one text a batch.
+        max_tokens: the longest that a text can get. A config may leave it out for
+            `tokens_per_batch`.
+        tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut
+            the last one. None for one text a batch.
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
@@ -450,7 +475,9 @@ class Decoding(DecodingSettings):
     ] = ()
 
     def reason(self, text: Sequence[int], spent: int) -> StopReason | None:
-        """Why a text ends with its last token; None where it goes on. Sampled tokens and public numbers alone decide.
+        """Why a text ends with its last token; None where it goes on.
+
+        Sampled tokens and public numbers alone decide.
 
         Args:
             text: its tokens so far.
@@ -469,14 +496,15 @@ class SamplingSettings(Fields):
     """Where the numbers come from that decide every token.
 
     Attributes:
-        generator: the operating system's entropy, whose numbers nobody has ("os-entropy"); a secret seed of 256 bits
-            that the run commits to ("committed-seed"), so that an auditor who is given it can recompute every one of
-            them (docs/committed-seed.md); or a seed that makes a run repeatable, and its texts unfit for release: of
-            dpaudit's own ("test-seed"), or of numpy's Mersenne Twister ("mt19937"), in runs of other generators.
+        generator: the operating system's entropy, whose numbers nobody has ("os-entropy"); a secret
+            seed of 256 bits that the run commits to ("committed-seed"), so that an auditor who is
+            given it can recompute every one of them (docs/committed-seed.md); or a seed that makes
+            a run repeatable, and its texts unfit for release: of dpaudit's own ("test-seed"), or of
+            numpy's Mersenne Twister ("mt19937"), in runs of other generators.
         seed: for the latter two.
-        seed_hashes: for a committed seed, the hash of each of its parts. With them in a config a run can be committed
-            to while a part is still its owner's secret; it goes on once all files are there. Else they are taken from
-            the files.
+        seed_hashes: for a committed seed, the hash of each of its parts. With them in a config a
+            run can be committed to while a part is still its owner's secret; it goes on once all
+            files are there. Else they are taken from the files.
     """
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"] = "os-entropy"
@@ -521,10 +549,10 @@ class RecordSettings(Fields):
     """What the run directory holds beside what an audit needs.
 
     Attributes:
-        contexts: whether every context's contributions are kept too, which are large over the whole vocabulary. A
-            config may leave it out: they are then kept over a truncated support where they are differences or go into a
-            mean, so that all figures can be worked out anew. What a mean is the sum of nothing else shows but a replay
-            (the check mechanism.divisor).
+        contexts: whether every context's contributions are kept too, which are large over the whole
+            vocabulary. A config may leave it out: they are then kept over a truncated support where
+            they are differences or go into a mean, so that all figures can be worked out anew. What
+            a mean is the sum of nothing else shows but a replay (the check mechanism.divisor).
     """
 
     contexts: bool | None = None
@@ -550,8 +578,8 @@ class ModelSettings(Fields):
 
     Attributes:
         name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
-        trained_on_records: no, yes or unknown: whether its weights were trained on any of the private records. What it
-            remembers of them no epsilon here covers.
+        trained_on_records: no, yes or unknown: whether its weights were trained on any of the
+            private records. What it remembers of them no epsilon here covers.
     """
 
     name: Name
@@ -566,11 +594,13 @@ class Model(ModelSettings):
         dtype: of weights and activations.
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
-        isolation: whether a context's logits depended on that context alone, to the last bit: contexts of any batches
-            "shared" passes, and when the model was loaded none moved another's bits; each went through "alone", for
-            they did; or with its "batch", whose contexts move each other's last bits, and no other's.
-        public_logits: SHA-256 of the first public prompt's logits, where steps take a support or an anchor from public
-            prompts. A machine that computes other logits cannot go on with the run.
+        isolation: whether a context's logits depended on that context alone, to the last bit:
+            contexts of any batches "shared" passes, and when the model was loaded none moved
+            another's bits; each went through "alone", for they did; or with its "batch", whose
+            contexts move each other's last bits, and no other's.
+        public_logits: SHA-256 of the first public prompt's logits, where steps take a support or an
+            anchor from public prompts. A machine that computes other logits cannot go on with the
+            run.
     """
 
     digest: Digest | None = None
@@ -585,14 +615,16 @@ class PromptSettings(Fields):
     """The prompt.
 
     Attributes:
-        template: pt for pre-trained models, it for instruction-tuned ones, both with labels; "own" where `text` is it,
-            which a config leaves out. Other generators name theirs.
-        text: a template of one's own instead, with `{example}` in one of its lines, which is there once for each
-            example, and `{label}` where wanted. A brace that is meant as one is doubled. The text is the whole prompt:
-            for an instruction-tuned model write its turns into it, as the model's makers show them.
-        end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for the model's own. Its
-            token ids are among `decoding.sequences`.
-        one_line: whether white space in an example becomes single spaces, line breaks too, before it is cut.
+        template: pt for pre-trained models, it for instruction-tuned ones, both with labels; "own"
+            where `text` is it, which a config leaves out. Other generators name theirs.
+        text: a template of one's own instead, with `{example}` in one of its lines, which is there
+            once for each example, and `{label}` where wanted. A brace that is meant as one is
+            doubled. The text is the whole prompt: for an instruction-tuned model write its turns
+            into it, as the model's makers show them.
+        end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for
+            the model's own. Its token ids are among `decoding.sequences`.
+        one_line: whether white space in an example becomes single spaces, line breaks too, before
+            it is cut.
         max_example_tokens: the length that each example is cut to.
     """
 
@@ -608,10 +640,10 @@ class Prompt(PromptSettings):
 
     Attributes:
         digest: of the template's text.
-        public_examples: texts by label that every prompt shows before its records, the public prompt too; under ""
-            where there are no labels.
-        public: token ids of the public prompt, for each label in their order, or for all records; empty where no
-            decoding rule looks at it.
+        public_examples: texts by label that every prompt shows before its records, the public
+            prompt too; under "" where there are no labels.
+        public: token ids of the public prompt, for each label in their order, or for all records;
+            empty where no decoding rule looks at it.
     """
 
     template: Name
@@ -636,11 +668,12 @@ class DataSettings(Fields):
         text: the column of texts.
         label: the column of labels; None where there are none, and no such column is read.
         user: the column that says whose record it is, for claims per user.
-        label_values: what the column of labels holds for each label, in their order; None where it holds them as they
-            stand.
-        other_labels: what becomes of rows with any other label, or with none: refuse them all, or skip each of them.
-        delimiter: what separates the fields of a .csv; None for the first of comma, semicolon, tab and | that gives its
-            first line the columns named here.
+        label_values: what the column of labels holds for each label, in their order; None where it
+            holds them as they stand.
+        other_labels: what becomes of rows with any other label, or with none: refuse them all, or
+            skip each of them.
+        delimiter: what separates the fields of a .csv; None for the first of comma, semicolon, tab
+            and | that gives its first line the columns named here.
         encoding: of files of text; None for UTF-8, or what a file begins by saying that it is.
     """
 
@@ -692,8 +725,8 @@ class ClusteringSettings(Fields):
     Attributes:
         method: where centres come from; k-means looks at private records, with no privacy at all.
         public_text: the column of the public texts.
-        embedding: the sentence-embedding model, as model.name. A config may leave it out, for the one that needs no
-            network.
+        embedding: the sentence-embedding model, as model.name. A config may leave it out, for the
+            one that needs no network.
         centers: k, how many centres are looked for, or were found: dpm finds their number itself.
         keep: k', how many centres each label keeps, by noisy counts of its records.
         dimension: onto which chang projects embeddings.
@@ -718,19 +751,20 @@ class ClusteringSettings(Fields):
 class Clustering(ClusteringSettings):
     """The section `clustering`, with what was found.
 
-    Which centres a label keeps, and how many batches each cluster has, is in the file `clusters`. The method is "none"
-    where labels alone group records, and all else is None or empty then.
+    Which centres a label keeps, and how many batches each cluster has, is in the file `clusters`.
+    The method is "none" where labels alone group records, and all else is None or empty then.
 
     Attributes:
-        settings: what decided the centres beside the texts, by name: how many were asked for, dimensions, each part of
-            the budget, and the seed of k-means on public texts.
-        public_digest: `texts_digest` of the public texts; None where there are none, or it is not recorded.
-        origin: who had a say in where the k centres lie, counts apart: public data, private records through noise, or
-            private records. Centres that are rebalanced are as public as before.
+        settings: what decided the centres beside the texts, by name: how many were asked for,
+            dimensions, each part of the budget, and the seed of k-means on public texts.
+        public_digest: `texts_digest` of the public texts; None where there are none, or it is not
+            recorded.
+        origin: who had a say in where the k centres lie, counts apart: public data, private records
+            through noise, or private records. Centres that are rebalanced are as public as before.
         embedding_digest: of the embedding model's weights, tokenizer and settings.
         digest: SHA-256 of the centres, row by row as little-endian float32.
-        epsilon: what the centres are said to cost one unit of `privacy`, counts apart, in nats; None where nothing
-            bounds it.
+        epsilon: what the centres are said to cost one unit of `privacy`, counts apart, in nats;
+            None where nothing bounds it.
         delta: what they are said to cost in delta.
         counts: the noise on counts; None where no counts were used.
     """
@@ -772,12 +806,14 @@ class Clusters(Fields):
 
     Attributes:
         method: as in run.json.
-        centers: k × d, the centres, row by row as little-endian float32, in base64; `clustering.digest` is of these
-            bytes. No number is beyond MAX_COORDINATE. Empty where neither is recorded.
-        noisy_counts: labels × k, how many records of a label are nearest to each centre, with noise; empty where no
-            counts were used.
+        centers: k × d, the centres, row by row as little-endian float32, in base64;
+            `clustering.digest` is of these bytes. No number is beyond MAX_COORDINATE. Empty where
+            neither is recorded.
+        noisy_counts: labels × k, how many records of a label are nearest to each centre, with
+            noise; empty where no counts were used.
         kept: labels × k', indices of the centres that a label's records go to, ascending.
-        batches: labels × k', how many batches the records of each of these clusters are hashed into.
+        batches: labels × k', how many batches the records of each of these clusters are hashed
+            into.
     """
 
     method: ClusteringMethod = "none"
@@ -810,8 +846,10 @@ class Rows(Fields):
     """What a recorder saw of all other rows when it lengthened a private text, and had the model score them again.
 
     Attributes:
-        logit: the most that a logit of another row moved, in logit units; for a row of a public prompt, too.
-        support: how many tokens the support gained or lost, which should hang on the public prompt alone.
+        logit: the most that a logit of another row moved, in logit units; for a row of a public
+            prompt, too.
+        support: how many tokens the support gained or lost, which should hang on the public prompt
+            alone.
     """
 
     logit: NotNegative
@@ -865,8 +903,8 @@ class Settings(Fields):
         record: what is kept.
         privacy: what neighbouring data sets differ by.
         chosen_from: whether private records had a say in the numbers here.
-        made_by: the person or team who makes the run, in one line and in their own words. Public: every report shows
-            it, also one for readers outside. Nobody checks it.
+        made_by: the person or team who makes the run, in one line and in their own words. Public:
+            every report shows it, also one for readers outside. Nobody checks it.
     """
 
     data: DataSettings
@@ -903,24 +941,27 @@ class Settings(Fields):
 class Manifest(Settings):
     """All of run.json: the settings, and what generation made of them.
 
-    A section such as `data` has both. The file keeps them apart (`to_json`), so that what a config says is
-    found in one place, and what was measured, drawn or counted in another.
+    A section such as `data` has both. The file keeps them apart (`to_json`), so that what a config
+    says is found in one place, and what was measured, drawn or counted in another.
 
     Attributes:
         sensitivity: a warning to whoever opens the file.
         created: when generation began, in ISO 8601 with a time zone.
         software: versions of what made the run, by name.
-        recorded: what a recorder saw of a generator that is not ours; None where the generator wrote the run.
-        canaries: made-up records among the data, by which the run is audited; None where there are none.
-        redrawn: ids of the batches that were drawn again after they were finished, ascending. RunWriter sets it.
-        stopped_after: the number of rounds after which the run was stopped early; None where all were generated.
+        recorded: what a recorder saw of a generator that is not ours; None where the generator
+            wrote the run.
+        canaries: made-up records among the data, by which the run is audited; None where there are
+            none.
+        redrawn: ids of the batches that were drawn again after they were finished, ascending.
             RunWriter sets it.
+        stopped_after: the number of rounds after which the run was stopped early; None where all
+            were generated. RunWriter sets it.
         claim: None until the run is finished, unless it was fixed beforehand.
         claim_stated: which of the two it was; RunWriter sets it.
-        nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against the commitment;
-            RunWriter draws them.
-        commitment: digest of all that was settled before the first token (`dpaudit.runs.commitment`); RunWriter sets
-            it.
+        nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against
+            the commitment; RunWriter draws them.
+        commitment: digest of all that was settled before the first token
+            (`dpaudit.runs.commitment`); RunWriter sets it.
     """
 
     sensitivity: Annotated[str, Field(max_length=MAX_TEMPLATE)] = SENSITIVITY
@@ -953,7 +994,8 @@ class Manifest(Settings):
             raise ValueError("mechanism.support.size is larger than record.vocabulary")
         if aggregator.dtype == "float64" != self.record.dtype:
             raise ValueError(
-                f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 moves it by more than "
+                f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 "
+                "moves it by more than "
                 "its guarantee allows one context"
             )
         if self.own_allowances and (
@@ -984,7 +1026,8 @@ class Manifest(Settings):
                 raise ValueError(f"batching.{name} is for a clustering, and there is none")
         if self.sampling.committed and self.mechanism.draw.arrays():
             raise ValueError(
-                f"sampling.generator committed-seed is for draws by softmax, not {self.mechanism.draw.name}"
+                "sampling.generator committed-seed is for draws by softmax, not "
+                f"{self.mechanism.draw.name}"
             )
         if self.canaries is not None:
             if (
@@ -994,7 +1037,8 @@ class Manifest(Settings):
                 or not self.record.contexts
             ):
                 raise ValueError(
-                    "canaries are for the rule hashed-records and record.contexts, without clusters and without "
+                    "canaries are for the rule hashed-records and record.contexts, without "
+                    "clusters and without "
                     "shared_budgets or earlier"
                 )
             if batching.key is None or not (
@@ -1112,7 +1156,10 @@ class Manifest(Settings):
         )
 
     def forbidden_tokens(self, tokenizer_json: str | bytes | None) -> ForbiddenTokens:
-        """What the decoding rules forbid. Raises InputError where that cannot be told with this tokenizer."""
+        """What the decoding rules forbid.
+
+        Raises InputError where that cannot be told with this tokenizer.
+        """
         fewest, sequences = self.mechanism.support.size or 1, self.decoding.sequences
         return ForbiddenTokens(
             self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json
@@ -1124,7 +1171,8 @@ def settings_of(section: Fields, kind: type[Fields]) -> dict[str, Any]:
     return {name: getattr(section, name) for name in kind.model_fields}
 
 
-#: The sections of run.json that have both halves, by name: the type of the settings, and that of all of the section.
+#: The sections of run.json that have both halves, by name: the type of the settings, and that of
+#: all of the section.
 SECTIONS: dict[str, tuple[type[Fields], type[Fields]]] = {
     "data": (DataSettings, Data),
     "model": (ModelSettings, Model),

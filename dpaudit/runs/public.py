@@ -106,7 +106,10 @@ class PublicTexts(Fields):
             compared += [(f"{section}.{name}", own[name], theirs[name]) for name in names or own]
         for name, ours, runs in compared:
             if ours != runs or (name == "model.digest" and ours is None):
-                problem = f"{name} differs from the run's, so a comparison would show more than what the records added."
+                problem = (
+                    f"{name} differs from the run's, so a comparison would show more than "
+                    "what the records added."
+                )
                 raise InputError(
                     where, problem, "Generate public-only texts with the run's own config."
                 )

@@ -180,7 +180,10 @@ class RunReader(FolderReader):
         """
         if self.manifest.foreign:
             field = "prompt.template" if self.manifest.recorded is None else "recorded"
-            problem = "dpaudit cannot load this generator, so it cannot recompute the run with data or a model."
+            problem = (
+                "dpaudit cannot load this generator, so it cannot recompute the run with "
+                "data or a model."
+            )
             again = "dpaudit replay RUN --data FILE --without ROW -- PYTHON SCRIPT"
             remedy = f"Run the recorded script again: {again}"
             raise InputError(f"{self.where(layout.MANIFEST)}: {field}", problem, remedy)

@@ -77,10 +77,12 @@ class ForbiddenTokens:
             sequences: token ids that end a text.
             vocabulary: V, the number of tokens that the model scores.
             fewest: how many tokens must be left to sample from.
-            tokenizer_json: the tokenizer that texts are decoded with; needed by rules about what tokens say.
+            tokenizer_json: the tokenizer that texts are decoded with; needed by rules about what
+                tokens say.
 
         Raises:
-            InputError: names the rule that cannot be kept with this tokenizer, or says that too few tokens are left.
+            InputError: names the rule that cannot be kept with this tokenizer, or says that too few
+                tokens are left.
         """
         self._rules, self._vocabulary, self._fewest = rules, vocabulary, fewest
         # What the model does not score can end no text.
@@ -169,7 +171,8 @@ class ForbiddenTokens:
         forbidden = len(_distinct(ever))
         if forbidden and self._vocabulary - forbidden < self._fewest:
             problem = (
-                f"its rules may forbid {forbidden:,} of the model's {self._vocabulary:,} tokens, and a support needs "
+                f"its rules may forbid {forbidden:,} of the model's {self._vocabulary:,} tokens, "
+                "and a support needs "
                 f"{self._fewest:,} of them."
             )
             raise InputError(

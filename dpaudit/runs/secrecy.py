@@ -60,7 +60,8 @@ class NoGain(StrEnum):
     NOTHING_TOLD = "nothing-told"
     #: A group has one batch, so nobody wonders which batch its records are in.
     ONE_BATCH = "one-batch"
-    #: So large an epsilon, or so small a delta among so many batches and rounds, is beyond the bound's precision.
+    #: So large an epsilon, or so small a delta among so many batches and rounds, is beyond the
+    #: bound's precision.
     BEYOND_PRECISION = "beyond-precision"
 
 
@@ -178,7 +179,8 @@ def _label_groups(manifest: Manifest) -> _Groups | NotSecret:
         return NotSecret.GENERATED_UNCOUNTED
     generated = generated or batching.per_round
     batches = batches or generated
-    # Were only some generated, and no rule said which, somebody may have chosen them by their records.
+    # Were only some generated, and no rule said which, somebody may have chosen them by their
+    # records.
     unlisted = batching.generate_per_label is None and generated < batches
     if unlisted:
         return NotSecret.GENERATED_UNCOUNTED

@@ -51,8 +51,8 @@ class Statement(Fields):
     Attributes:
         name: to show.
         relation, unit: what its neighbouring data sets differ by.
-        zcdp, rdp, approximate: the guarantee, in one of these forms. `rdp` has an epsilon, in nats, by order: an upper
-            bound on the Renyi divergence of that order in both directions.
+        zcdp, rdp, approximate: the guarantee, in one of these forms. `rdp` has an epsilon, in nats,
+            by order: an upper bound on the Renyi divergence of that order in both directions.
     """
 
     name: Annotated[str, Field(pattern=_NAME, max_length=100)]
@@ -89,7 +89,8 @@ def read_statements(path: Path) -> tuple[Statement, ...]:
     """Read and check such a file.
 
     Raises:
-        InputError: names the file, the item by its number from 1, and the field, and says what is allowed.
+        InputError: names the file, the item by its number from 1, and the field, and says what is
+            allowed.
     """
     values = load(path, "a YAML list of guarantees", f"Give a list: {_ITEM}.", MAX_BYTES)
     if not isinstance(values, list) or not 0 < len(values) <= MAX_STATEMENTS:

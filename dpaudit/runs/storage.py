@@ -78,7 +78,10 @@ class Storage(ABC):
         if self.exists(layout.MANIFEST):
             return
         if self.exists(layout.PUBLIC):
-            problem = "these texts are public-only: no private record went into them, so there is nothing to audit."
+            problem = (
+                "these texts are public-only: no private record went into them, so there "
+                "is nothing to audit."
+            )
             remedy = "Use them with `dpaudit evaluate RUN --reference DATA --baseline FOLDER`."
             raise InputError(self.where(), problem, remedy)
         raise InputError(
@@ -411,7 +414,10 @@ class _Remote(Storage):
         except (
             Exception
         ) as error:  # a package that is missing, a scheme or an address that nobody knows
-            remedy = "Check the address, and install the fsspec package for it (s3fs for s3://, gcsfs for gs://)."
+            remedy = (
+                "Check the address, and install the fsspec package for it (s3fs for s3://, "
+                "gcsfs for gs://)."
+            )
             raise InputError(self._shown, f"cannot be opened ({_reason(error)}).", remedy) from None
         self._root = str(root).rstrip("/")
         protocols = self._files.protocol
@@ -543,7 +549,10 @@ class _Remote(Storage):
         except FileNotFoundError:
             raise InputError(self.where(name), "the file is missing.", RESTORE) from None
         except Exception as error:  # every file system has errors of its own
-            remedy = "Check the address, the network and your permissions, and give the same command again."
+            remedy = (
+                "Check the address, the network and your permissions, and give the same "
+                "command again."
+            )
             raise InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy) from None
 
 

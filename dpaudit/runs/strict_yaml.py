@@ -18,11 +18,13 @@ MAX_BYTES = 1 << 22
 _LINE = 80
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
-#: A field of configs and policies whose values are no, yes and unknown: YAML 1.1 would make booleans of the first two.
+#: A field of configs and policies whose values are no, yes and unknown: YAML 1.1 would make
+#: booleans of the first two.
 _WORD = "trained_on_records"
 #: YAML 1.1 reads 1e-5 and 1.5e3 as text; everyone who writes them means the number.
 _EXPONENT = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+$")
-#: It also reads 010 as eight and 1:30 as ninety, which nobody means: these are text, and so are other bases.
+#: It also reads 010 as eight and 1:30 as ninety, which nobody means: these are text, and so are
+#: other bases.
 _DIGITS = re.compile(r"^[+-]?(0|[1-9][0-9_]*)$")
 _DECIMALS = re.compile(r"^[+-]?(\d[\d_]*\.[\d_]*|\.\d[\d_]*|\.(inf|Inf|INF))$|^\.(nan|NaN|NAN)$")
 _MERGE = "tag:yaml.org,2002:merge"

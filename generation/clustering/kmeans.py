@@ -20,8 +20,8 @@ from dpaudit.generation.clustering.noise import Noise
 from dpaudit.mechanisms import Relation
 from dpaudit.runs import InputError
 
-#: Runs, of which the best is taken. On 2,000 embedded news texts and 100 centres five of them have an inertia 0.5%
-#: lower at five times the cost, and mini-batches one 1.1% higher.
+#: Runs, of which the best is taken. On 2,000 embedded news texts and 100 centres five of them have
+#: an inertia 0.5% lower at five times the cost, and mini-batches one 1.1% higher.
 _STARTS = 1
 
 

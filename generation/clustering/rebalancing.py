@@ -1,9 +1,9 @@
 """Noisy counts of the records at each centre, and the choice of centres by them.
 
-This is the paper's "Public centers with rebalancing" (section 4.1).
-`PrivateCounts` is no array, has no items and no way out but `noised`, so code that would use counts without their noise
-does not type-check, and fails if it is run all the same. Which centres are kept and how many batches their records are
-hashed into follows from `NoisyCounts`: it is post-processing, and costs nothing more.
+This is the paper's "Public centers with rebalancing" (section 4.1). `PrivateCounts` is no array,
+has no items and no way out but `noised`, so code that would use counts without their noise does not
+type-check, and fails if it is run all the same. Which centres are kept and how many batches their
+records are hashed into follows from `NoisyCounts`: it is post-processing, and costs nothing more.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class NoisyCounts:
 class PrivateCounts:
     """Records of each label at each centre, as they are: for `noised` alone, and only once.
 
-    Every look at the same counts through fresh noise would cost epsilon again, and many would average the noise away;
-    so the counts are dropped when they have been noised.
+    Every look at the same counts through fresh noise would cost epsilon again, and many would
+    average the noise away; so the counts are dropped when they have been noised.
     """
 
     __slots__ = ("__values",)

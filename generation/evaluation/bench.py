@@ -208,7 +208,8 @@ class Bench:
         assert self.settings.fine_tune is not None and self.classifier is not None
         decided_by_task = {"seeds", "learning_rates", "weight_decays"}
         settings = self.settings.fine_tune.model_dump(mode="json", exclude=decided_by_task)
-        # With names of preset and model: a sweep that is looked up again is shown under these (`Bench.earlier`).
+        # With names of preset and model: a sweep that is looked up again is shown under these
+        # (`Bench.earlier`).
         return key_of(**parts, settings=settings, encoder=self.classifier.model_dump(mode="json"))
 
     @cached_property

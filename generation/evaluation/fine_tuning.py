@@ -2,11 +2,12 @@
 
 See the paper's appendix, "Evaluation hyperparameters".
 
-The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it leaves open is here:
-the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is cross-entropy, and weights are float32. Of
-epochs with the same validation accuracy the one with the lowest validation loss counts, and then the first: a tenth of
-few texts gives many ties. Only a better accuracy keeps a fit from stopping early. Doubles of a text are all trained on,
-or all validated by.
+The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it
+leaves open is here: the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is
+cross-entropy, and weights are float32. Of epochs with the same validation accuracy the one with the
+lowest validation loss counts, and then the first: a tenth of few texts gives many ties. Only a
+better accuracy keeps a fit from stopping early. Doubles of a text are all trained on, or all
+validated by.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ def fine_tune(
     """Train once, stop early, and test the best checkpoint.
 
     Args:
-        name: a Hugging Face name, a folder, or package:NAME/FOLDER; safetensors only, and none of its own code.
+        name: a Hugging Face name, a folder, or package:NAME/FOLDER; safetensors only, and none of
+            its own code.
         train: 2 distinct texts or more, of which a share is kept for validation.
         test: 1 text or more, which nothing here is chosen by.
         labels: how many there are.

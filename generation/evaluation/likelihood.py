@@ -114,7 +114,8 @@ def measure_run(
         watch: told what is done, of tokens, and of how many.
 
     Raises:
-        InputError: the reference or the model is not the run's, no text was held out, or none can be measured.
+        InputError: the reference or the model is not the run's, no text was held out, or none can
+            be measured.
     """
     if data.test is None:
         raise InputError(
@@ -195,14 +196,16 @@ class Measurement:
         self._mechanism = run.manifest.mechanism
         self._head = Head.of(run.model.network) if self._mechanism.over_support else None
         self._most = run.manifest.decoding.max_tokens
-        # An accountant for every number that a text has within its label: a run writes one text from a batch.
+        # An accountant for every number that a text has within its label: a run writes one text
+        # from a batch.
         change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
         bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
         self._accountants: list[ExPostAccountant] = []
         if bounded:
             self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers)]
-        # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens, tokens.
+        # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens,
+        # tokens.
         self._sums: list[Doubles] = []
 
     def figures(self) -> dict[str, Any]:

@@ -77,20 +77,21 @@ def evaluate(
 
     Args:
         reader: the run.
-        data: real records. Nothing of them is kept but figures and digests. For a likelihood the reference is the run's
-            own private data, and there is a test file.
+        data: real records. Nothing of them is kept but figures and digests. For a likelihood the
+            reference is the run's own private data, and there is a test file.
         settings: what is measured.
         baseline: public-only texts of the run's settings, to be measured beside it.
         cache: where figures are looked up and kept.
         private_cache: where embeddings are kept, of the run's texts and real ones; None keeps none.
-        previous: an earlier evaluation. Where no fine-tuning is asked for, its sweep is shown again if every figure is
-            in the cache; its own figures are not used.
-        engine: where seeds and fits are spread to. Embeddings, and texts where there are fits, travel to its workers.
-            None works in this process.
+        previous: an earlier evaluation. Where no fine-tuning is asked for, its sweep is shown again
+            if every figure is in the cache; its own figures are not used.
+        engine: where seeds and fits are spread to. Embeddings, and texts where there are fits,
+            travel to its workers. None works in this process.
         watch: called with what is done.
 
     Raises:
-        InputError: the run is unfinished, the baseline is not its own, or texts or models cannot be used.
+        InputError: the run is unfinished, the baseline is not its own, or texts or models cannot be
+            used.
     """
     if not reader.has(HASHES):
         raise InputError(
@@ -196,7 +197,8 @@ def _read(
         records, most = read_real(manifest, name, option, data), settings.most_records
         if len(records) > most:
             warnings.append(
-                f"{option} has {len(records):,} records, of which {most:,} were used (--most-records)."
+                f"{option} has {len(records):,} records, of which {most:,} were used "
+                "(--most-records)."
             )
         return subsample(records, most, settings.split_seed)
 
@@ -277,7 +279,10 @@ def _best(fits: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
     whole = [task for task in fits if figures[task]["best_epoch"]]
     if not whole:
         source, seed = fits[0].source, fits[0].seed
-        problem = f"with every rate, training on {source} texts ends in numbers that are not finite (seed {seed})."
+        problem = (
+            f"with every rate, training on {source} texts ends in numbers that are not "
+            f"finite (seed {seed})."
+        )
         raise InputError("--learning-rate", problem, "Try smaller rates, or another encoder.")
     return min(whole, key=lambda task: (-figures[task]["validation"], figures[task]["loss"]))
 
@@ -329,22 +334,28 @@ def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
         yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
     if corpus.public and len(corpus.public) < texts:
         yield (
-            f"The baseline has {len(corpus.public):,} texts of the run's labels, fewer than its {texts:,}: accuracy is "
+            f"The baseline has {len(corpus.public):,} texts of the run's labels, fewer than its "
+            f"{texts:,}: accuracy is "
             "lower of fewer texts. Raise the number of batches of a label, and generate it again."
         )
     if bench.mauve is None:
         yield "No MAUVE: it needs 2 texts of the run, and 4 distinct ones of the reference."
     elif bench.mauve.n < (wanted := max(bench.settings.n, PAPER_N)):
         yield (
-            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has {texts:,} texts, "
-            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased upwards, and its scale "
+            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has "
+            f"{texts:,} texts, "
+            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased "
+            "upwards, and its scale "
             "depends on n: compare it with its ceiling, and with runs of the same n."
         )
     if not bench.corpus.labels:
         yield "No accuracy: it is of classifiers of labels, and the run has none."
         return
     if not bench.sources:
-        yield "No accuracy: it needs two labels, and two texts of the run that are not among the test texts."
+        yield (
+            "No accuracy: it needs two labels, and two texts of the run that are not among the "
+            "test texts."
+        )
         return
     yield from _of_training(bench)
     yield from _of_the_test(bench.corpus)
@@ -359,13 +370,20 @@ def _of_training(bench: Bench) -> Iterator[str]:
     corpus = bench.corpus
     missing = len(set(corpus.labels) - {record.label for record in corpus.trainable})
     if missing:
-        yield f"Of {len(corpus.labels)} labels the run has no text with {missing}: classifiers cannot find these."
+        yield (
+            f"Of {len(corpus.labels)} labels the run has no text with {missing}: classifiers "
+            "cannot find these."
+        )
     if len(corpus.trainable) < _FEW:
-        yield f"Classifiers were trained on {len(corpus.trainable)} synthetic texts: so few say little."
+        yield (
+            f"Classifiers were trained on {len(corpus.trainable)} synthetic texts: so few say "
+            "little."
+        )
     wanted, found = len(corpus.trainable), len(bench.training("real-same-size", 0))
     if found < wanted:
         yield (
-            f"There are {found:,} real texts for {wanted:,} synthetic ones of the same labels: what is called the same "
+            f"There are {found:,} real texts for {wanted:,} synthetic ones of the same labels: "
+            "what is called the same "
             "size is smaller."
         )
 
@@ -374,7 +392,10 @@ def _of_the_test(corpus: Corpus) -> Iterator[str]:
     held, texts = corpus.held_out, len(corpus.test)
     missing = len(set(corpus.labels) - {record.label for record in corpus.test})
     if missing:
-        yield f"Of {len(corpus.labels)} labels {missing} have no test text: accuracy says nothing of these."
+        yield (
+            f"Of {len(corpus.labels)} labels {missing} have no test text: accuracy says "
+            "nothing of these."
+        )
     if held is None or held.own == 0:
         return
     if held.own is None:
@@ -382,6 +403,7 @@ def _of_the_test(corpus: Corpus) -> Iterator[str]:
     else:
         said = f"The run was made from {held.own:,} of the {texts:,} test texts"
     yield (
-        f"{said}: no classifier was trained on them, but the generator's prompts may have shown them. Give texts that "
+        f"{said}: no classifier was trained on them, but the generator's prompts may have shown "
+        "them. Give texts that "
         "were held out from the run with --test."
     )

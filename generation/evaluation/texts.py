@@ -52,7 +52,8 @@ class Corpus:
     """All texts of an evaluation. A record's label is empty if the run has none.
 
     Attributes:
-        synthetic: the run's texts, in its order, doubles included: they are part of what would be released.
+        synthetic: the run's texts, in its order, doubles included: they are part of what would be
+            released.
         reference: distinct real records.
         train: those of them that classifiers may be trained on.
         trainable: the synthetic texts that they may be trained on.
@@ -163,7 +164,10 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
     except InputError as error:
         if setting != "--test" or error.code != NO_COLUMN:
             raise
-        remedy = "Rename its columns: --reference and --test are read by the same ones, --text and --label name them."
+        remedy = (
+            "Rename its columns: --reference and --test are read by the same ones, --text "
+            "and --label name them."
+        )
         raise InputError(error.where, error.problem, remedy, error.code) from None
     if not labels and not found:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")

@@ -40,13 +40,16 @@ TITLES = {
 DRAWN = ("k-means", "chang", "public-centers", "public-centers-rebalanced")
 ORIGINS = {"public": "public texts", "noised": "noised records", "private": "the records"}
 WARNING = (
-    "These figures were counted on the private records without noise: do not publish them. Choosing a method by them "
+    "These figures were counted on the private records without noise: do not publish them. "
+    "Choosing a method by them "
     "is a choice by private records: declare it (chosen_from: private)."
 )
 HEADER = ("Centres by", "Centres", "Clusters", "Large", "Epsilon", "Delta", "V-measure")
 NOTE = (
-    "Centres from the records themselves protect nobody: that method is for reference. Clusters hold two records or "
-    "more, large ones at least {large}. Epsilon (nats) and delta: what centres and counts tell of one record that "
+    "Centres from the records themselves protect nobody: that method is for reference. Clusters "
+    "hold two records or "
+    "more, large ones at least {large}. Epsilon (nats) and delta: what centres and counts tell "
+    "of one record that "
     "comes or goes. V-measure: agreement with {reference}, from 0 to 1."
 )
 
@@ -99,7 +102,10 @@ def _sizes(comparison: ClusterComparison) -> Figure:
                 said = f"{count}, largest {sizes[0]:,}, middle {middle:,}, least {sizes[-1]:,}"
             described.append(f"{_title(method)}: {said}")
     words = f"{'; '.join(described)}."
-    marks = "A step for each cluster: its records, from the largest to the smallest; each panel on scales of its own."
+    marks = (
+        "A step for each cluster: its records, from the largest to the smallest; each panel "
+        "on scales of its own."
+    )
     return Figure(_drawing(panels, "; ".join(described)), words, marks)
 
 

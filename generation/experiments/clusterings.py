@@ -1,6 +1,7 @@
 """The paper's comparison of clustering methods (table 2 and figure 2), on anybody's texts.
 
-Its figures are worked out from private records, with no noise on them: they are for whoever may see the records.
+Its figures are worked out from private records, with no noise on them: they are for whoever may see
+the records.
 """
 
 from __future__ import annotations
@@ -84,12 +85,14 @@ def compare_clusterings(
 
     Args:
         data: the private texts, as data.path in a config.
-        public: public texts, whose clusters cost nothing. Their embeddings are kept in the user's cache folder.
+        public: public texts, whose clusters cost nothing. Their embeddings are kept in the user's
+            cache folder.
         text: the column of the private texts.
         public_text: the column of the public texts.
         embedding: sentence-embedding model; None for the offline one.
         normalize: make vectors unit vectors.
-        private_cache: folder for embeddings of private texts, which are as sensitive as the texts; None keeps none.
+        private_cache: folder for embeddings of private texts, which are as sensitive as the texts;
+            None keeps none.
         monitor: receives progress.
         settings: fields of `ComparisonSettings`. One that is None or empty has its default.
 

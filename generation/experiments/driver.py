@@ -123,18 +123,19 @@ class Stages:
 def run_table(table: Table, out: Path, stages: Stages, watch: Watch) -> TableResult:
     """Run every row of a table, or what is left to do of it.
 
-    A row that fails does not stop the others: its result says at what, and why. What cannot be mended here, such as a
-    keyboard interrupt, does.
+    A row that fails does not stop the others: its result says at what, and why. What cannot be
+    mended here, such as a keyboard interrupt, does.
 
     Args:
         table: rows in order.
-        out: rows' folders go here, under their names. It is locked, and private where it has to be made.
+        out: rows' folders go here, under their names. It is locked, and private where it has to be
+            made.
         stages: what is done with each.
         watch: called with every row and stage.
 
     Raises:
-        InputError: `out` cannot be used, or another process is using it; or a row could not pass its audit, and
-            `stages` is for no such rows.
+        InputError: `out` cannot be used, or another process is using it; or a row could not pass
+            its audit, and `stages` is for no such rows.
     """
     if not stages.unverified:
         _require_possible(table)

@@ -42,7 +42,8 @@ def estimates(table: Table, tokens_per_second: float | None) -> Estimates:
 
     Args:
         table: the rows.
-        tokens_per_second: contexts that the model continues by a token in a second; None for what benchmarks measured.
+        tokens_per_second: contexts that the model continues by a token in a second; None for what
+            benchmarks measured.
     """
     throughput = None
     if tokens_per_second is not None:
@@ -111,7 +112,8 @@ def _levels(
 ) -> tuple[float | None, float | None, Finding | None]:
     """Work out a row's claims at both levels, in nats, and the reason why these are equal, if so.
 
-    None if only the data shows the cost. The batch level is by the accounting that a run's own claim is.
+    None if only the data shows the cost. The batch level is by the accounting that a run's own
+    claim is.
     """
     counts, centers, centers_delta = _clustering_costs(config.clustering)
     if math.isinf(centers):

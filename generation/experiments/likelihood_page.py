@@ -26,15 +26,21 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
 
 WARNING = (
-    "These figures look at the configs' records without noise: do not publish them. Choosing a mechanism or a setting "
-    "by them is a choice by those records: measure on public texts like yours, or declare it (chosen_from: private)."
+    "These figures look at the configs' records without noise: do not publish them. Choosing a "
+    "mechanism or a setting "
+    "by them is a choice by those records: measure on public texts like yours, or declare it "
+    "(chosen_from: private)."
 )
 HEADER = ("", "Clip", "τ", "Contexts", "Tokens", "Loss", "Public", "Gain", "ε approx.", "ε ex-post")
 NOTE = (
-    "Loss: negative log-probability of a real token, in nats, ± its standard error over texts. Public: the same by the "
-    "public prompt alone, at ε = 0. Gain: how much less the loss is than that. All three are over the tokens that the "
-    "supports have: under Tokens stands how many, of how many. Losses of different supports cannot be compared. "
-    "ε approx.: of texts as long as the config allows, at the release level, and below it after a slash at the batch "
+    "Loss: negative log-probability of a real token, in nats, ± its standard error over texts. "
+    "Public: the same by the "
+    "public prompt alone, at ε = 0. Gain: how much less the loss is than that. All three are "
+    "over the tokens that the "
+    "supports have: under Tokens stands how many, of how many. Losses of different supports "
+    "cannot be compared. "
+    "ε approx.: of texts as long as the config allows, at the release level, and below it after "
+    "a slash at the batch "
     "level, where that is another. ε ex-post: of the dearest of these "
     "held-out texts, and not of sampled ones, at the batch level."
 )
@@ -202,6 +208,8 @@ def _measured_on(row: MechanismLikelihood) -> str:
         else ""
     )
     return (
-        f"{counted(row.texts, 'held-out text')}{left_out}, cut to {counted(row.max_tokens, 'token')}, in "
-        f"{counted(row.batches, 'batch', 'batches')}; ε to {neighbours(row.relation, row.unit, row.records_per_user)}."
+        f"{counted(row.texts, 'held-out text')}{left_out}, cut to "
+        f"{counted(row.max_tokens, 'token')}, in "
+        f"{counted(row.batches, 'batch', 'batches')}; ε to "
+        f"{neighbours(row.relation, row.unit, row.records_per_user)}."
     )

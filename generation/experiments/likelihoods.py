@@ -32,8 +32,8 @@ from dpaudit.reports.figures import MOST_RUNS
 from dpaudit.results import Spent
 from dpaudit.runs import InputError
 
-#: The hash's key where a config has none. It is fixed, so that the same records meet under every config; nothing is
-#: released.
+#: The hash's key where a config has none. It is fixed, so that the same records meet under every
+#: config; nothing is released.
 KEY = hashlib.sha256(b"held-out likelihood").hexdigest()
 
 
@@ -52,7 +52,8 @@ def compare_likelihoods(
         monitor: receives progress.
 
     Raises:
-        InputError: a config or the texts cannot be used, or there are too many configs for a figure.
+        InputError: a config or the texts cannot be used, or there are too many configs for a
+            figure.
     """
     if len(set(paths)) < len(paths):
         raise InputError("configs", "one is named twice.", "Name each once.")
@@ -118,7 +119,8 @@ def measure(
         watch: see `Watch`.
 
     Raises:
-        InputError: the config cannot be used with its data or model, memory is too small, or no token is supported.
+        InputError: the config cannot be used with its data or model, memory is too small, or no
+            token is supported.
     """
     config = _without_claim(config)
     ready = prepare(config, key=KEY)

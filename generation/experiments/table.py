@@ -62,7 +62,8 @@ class DatasetConfig(Fields):
     """One private data set of the table.
 
     Attributes:
-        records: how many it has, as published; for estimates and for the paper's delta, records ** -1.1.
+        records: how many it has, as published; for estimates and for the paper's delta, records **
+            -1.1.
         held_out: what classifiers are tested on; null for a share of the private data.
         paper: of real texts, the most that synthetic ones could reach.
     """
@@ -76,7 +77,8 @@ class RowConfig(Fields):
     """One row: a config, relative to the table's folder, and the names of data set and method.
 
     Attributes:
-        baseline: whether texts of the same prompts without any record are generated, too, and measured beside the run.
+        baseline: whether texts of the same prompts without any record are generated, too, and
+            measured beside the run.
     """
 
     config: ConfigFile
@@ -139,7 +141,10 @@ class TableConfig(Fields):
                     f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}"
                 )
             if not _is_free(row.folder, taken):
-                allowed = f"a folder of its own beside {', '.join(_RESERVED)}: in no other row's, and around none"
+                allowed = (
+                    f"a folder of its own beside {', '.join(_RESERVED)}: in no other "
+                    "row's, and around none"
+                )
                 raise clash(f"rows.{number}.config", row.config, allowed)
             taken.add(row.folder)
         return self

@@ -1,8 +1,9 @@
 """A table of runs in the paper's layout, its figures beside the paper's.
 
-The two kinds of epsilon have columns of their own: they are different statements, and neither is the better for being
-smaller than the other. An epsilon is rounded up, whatever was measured to the nearest. Titles, names and messages come
-from a table's file and from whatever failed, and are shown as plain text.
+The two kinds of epsilon have columns of their own: they are different statements, and neither is
+the better for being smaller than the other. An epsilon is rounded up, whatever was measured to the
+nearest. Titles, names and messages come from a table's file and from whatever failed, and are shown
+as plain text.
 """
 
 from __future__ import annotations
@@ -67,19 +68,27 @@ class Line(NamedTuple):
 
 HEADINGS = ("Clusters", "ε approx.", "ε ex-post", "MAUVE", "Accuracy")
 EXPLAINED = (
-    "ε approx.: of approximate DP, at its row's δ; or the ρ that a run claims, which is of the batch level. ε "
-    "ex-post: the exact cost, with Theorem 1's in parentheses, which is of the batch level; itself private. Ours are "
-    "claims at the release level, for readers of the texts (after a slash: at the batch level, where that is "
-    "another), the paper's of one batch. The paper counts for one context that comes or goes; a run here for the unit "
-    "of its claim, which is a record unless its config says otherwise. MAUVE and accuracy: mean ± standard deviation "
+    "ε approx.: of approximate DP, at its row's δ; or the ρ that a run claims, which is of the "
+    "batch level. ε "
+    "ex-post: the exact cost, with Theorem 1's in parentheses, which is of the batch level; "
+    "itself private. Ours are "
+    "claims at the release level, for readers of the texts (after a slash: at the batch level, "
+    "where that is "
+    "another), the paper's of one batch. The paper counts for one context that comes or goes; a "
+    "run here for the unit "
+    "of its claim, which is a record unless its config says otherwise. MAUVE and accuracy: mean "
+    "± standard deviation "
     "over seeds."
 )
 SIZES = (
-    "n: texts on each side of MAUVE, and after a slash those that the classifier was trained on where these are others."
-    " Real data: what as many real texts reach, a line for each n; the paper's figures do not say of how many."
+    "n: texts on each side of MAUVE, and after a slash those that the classifier was trained on "
+    "where these are others."
+    " Real data: what as many real texts reach, a line for each n; the paper's figures do not "
+    "say of how many."
 )
 PUBLIC_ONLY = (
-    "Public only: what the prompts of the row above give without any record, at epsilon 0. What a row has beyond that "
+    "Public only: what the prompts of the row above give without any record, at epsilon 0. What "
+    "a row has beyond that "
     "is what its records added."
 )
 _COLUMNS = (
@@ -133,8 +142,14 @@ def notes(result: TableResult) -> Iterator[str]:
     sizes = sorted({found.n for found in evaluated if found.n is not None})
     if sizes:
         if len(sizes) > 1:
-            yield f"MAUVE is of {', '.join(map(str, sizes))} texts a side: rows of different n are not comparable."
-        yield f"The paper's MAUVE is of 1000 texts a side and other features than ours, of {sizes[0]} or more."
+            yield (
+                f"MAUVE is of {', '.join(map(str, sizes))} texts a side: rows of different n "
+                "are not comparable."
+            )
+        yield (
+            "The paper's MAUVE is of 1000 texts a side and other features than ours, of "
+            f"{sizes[0]} or more."
+        )
     warned = grouped(
         (warning, r.config) for r in result.rows if r.evaluated for warning in r.evaluated.warnings
     )
@@ -196,14 +211,22 @@ ESTIMATED = (
     "Hours",
 )
 ESTIMATE_NOTES = (
-    "ε context: by the paper's accounting, of a context that comes or goes, at δ = records ** -1.1, so it is of the "
-    "batch level; what noisy counts cost stands after the +, and what noised centres cost is in it. ε record: of all "
-    "that together, for the unit in the row's config: what its run can claim at the release level, for readers of the "
-    "texts, and below it after a slash at the batch level, where that is another (docs/secret-batches.md). Where "
-    "centres come from records without noise nothing bounds either (∞): such a run claims what its tokens cost, and "
-    "fails its audit. A median's ε is ex-post: known afterwards, and no figure to hold against the other columns. "
-    "Size: contexts × tokens of a batch. Contexts are its slots, or as many as it has on average where every record is "
-    "one; tokens are the most of a batch, in one text or several. M tokens: millions of contexts × tokens in all. "
+    "ε context: by the paper's accounting, of a context that comes or goes, at δ = records ** "
+    "-1.1, so it is of the "
+    "batch level; what noisy counts cost stands after the +, and what noised centres cost is in "
+    "it. ε record: of all "
+    "that together, for the unit in the row's config: what its run can claim at the release "
+    "level, for readers of the "
+    "texts, and below it after a slash at the batch level, where that is another "
+    "(docs/secret-batches.md). Where "
+    "centres come from records without noise nothing bounds either (∞): such a run claims what "
+    "its tokens cost, and "
+    "fails its audit. A median's ε is ex-post: known afterwards, and no figure to hold against "
+    "the other columns. "
+    "Size: contexts × tokens of a batch. Contexts are its slots, or as many as it has on average "
+    "where every record is "
+    "one; tokens are the most of a batch, in one text or several. M tokens: millions of contexts "
+    "× tokens in all. "
     "Where noisy counts decide on batches, their number is approximate (~)."
 )
 
@@ -214,7 +237,10 @@ def screen(found: Estimates) -> Document:
     work = sum(each.context_tokens for each in found.rows)
     rate = "no throughput is known: give --tokens-per-second"
     if found.throughput is not None:
-        rate = f"{sum(each.hours or 0 for each in found.rows):,.1f} hours at {found.throughput.source}, on a machine "
+        rate = (
+            f"{sum(each.hours or 0 for each in found.rows):,.1f} hours at "
+            f"{found.throughput.source}, on a machine "
+        )
         rate += "that does nothing else; audits and evaluations come on top"
     remarks = [f"All rows: {work:,} context tokens; {rate}."]
     remarks += equal_levels((each.equal, each.config) for each in found.rows)
@@ -276,11 +302,15 @@ def _row_notes(row: RowResult) -> Iterator[str]:
     if row.failure is not None:
         yield f"{row.config}: could not {row.failure.stage}: {row.failure.message}"
     elif row.audited is not None and row.audited.verdict != "pass":
-        yield f"{row.config}: the audit says {VERDICT_NAMES[row.audited.verdict]}: {', '.join(row.audited.failed)}."
+        yield (
+            f"{row.config}: the audit says {VERDICT_NAMES[row.audited.verdict]}: "
+            f"{', '.join(row.audited.failed)}."
+        )
     claim = None if row.audited is None else row.audited.claim
     if row.unbounded and claim is not None:
         yield (
-            f"{row.config}: its centres come from the records without noise, so nothing bounds its epsilon; it claims "
+            f"{row.config}: its centres come from the records without noise, so nothing bounds "
+            "its epsilon; it claims "
             f"{_promised(claim)}, which is what its tokens cost."
         )
 

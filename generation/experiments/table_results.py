@@ -26,11 +26,13 @@ from dpaudit.results.quality import PRIVATE
 
 #: The worst thing that happened to a row decides the command's exit code.
 FailureKind = Literal["unusable", "internal"]
-#: What is done with a row: its run is made, or, where it is whole, compared with the row's config and data.
+#: What is done with a row: its run is made, or, where it is whole, compared with the row's config
+#: and data.
 Stage = Literal["generate", "resume", "audit", "evaluate"]
 
 
-# --- estimates -------------------------------------------------------------------------------------------------------
+# --- estimates
+# -------------------------------------------------------------------------------------------------------
 
 
 class Throughput(Result):
@@ -97,7 +99,8 @@ class Estimates(Result):
     rows: tuple[Estimate, ...]
 
 
-# --- results ---------------------------------------------------------------------------------------------------------
+# --- results
+# ---------------------------------------------------------------------------------------------------------
 
 
 class Failure(Result):
@@ -188,7 +191,8 @@ class RowResult(Result):
     Attributes:
         config: the row's name.
         kind: of the epsilon that its run claims.
-        unbounded: its centres come from the records without noise, so nothing bounds its epsilon, whatever it claims.
+        unbounded: its centres come from the records without noise, so nothing bounds its epsilon,
+            whatever it claims.
     """
 
     config: str

@@ -38,7 +38,8 @@ _HEADINGS = 6
 def render(document: Document) -> str:
     """Return the document as one page.
 
-    Words are escaped by the templates; only drawings, which hold none from outside, are inserted as they are.
+    Words are escaped by the templates; only drawings, which hold none from outside, are inserted as
+    they are.
     """
     listed = [block for block in document.blocks if isinstance(block, Section) and block.id]
     # The contents stand before what they list, and after what has to be read first.

@@ -31,7 +31,8 @@ def escaped(text: object) -> str:
     """Return a line that renders as `text`, without tags, links, mentions, markup or cells."""
     line = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = _MARKUP.sub(lambda found: "\\" + found.group(), line)
-    # GitHub links www. and @names after parsing, where no backslash reaches: a zero-width space keeps them apart.
+    # GitHub links www. and @names after parsing, where no backslash reaches: a zero-width space
+    # keeps them apart.
     line = (
         line.replace("@", "@&#8203;").replace("www.", "www&#8203;.").replace("WWW.", "WWW&#8203;.")
     )

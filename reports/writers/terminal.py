@@ -1,6 +1,7 @@
 """Documents for a terminal: read in five seconds, at 80 columns, with or without colour.
 
-Everything is built as rich Text, never as markup, so that square brackets in a run's own text stay square brackets.
+Everything is built as rich Text, never as markup, so that square brackets in a run's own text stay
+square brackets.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def _key_figures(found: d.KeyFigures, console: Console) -> None:
 def _table(table: d.Table, console: Console) -> None:
     """Print a table in pieces, one below the other, so that no column cuts a word.
 
-    A column is as wide as its longest word, and a piece's first ones as their longest cell, where there is room.
+    A column is as wide as its longest word, and a piece's first ones as their longest cell, where
+    there is room.
     """
     header = list(map(printable, table.header))
     rows = [[printable(_cell(cell)) for cell in row.cells] for row in table.rows]
@@ -156,7 +158,8 @@ def _table(table: d.Table, console: Console) -> None:
 def _layout(table: d.Table, texts: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
     """Return how wide each column is at least, and how far columns stand apart.
 
-    Figures keep their lines, in the first column or all of them words, whichever spares a second piece.
+    Figures keep their lines, in the first column or all of them words, whichever spares a second
+    piece.
     """
     words = [min(_WIDEST_WORD, _widest(" ".join(column).split())) for column in texts]
     lines = [

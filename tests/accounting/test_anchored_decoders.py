@@ -1,6 +1,7 @@
 """Texts of toy decoders with anchored contributions, against claimed (epsilon, delta) and costs.
 
-Logits depend on the prefix, as a model's do, and the adversary's contexts take another side at every prefix.
+Logits depend on the prefix, as a model's do, and the adversary's contexts take another side at
+every prefix.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tests.nesting import mechanism_with
 #: Of a text.
 TOKENS = 2
 CLIP, WIDTH = 0.5, 3
-#: Two of three tokens' probability is such that a context of log-probabilities can lie at either clip in all of them.
+#: Two of three tokens' probability is such that a context of log-probabilities can lie at either
+#: clip in all of them.
 HALF = np.log([0.5, 0.25, 0.25])
 RELATIONS: tuple[Relation, ...] = ("add_remove", "replace")
 DELTAS = (1e-4, 1e-2, 0.1)

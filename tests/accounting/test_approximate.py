@@ -40,7 +40,8 @@ def accountant(
     return found
 
 
-# The paper, Table "Hyperparameters for epsilon = 3 and 10": (epsilon, divisor) -> tokens on AGNews, Yelp, NYT Topics.
+# The paper, Table "Hyperparameters for epsilon = 3 and 10": (epsilon, divisor) -> tokens on AGNews,
+# Yelp, NYT Topics.
 RECORDS = (108_000, 504_000, 230_400)
 PAPER = {
     (10.0, 64): (373, 337, 355),

@@ -1,8 +1,8 @@
 """One suite that every accountant passes.
 
-Ex-post accountants are asked about the one record whose cost is monotone in clip and temperature by theory: a single
-indifferent context, between the sentinels at either end of the clip. For other records those rules do not hold, and
-need not (docs/sharp-edges.md).
+Ex-post accountants are asked about the one record whose cost is monotone in clip and temperature by
+theory: a single indifferent context, between the sentinels at either end of the clip. For other
+records those rules do not hold, and need not (docs/sharp-edges.md).
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ Cost = Callable[[int, float, float, float], float]
 class Accountant:
     """An accountant under test. `one_by_one` charges the steps as so many events of their own.
 
-    `refuses` is the one of the two that takes all settings as they are given. `slack`: by how much, relatively, a grid
-    that is another one for other settings may turn their order round.
+    `refuses` is the one of the two that takes all settings as they are given. `slack`: by how much,
+    relatively, a grid that is another one for other settings may turn their order round.
     """
 
     cost: Cost

@@ -79,10 +79,10 @@ def gamma(values: np.ndarray, token: int) -> float:  # type: ignore[type-arg]
 def test_four_contexts_by_hand() -> None:
     """Sorted columns, n = 4: (0 2 2 2), (-2 0 2 2), (-2 -2 -2 0), in units of log 2.
 
-    lower = (2, 0, -2), center = (2, 1, -2), upper = (2, 2, -2);
-    sums of exponentials: 4 + 1 + 1/4 = 21/4, 4 + 2 + 1/4 = 25/4, 4 + 4 + 1/4 = 33/4.
-    Token 1: log 1/alpha = log(2 * 25/21) = log(50/21), log beta = log(2 * 33/25) = log(66/25), the larger.
-    Token 0: log 1/alpha = log(25/21), log beta = log(33/25), the larger.
+    lower = (2, 0, -2), center = (2, 1, -2), upper = (2, 2, -2); sums of exponentials: 4 + 1 + 1/4 =
+    21/4, 4 + 2 + 1/4 = 25/4, 4 + 4 + 1/4 = 33/4. Token 1: log 1/alpha = log(2 * 25/21) =
+    log(50/21), log beta = log(2 * 33/25) = log(66/25), the larger. Token 0: log 1/alpha =
+    log(25/21), log beta = log(33/25), the larger.
     """
     assert gamma(FOUR, 1) == pytest.approx(0.970778917158225, rel=1e-14)  # log(66/25)
     assert gamma(FOUR, 0) == pytest.approx(0.277631736598280, rel=1e-14)  # log(33/25)
@@ -119,7 +119,8 @@ def test_two_steps_add_up_and_the_worst_batch_counts() -> None:
             accountant.take(batch, central_order_statistics(values, CLIP), token)
         if batch == 0:
             accountant.close(batch)
-    # log(66/25 * 33/25) = 1.2484106537565043 and log(66/17 * 68/33) = log 8, and never less for rounding.
+    # log(66/25 * 33/25) = 1.2484106537565043 and log(66/17 * 68/33) = log 8, and never less for
+    # rounding.
     assert 1.2484106537565043 < accountant.batch_cost(0).theorem1 < 1.2484106537565043 + 1e-12
     assert 3 * LOG2 < accountant.batch_cost(1).theorem1 < 3 * LOG2 + 1e-12
     worst = Cost(
@@ -554,7 +555,8 @@ def test_what_a_unit_changes() -> None:
         assert context_change(*claim, records_per_user=5) == expected, claim  # type: ignore[arg-type]
 
 
-# --- sums that other accountants worked out, and columns that are left out --------------------------------------------
+# --- sums that other accountants worked out, and columns that are left out
+# --------------------------------------------
 
 
 def test_batches_that_other_accountants_summed_give_the_same_run() -> None:

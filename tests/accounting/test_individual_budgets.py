@@ -110,7 +110,8 @@ def some_decoder(random: np.random.Generator, spend: Spend = Mechanism.spend) ->
     divisor = float(random.choice([0.7, 2.0, 6.0]))
     tokens, vocabulary = int(random.integers(1, 5)), int(random.integers(2, 4))
     cost = float(zcdp_of_draw(2 * CLIP / divisor))
-    # So much that a context of whole ranges takes part in some draws, and is left out of others; some spend it all.
+    # So much that a context of whole ranges takes part in some draws, and is left out of others;
+    # some spend it all.
     draws = float(
         random.choice([random.uniform(0.3, tokens + 0.5), random.integers(1, tokens + 1)])
     )
@@ -349,7 +350,8 @@ def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_doe
     random = np.random.default_rng(29)
     settings = [(2.0, 1, 1), (10.0, 1, 1), (2.0, 2, 2), (10.0, 1, 2)]
     some = [(rows_with_equal_texts(random), *settings[int(random.integers(4))]) for _ in range(120)]
-    # Where the other user's row is kept, each of the first user's contexts has a whole budget, and else a quarter.
+    # Where the other user's row is kept, each of the first user's contexts has a whole budget, and
+    # else a quarter.
     shared: list[Owned] = [(0, 0, (0, 1)), (0, 0, (1, -1)), (1, 0, (0, 1))]
     found = [
         shares_of_raw_users(*each, last=last)

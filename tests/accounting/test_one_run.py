@@ -45,7 +45,8 @@ def naive_p_value(epsilon: float, delta: float, m: int, r: int, v: int) -> float
 def right_by_randomised_response(epsilon: float, delta: float, m: int, r: int) -> list[float]:
     """P[k of the first r coins guessed right] for every k, over all coins and all answers.
 
-    Every coin is answered truly with probability sigma(epsilon); with probability delta all are told as they are.
+    Every coin is answered truly with probability sigma(epsilon); with probability delta all are
+    told as they are.
     """
     q, found = math.exp(epsilon) / (1 + math.exp(epsilon)), [0.0] * (r + 1)
     for coins in itertools.product((0, 1), repeat=m):
@@ -97,7 +98,8 @@ def most_right(epsilon: float, delta: float, m: int) -> list[float]:
     """
     pairs = [(k, k + 1) for k in range(m)] + [(k + 1, k) for k in range(m)]
     counts = [math.comb(m, k) for k in range(m + 1)]
-    # Of each pair, what the first has beyond exp(epsilon) times the other: all of it together is at most delta.
+    # Of each pair, what the first has beyond exp(epsilon) times the other: all of it together is at
+    # most delta.
     excess = np.zeros((2 * m + 1, m + 1 + 2 * m))
     for row, (one, other) in enumerate(pairs):
         excess[row, [one, other, m + 1 + row]] = 1, -math.exp(epsilon), -1

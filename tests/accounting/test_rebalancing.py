@@ -229,7 +229,8 @@ def test_ties_go_to_the_lower_index_and_negative_counts_weigh_nothing() -> None:
         [0, 1, 2],
     ]
     counts = np.array([[600, 300, 90, 10], [5, -40, 100, 20]])
-    # The first label's 1000 records go to its kept centres 2 : 1; the second's 85 to one that has them all.
+    # The first label's 1000 records go to its kept centres 2 : 1; the second's 85 to one that has
+    # them all.
     assert batches_by_counts(counts, np.array([[0, 1], [1, 2]]), 32, 50).tolist() == [
         [21, 10],
         [1, 3],

@@ -57,7 +57,8 @@ def release(
     )
 
 
-#: What the settings of the issue's table give: range, tokens, delta, (B, g), rounds, records, rounded up to the digits.
+#: What the settings of the issue's table give: range, tokens, delta, (B, g), rounds, records,
+#: rounded up to the digits.
 TABLE = [
     (2 * 2 / (32 * 0.7), 48, 1e-5, (14, 2), 1, 1, 2.53, 0.48),
     (0.1875, 367, NEWS, (1687, 1687), 1, 1, 9.26, 1.98),

@@ -63,7 +63,8 @@ def batch_profile(eta: float, tokens: int, delta: float) -> Profile:
     return found
 
 
-#: e, and what the specification's sampler saw with its standard error: delta of a record that comes, and that goes.
+#: e, and what the specification's sampler saw with its standard error: delta of a record that
+#: comes, and that goes.
 SAMPLED = [
     (0.09, (6.979e-3, 1.0e-5), (7.132e-3, 6e-6)),
     (0.178, (6.737e-4, 2.8e-6), (7.420e-4, 2.2e-6)),
@@ -105,14 +106,15 @@ def test_samples_of_the_likelihood_ratio_have_the_curve_that_is_claimed() -> Non
             assert abs(mean - theirs) <= 4 * math.hypot(error, their_error)
         (add, add_error), (remove, remove_error) = found
         sys.stdout.write(
-            f"e {e}: {add:.4e} ({add_error:.0e}), {remove:.4e} ({remove_error:.0e}): {claimed[place]:.4e}"
-            + "\n"
+            f"e {e}: {add:.4e} ({add_error:.0e}), {remove:.4e} ({remove_error:.0e}): "
+            f"{claimed[place]:.4e}" + "\n"
         )
         assert add <= claimed[place] + 4 * add_error
         assert abs(remove - claimed[place]) <= 4 * remove_error
 
 
-#: eta, tokens, delta, batches, a grid of losses, and what PLD_accounting 2.0 bounds epsilon by on it.
+#: eta, tokens, delta, batches, a grid of losses, and what PLD_accounting 2.0 bounds epsilon by on
+#: it.
 THEIRS = [
     pytest.param(0.125, 64, 1e-5, 4, 2e-3, 1.0302, id="4 batches"),
     pytest.param(0.125, 64, 1e-5, 38, 2e-3, 0.2989, id="38 batches"),

@@ -132,7 +132,8 @@ def test_a_sum_of_two_does_not_bound_a_replaced_record() -> None:
     So `replace` stays at the batch level.
     """
     rng, n, steps, clip = np.random.default_rng(10), 3000, 3, 4.0
-    # Two batches of one context each, one of which she equals where she is: it has no cost, and with another it has.
+    # Two batches of one context each, one of which she equals where she is: it has no cost, and
+    # with another it has.
     rest, another = (
         np.sign(rng.uniform(-1, 1, (n, k, steps, 1, VOCABULARY))) * clip for k in (2, 1)
     )

@@ -28,7 +28,10 @@ HEAVY = (
 
 
 def loaded(program: str) -> set[str]:
-    code = f"{program}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    code = (
+        f"{program}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for "
+        f"name in sys.modules}})))"
+    )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -186,7 +189,8 @@ def test_a_run_that_is_not_there_is_an_error(tmp_path):
         dpaudit.open_run(tmp_path / "nowhere")
 
 
-# --- several runs -----------------------------------------------------------------------------------------------------
+# --- several runs
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_compare(make_run, tmp_path):
@@ -232,7 +236,8 @@ def test_a_failing_run_is_not_composed(make_run):
         dpaudit.compose(good, bad)
 
 
-# --- one run, opened --------------------------------------------------------------------------------------------------
+# --- one run, opened
+# --------------------------------------------------------------------------------------------------
 
 
 def test_steps_give_arrays(make_run):
@@ -280,7 +285,8 @@ def test_texts_as_a_dataframe_and_a_dataset(make_run):
     assert dataset["text"] == list(frame["text"])
 
 
-# --- a release --------------------------------------------------------------------------------------------------------
+# --- a release
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_release(make_run, tmp_path):

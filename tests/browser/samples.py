@@ -19,7 +19,8 @@ from tests.generation.experiments.test_cluster_page import comparison as cluster
 from tests.reports.conftest import HOSTILE, budgets_run, hostile_run, mean_run, median_run
 
 EXAMPLE = Path(__file__).parents[2] / "examples/runs/bbc-median"
-#: 100 kB each: without a space to break at, from right to left, and of signs that are several code points each.
+#: 100 kB each: without a space to break at, from right to left, and of signs that are several code
+#: points each.
 LONG = (
     "x" * 100_000,
     "مرحبا بالعالم " * 4_000,

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 PAGES = ("clean", "failed", "thousand", "hostile", "public", "budgets", "comparison", "clusters")
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1440, "height": 900}
-#: The narrowest window that pages must fit into, without a bar for both directions (WCAG 2.2, 1.4.10).
+#: The narrowest window that pages must fit into, without a bar for both directions (WCAG 2.2,
+#: 1.4.10).
 NARROW = {"width": 320, "height": 568}
 PROBES = (Path(__file__).parent / "probes.js").read_text(encoding="utf-8")
 SERIOUS = ("moderate", "serious", "critical")
@@ -189,7 +190,8 @@ def test_the_keyboard_reaches_everything(reader: Reader) -> None:
         reached, faint = set(), []
         for _ in range(wanted + 5):
             place, outline = page.evaluate(
-                "() => [document.activeElement.dataset.place, getComputedStyle(document.activeElement).outlineStyle]"
+                "() => [document.activeElement.dataset.place, "
+                "getComputedStyle(document.activeElement).outlineStyle]"
             )
             if place is not None:
                 reached.add(int(place))
@@ -272,8 +274,9 @@ def test_a_report_is_short_until_it_is_unfolded(reader: Reader) -> None:
     page = reader.open("clean", {"width": 1280, "height": 900}).page
     banner = page.locator(".banner").bounding_box()
     assert banner["y"] + banner["height"] < 900
-    # The released texts are as long as the model made them: one that is mostly line breaks takes a third of a window.
-    # What is left below the bound is less than the smallest folded part would add.
+    # The released texts are as long as the model made them: one that is mostly line breaks takes a
+    # third of a window. What is left below the bound is less than the smallest folded part would
+    # add.
     page.evaluate("document.querySelectorAll('blockquote').forEach((text) => text.remove())")
     assert page.evaluate("document.documentElement.scrollHeight") < 5_200
     assert len(page.locator("body").inner_text().split()) < 1_600
@@ -319,7 +322,8 @@ def letters(text: str) -> str:
     return re.sub(r"[^\w]", "", text.replace("ﬁ", "fi").replace("ﬂ", "fl")).casefold()
 
 
-# --- would they find it? ---------------------------------------------------------------------------------------------
+# --- would they find it?
+# ---------------------------------------------------------------------------------------------
 
 
 def test_a_planted_flaw_of_the_layout_is_found(reader: Reader) -> None:

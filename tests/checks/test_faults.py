@@ -129,7 +129,8 @@ def plain(name: str, plant: Callable[[Any], None], *fails: str, **kind: Any) -> 
     FAULTS[name] = Fault(frozenset(fails), plant, kind)
 
 
-# --- integrity -------------------------------------------------------------------------------------------------------
+# --- integrity
+# -------------------------------------------------------------------------------------------------------
 
 
 @fault("integrity.format", **MEAN)
@@ -431,7 +432,8 @@ def swapped_batches(run):
     other.write_bytes(first)
 
 
-# --- partition -------------------------------------------------------------------------------------------------------
+# --- partition
+# -------------------------------------------------------------------------------------------------------
 
 
 def assigned(change: Callable[[list[list[str]]], None]) -> Callable[[Any], None]:
@@ -573,7 +575,8 @@ def more_contexts(draft):
     with_contexts(draft, lambda rows: np.concatenate([rows, rows[:1]]))
 
 
-# A batch's contexts are those of the cells of two: one of three or of one is none, and no other record makes it one.
+# A batch's contexts are those of the cells of two: one of three or of one is none, and no other
+# record makes it one.
 plain("cell_of_three_shown", joined_by(0), "partition.disjoint", **CELLS)
 plain(
     "cell_of_one_shown",
@@ -621,8 +624,10 @@ def costly_batch_dropped_with_the_declared_number(run):
     run.edit_manifest({"batching.batches": 1})
 
 
-# --- record.range ----------------------------------------------------------------------------------------------------
-# Row 0 of four central values bounds nothing under add_remove, so the claim stands and only the range is wrong.
+# --- record.range
+# ----------------------------------------------------------------------------------------------------
+# Row 0 of four central values bounds nothing under add_remove, so the claim stands and only the
+# range is wrong.
 
 plain("nan_in_central", altered("central", (0, 3), np.nan), "record.range", **EVEN)
 plain("infinity_in_central", altered("central", (3, 3), np.inf), "record.range", **EVEN)
@@ -712,7 +717,8 @@ def unsorted_support(run):
 plain("support_outside_vocabulary", altered("support", 4, 12), "record.range", "mechanism.support-public",
       top_k=5, text=False, seed=3)  # fmt: skip
 
-# --- record.aggregate ------------------------------------------------------------------------------------------------
+# --- record.aggregate
+# ------------------------------------------------------------------------------------------------
 
 plain(
     "aggregate_altered",
@@ -788,7 +794,8 @@ def mean_of_no_contexts_is_not_zero(run):
     )
 
 
-# --- record.sides ----------------------------------------------------------------------------------------------------
+# --- record.sides
+# ----------------------------------------------------------------------------------------------------
 
 
 def bits(draft: Any) -> Any:
@@ -867,7 +874,8 @@ plain("wrong_padding_of_1", wrong_padding, "record.sides", sizes=(1, 4))
 plain("wrong_padding_of_2", wrong_padding, "record.sides", sizes=(2, 4))
 plain("wrong_padding_of_3", wrong_padding, "record.sides", sizes=(3, 4))
 
-# --- sampling, release, mechanism ------------------------------------------------------------------------------------
+# --- sampling, release, mechanism
+# ------------------------------------------------------------------------------------
 
 
 @fault("sampling.support", top_k=5, text=False, **MEAN)
@@ -1009,7 +1017,8 @@ def goes_on_past_an_end_token(run):
     run.edit_manifest({"decoding.sequences": [[run.draft(0).steps[0].token]]})
 
 
-#: Batches that write a text after another, of at most 4 tokens, until they have 9: the last one of each is cut.
+#: Batches that write a text after another, of at most 4 tokens, until they have 9: the last one of
+#: each is cut.
 TEXTS: dict[str, Any] = {"max_tokens": 4, "tokens_per_batch": 9, "sizes": (4, 5), "text": False}
 
 
@@ -1120,7 +1129,8 @@ plain(
     "mechanism.randomness",
 )
 
-# --- clusters --------------------------------------------------------------------------------------------------------
+# --- clusters
+# --------------------------------------------------------------------------------------------------------
 
 REBALANCED = {"clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2)}
 PUBLIC = {"clusters": "public-centers", "sizes": (3, 4, 5, 2)}
@@ -1344,7 +1354,8 @@ plain("clusters_of_other_centers", grouped(centers="AAAA" * 4), "integrity.forma
 plain("clusters_without_centers", grouped(centers=""), "integrity.format", **REBALANCED)
 plain("clusters_of_half_a_center", grouped(centers="AAAA"), "integrity.format", **REBALANCED)
 
-# --- claim -----------------------------------------------------------------------------------------------------------
+# --- claim
+# -----------------------------------------------------------------------------------------------------------
 
 plain("claim_one_percent_too_low", scaled_claim(0.99), "claim.epsilon")
 plain("claim_a_hair_too_low", scaled_claim(1 - 1e-9), "claim.epsilon")
@@ -1387,7 +1398,7 @@ def record_as_the_example_in_a_template(run):
     run.edit_manifest({"prompt.text": f"Such as:\n  {shown}\n- {{example}}"})
 
 
-plain("sizes_of_batches_in_a_setting", manifest(prompt__template="batches hold 4, 5, 3 and 6 records"),
+plain("sizes_of_batches_in_a_setting", manifest(prompt__template="batches hold 4, 5, 3 and 6 " "records"),
       "disclosure.sensitive", sizes=(4, 5, 3, 6))  # fmt: skip
 
 
@@ -1429,7 +1440,8 @@ plain("delta_of_one_record", manifest(claim__delta=1 / 1000), "claim.delta", **M
 plain("delta_beyond_the_records_shown", lambda run: run.edit_manifest({"data.records": 1, "claim.delta": 0.3})
       or (run / "assignment").write_text(""), "claim.delta", **MEAN)  # fmt: skip
 plain("delta_of_a_half", manifest(claim__delta=0.5), "claim.delta", **MEAN)
-# A claim of the wrong kind has no figure to be held against, so claim.epsilon cannot pass beside it.
+# A claim of the wrong kind has no figure to be held against, so claim.epsilon cannot pass beside
+# it.
 plain("median_as_approximate", manifest(claim__kind="approximate", claim__delta=1e-4, claim__epsilon=100.0),
       "claim.kind", "claim.epsilon")  # fmt: skip
 plain("mean_ex_post_too_low", lambda run: run.edit_manifest(
@@ -1849,7 +1861,8 @@ def support_of_fewer_tokens(run):
     run.rewrite(0, change)
 
 
-# --- committed seed --------------------------------------------------------------------------------------------------
+# --- committed seed
+# --------------------------------------------------------------------------------------------------
 
 
 SEEDED: dict[str, Any] = {
@@ -1859,7 +1872,8 @@ SEEDED: dict[str, Any] = {
     "max_tokens": 12,
     "vocabulary": 200,
 }
-#: How the tokens of a run that commits to a seed may come about instead (tests/conftest.py), by the fault's name.
+#: How the tokens of a run that commits to a seed may come about instead (tests/conftest.py), by the
+#: fault's name.
 INSTEAD = {
     "one_token_chosen_under_a_seed": "seeded_but_one",
     "a_records_bits_as_parities_of_tokens": "parity_of_a_record",
@@ -1926,11 +1940,13 @@ def no_commitment_under_a_seed(run):
     no_commitment(run)
 
 
-# --- canaries --------------------------------------------------------------------------------------------------------
+# --- canaries
+# --------------------------------------------------------------------------------------------------------
 
 
 CANARIES = MEAN | {"sizes": (4,) * 24, "canaries": 24, "max_tokens": 6}
-#: Of a temperature of a fifth, and of sums divided by a fifth; losses are what the record lets them be.
+#: Of a temperature of a fifth, and of sums divided by a fifth; losses are what the record lets them
+#: be.
 MANY: dict[str, Any] = MEAN | {"contribution": "differences", "sizes": (4,) * 200, "canaries": 200}
 
 
@@ -2026,9 +2042,10 @@ plain("worst_of_six_drafts_by_a_record", become(drafts=6, least_likely=True), "c
       "divisor": 8.0, "max_tokens": 6})  # fmt: skip
 
 
-# --- amplification ---------------------------------------------------------------------------------------------------
-# Claims of the release level that nothing bears out: what secret batches would give where there are none, and wrong
-# sums of what they do give.
+# --- amplification
+# ---------------------------------------------------------------------------------------------------
+# Claims of the release level that nothing bears out: what secret batches would give where there are
+# none, and wrong sums of what they do give.
 
 SECRET = {"secret": True, "sizes": (4, 5, 4, 5)}
 #: Counts decide, and three batches of a cluster are there at least, by a public number.
@@ -2354,7 +2371,8 @@ def fewer_rounds_than_were_committed_to(run):
     claimed(of_rounds(2))(run)
 
 
-# --- replay ----------------------------------------------------------------------------------------------------------
+# --- replay
+# ----------------------------------------------------------------------------------------------------------
 # What a replay may find; tests/generation plants the faults that make one find it.
 
 
@@ -2524,7 +2542,8 @@ def test_an_attack_refutes_a_rho_by_the_epsilon_that_it_gives(make_run, failed):
         assert failed(audit_run(run.path, replay=found)) == fails
 
 
-#: These say why claim.epsilon fails, which fails with them. Every other check must be shown to fail on its own.
+#: These say why claim.epsilon fails, which fails with them. Every other check must be shown to fail
+#: on its own.
 NEVER_ALONE = {
     "claim.kind",
     "composition.total",
@@ -2535,7 +2554,8 @@ NEVER_ALONE = {
     "amplification.groups",
     "amplification.rounds",
 }
-#: These hold the accounting against actual neighbours, so only a broken accounting fails them: tests below break it.
+#: These hold the accounting against actual neighbours, so only a broken accounting fails them:
+#: tests below break it.
 OF_THE_ACCOUNTING = {"neighbors.removal", "neighbors.addition"}
 #: These are about the digests themselves, which are therefore not forged afterwards.
 DIGESTS = {

@@ -160,7 +160,8 @@ def test_no_bet_expects_more_than_one(kind: str) -> None:
             test = IndependenceTest(5, 6)
             for number, text in enumerate(earlier):
                 test.take(number, text, [len(text)])
-            # The last draw of the last text: the bets on the ones before it are a factor of their own.
+            # The last draw of the last text: the bets on the ones before it are a factor of their
+            # own.
             found = []
             for text in ([*earlier[0][:2], last], earlier[0][:2]):
                 intervals = _Intervals.of(text)

@@ -192,7 +192,8 @@ def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: s
     """
     random = np.random.default_rng(5)
     before = random.integers(size, size=12).tolist()
-    # Penalties on all tokens alike leave the rest that is set aside, and push the others down to it.
+    # Penalties on all tokens alike leave the rest that is set aside, and push the others down to
+    # it.
     allowed = 1e-8 if size > 12 else 1e-3
     assert len(family.names(1.0)) == len(family.settings)
     for row in aggregates(3, size, seed=3).astype(dtype):

@@ -1,15 +1,16 @@
 """Every code block in the README and the docs runs as it stands, and prints what stands below it.
 
 - `bash` blocks run, and must succeed.
-- `console` blocks whose commands start with `$` run too; what stands below a command must be what it prints. A line
-  `...` stands for any lines, and notes on standard error may be left out. The command may fail.
+- `console` blocks whose commands start with `$` run too; what stands below a command must be what
+  it prints. A line `...` stands for any lines, and notes on standard error may be left out. The
+  command may fail.
 - `python` blocks of a document run as one program.
 - `console` blocks without `$` are not run. UNRUN lists each of them, with the reason.
 
-Shell blocks of a document share a folder and run in their order. `dpaudit` in them is a fork of a process that has its
-modules already (tests/warm.py); tests/packaging runs the installed command. After a change of what commands print:
-DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k blocks_run
-writes it into the documents anew, but for outputs with a line `...`.
+Shell blocks of a document share a folder and run in their order. `dpaudit` in them is a fork of a
+process that has its modules already (tests/warm.py); tests/packaging runs the installed command.
+After a change of what commands print: DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k
+blocks_run writes it into the documents anew, but for outputs with a line `...`.
 """
 
 from __future__ import annotations
@@ -77,11 +78,13 @@ UNRUN = {
     "dpaudit generate examples/bbc-canaries.yaml --dry-run": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out run": GENERATES,
-    "dpaudit replay RUN_DIR --data notes.txt --without 7": "tests/recording/test_rerun.py runs the like",
+    "dpaudit replay RUN_DIR --data notes.txt --without "
+    "7": "tests/recording/test_rerun.py runs the like",
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
     "dpaudit report mine-run --data mine.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
-    "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache laptop-cache": TABLES,
+    "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache "
+    "laptop-cache": TABLES,
     "dpaudit lab table examples/paper/results.yaml --dry-run": ACCOUNTS,
     "dpaudit lab table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
@@ -91,10 +94,12 @@ UNRUN = {
     "dpaudit lab likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
     "dpaudit lab likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
     "make setup": CI,
-    "dpaudit verify texts --key release-key.pub": "the folder of the block before; docs/release.md runs the like",
+    "dpaudit verify texts --key "
+    "release-key.pub": "the folder of the block before; docs/release.md runs the like",
     "pip install '.[generate]'": DOWNLOADS,
     "pip install '.[release]'": DOWNLOADS,
-    "pip install tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
+    "pip install "
+    "tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
     "pip install --no-deps invink==0.1.0": DOWNLOADS,
     "dpaudit record invink --out mended": OTHERS,
     "python examples/laptop/files.py": DOWNLOADS,
@@ -235,7 +240,10 @@ def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[s
                     document.read_text(encoding="utf-8").replace(block, anew), encoding="utf-8"
                 )
             for ran in outcomes:
-                shown = f"$ {ran.command}\nis shown to print\n{ran.shown}\nand prints\n{ran.output}{ran.notes}"
+                shown = (
+                    f"$ {ran.command}\nis shown to print\n{ran.shown}\nand "
+                    f"prints\n{ran.output}{ran.notes}"
+                )
                 assert ran.is_as_shown or os.environ.get(UPDATE), shown
 
 
@@ -283,7 +291,10 @@ def test_yaml_is_the_same_to_every_reader() -> None:
 
 
 def test_comparison_with_what_is_shown_can_fail(tmp_path: Path) -> None:
-    right = "$ printf 'a\\nb\\nc\\n'; echo no >&2\na\n...\nc\n$ false\n$ echo $? \\\n  b\n1 b\n$ echo note >&2\nnote\n"
+    right = (
+        "$ printf 'a\\nb\\nc\\n'; echo no >&2\na\n...\nc\n$ false\n$ echo $? \\\n  b\n1 b\n$ "
+        "echo note >&2\nnote\n"
+    )
     outcomes = run(right, tmp_path, dict(os.environ))
     assert [ran.is_as_shown for ran in outcomes] == [True] * 4
     assert "".join(ran.anew for ran in outcomes) == right

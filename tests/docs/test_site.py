@@ -36,7 +36,8 @@ from dpaudit.runs import Manifest
 ROOT = Path(__file__).parents[2]
 #: A server shows it for any address, so its links start at the site's root.
 NOT_FOUND = "404.html"
-#: Elements that a browser loads without being asked. Links that a reader clicks may lead out of the site.
+#: Elements that a browser loads without being asked. Links that a reader clicks may lead out of the
+#: site.
 LOADED = {
     "script": "src",
     "img": "src",

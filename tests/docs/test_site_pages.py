@@ -128,7 +128,10 @@ def test_fields_have_kind_default_and_meaning(
 
 def test_faults_and_checks_link_to_each_other(tmp_path: Path) -> None:
     row = "| `claim.epsilon`, `claim.kind` | a fault |"
-    links = "[`claim.epsilon`](reference/checks.md#claim.epsilon), [`claim.kind`](reference/checks.md#claim.kind)"
+    links = (
+        "[`claim.epsilon`](reference/checks.md#claim.epsilon), "
+        "[`claim.kind`](reference/checks.md#claim.kind)"
+    )
     assert (
         with_links_to_checks(row) == f"| {links} {{: #fails-claim-epsilon-claim-kind }} | a fault |"
     )

@@ -100,7 +100,10 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]]:
-    """A config's values; keyword arguments replace fields of sections. `decoding` may have a `test_seed`, or none."""
+    """A config's values; keyword arguments replace fields of sections.
+
+    `decoding` may have a `test_seed`, or none.
+    """
 
     def make(**sections: dict[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {

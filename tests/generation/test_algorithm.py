@@ -589,7 +589,8 @@ def test_a_claim_per_user_covers_all_records_of_one(
         )
         assert manifest.claim is not None and manifest.claim.unit == "user"
         result = audit_run(run)
-        # A tiny run leaves a seed in the manifest, which is the one thing that the audit may object to.
+        # A tiny run leaves a seed in the manifest, which is the one thing that the audit may object
+        # to.
         assert {check.id for check in result.checks if check.status == "fail"} == {
             "mechanism.randomness"
         }

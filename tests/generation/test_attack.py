@@ -28,7 +28,8 @@ CLIP = 6.0
 MEDIAN = mechanism_with({"aggregator": "median", "clip": CLIP, "temperature": 1.0})
 MEAN = mechanism_with({"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": 8.0})
 DELTA = 1e-3
-#: Log-probabilities of a toy model's 50 tokens: all on the first, all on the second, half on either.
+#: Log-probabilities of a toy model's 50 tokens: all on the first, all on the second, half on
+#: either.
 FIRST, SECOND, EITHER = np.full((3, 50), -np.inf)
 FIRST[0] = SECOND[1] = 0.0
 EITHER[:2] = np.log(0.5)
@@ -182,7 +183,8 @@ def test_a_broken_mechanism_is_caught() -> None:
             found = attacked(step, declared, contexts, trials=24)
             assert found.beyond > 0
             assert found.worst is not None and "replay.beyond-bound" in str(found.worst)
-    # Few contexts leave the mean flat, and a single one cannot make it cold enough to notice; 32 can.
+    # Few contexts leave the mean flat, and a single one cannot make it cold enough to notice; 32
+    # can.
     assert attacked(colder(MEAN), MEAN, 32, trials=24).beyond > 0
 
 

@@ -1,8 +1,9 @@
 """Nothing in a release folder tells a record's batch, by an attacker's search over many runs.
 
-The same records are generated from again and again under fresh keys, each run is audited and released, and every field
-of every file is held against one record's batch by a test of independence. What the texts say is the mechanism's own
-channel, which the release level bounds: they have equally many tokens here, from a model that says next to nothing.
+The same records are generated from again and again under fresh keys, each run is audited and
+released, and every field of every file is held against one record's batch by a test of
+independence. What the texts say is the mechanism's own channel, which the release level bounds:
+they have equally many tokens here, from a model that says next to nothing.
 """
 
 from __future__ import annotations

@@ -280,7 +280,8 @@ def test_a_text_of_two_users_has_no_one_budget(
     other.write_text(other.read_text() + "south,alone,user 2\nsouth,alone,user 3\n")
     with pytest.raises(InputError, match=r"row 13.* 2 more of the"):
         generate(make_config(**per_user(other)), tmp_path / "run")
-    # The remedy: one declared number for everybody, of which nobody's share depends on another's rows.
+    # The remedy: one declared number for everybody, of which nobody's share depends on another's
+    # rows.
     assert "declare privacy.records_per_user" in caught.value.remedy
     declared = per_user(other, data={"path": str(other)}, privacy={"records_per_user": 7})
     run = generate(make_config(**declared), tmp_path / "declared")
@@ -321,7 +322,8 @@ def test_a_run_goes_on_from_what_others_left(
             assert before == left and max(before.values()) > 0
             assert all(share + before[payer] <= budget for payer, share in shared(run).items())
     assert spent_by(RunReader(first)) == pytest.approx(paid(first))
-    # Each time again: the same command goes on where the run stopped, and other earlier runs are refused.
+    # Each time again: the same command goes on where the run stopped, and other earlier runs are
+    # refused.
     again = tmp_path / "again"
     events = itertools.count()
 

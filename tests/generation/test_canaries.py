@@ -229,7 +229,7 @@ REFUSED = {
         "hashed with privacy.canaries",
     ),
     "no contexts": ({**ASKED, "record": {"contexts": False}}, "null or true with privacy.canaries"),
-    "no delta": ({**ASKED, **MEAN, "privacy": {"canaries": 16}}, "above 0 and below 1 with privacy.canaries"),
+    "no delta": ({**ASKED, **MEAN, "privacy": {"canaries": 16}}, "above 0 and below 1 with " "privacy.canaries"),
 }  # fmt: skip
 
 

@@ -30,7 +30,8 @@ from dpaudit.runs import Batching, Clusters, KeyedHash
 from tests.nesting import mechanism_with
 
 NONE, LABELS = Clusters(), ("a", "b")
-#: Few enough that cells are full, and that an exchanged record meets itself, its cell's others, and other batches.
+#: Few enough that cells are full, and that an exchanged record meets itself, its cell's others, and
+#: other batches.
 POOL = [Record(label, str(number)) for label in LABELS for number in range(12)]
 CLIP, TEMPERATURE, TOKENS = 2.0, 0.7, 3
 AGGREGATORS: tuple[dict[str, Any], ...] = (
@@ -176,7 +177,8 @@ def test_a_user_changes_no_more_contexts_than_declared(
     assert sum(map(sum, moves(here, there))) <= most_of("user", "replace", each) == 2 * each
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------
+# --- what it costs
+# ----------------------------------------------------------------------------------------------------
 
 Doubles = NDArray[np.float64]
 
@@ -269,9 +271,11 @@ def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() ->
     assert exceeded[1] and exceeded[2]
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
+# --- runs
+# -------------------------------------------------------------------------------------------------------------
 
-#: Under this key batch 0 has two cells of one record each; batch 1 has two of two, and one of three.
+#: Under this key batch 0 has two cells of one record each; batch 1 has two of two, and one of
+#: three.
 CELLS: dict[str, dict[str, Any]] = {
     "prompt": {"examples_per_context": 2},
     "batching": {"cells": 3, "key": "1049" * 16},

@@ -696,7 +696,10 @@ def test_numbers_for_clusters_need_what_they_are_for(
 
 
 def test_configs_are_read_without_pytorch() -> None:
-    code = "import sys, dpaudit.generation.config; assert not {'torch', 'transformers'} & set(sys.modules)"
+    code = (
+        "import sys, dpaudit.generation.config; assert not {'torch', 'transformers'} & "
+        "set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -730,7 +733,8 @@ def test_a_file_that_is_called_like_a_section_is_no_field_of_the_config() -> Non
         assert told == (f"own.yaml: {where}" if named else where)
 
 
-# --- what run.json repeats -------------------------------------------------------------------------------------------
+# --- what run.json repeats
+# -------------------------------------------------------------------------------------------
 
 
 def test_every_field_is_a_setting_that_run_json_repeats_or_says_that_it_is_not() -> None:

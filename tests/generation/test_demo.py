@@ -12,7 +12,8 @@ from dpaudit.generation.starting import demo_configs
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.runs import RunReader, SecretBatches
 
-#: Batches of a label that leave a batch some four contexts: a forward pass is most of a demo's time.
+#: Batches of a label that leave a batch some four contexts: a forward pass is most of a demo's
+#: time.
 MANY_BATCHES = 112
 
 

@@ -77,7 +77,8 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
     code, out, err = dpaudit("report", then[-1], "--model", tiny_folder, "--relation", "add_remove")
     (following,) = re.findall("^Next: (.*)$", err, re.MULTILINE)
     gate = f"dpaudit verify {then[-1]} --epsilon AGREED --relation add_remove --unit record"
-    # Short texts may happen to agree at every step: then the record alone shows what the model would.
+    # Short texts may happen to agree at every step: then the record alone shows what the model
+    # would.
     assert code == 0 and following in (gate, f"{gate} --model {tiny_folder}")
     page = (tmp_path / then[-1] / "report/report.md").read_text()
     again = re.search(f"^dpaudit verify {then[-1]} .*$", page, re.MULTILINE)
@@ -366,7 +367,8 @@ def test_batches_that_are_large_enough_are_not_warned_of(
         ({"rule": "paper-slices", "batches_per_label": None, "slots": 3}, "Raise batching.slots"),
         (
             {"rule": "hashed", "cells": 3},
-            "Lower batching.batches_per_label; most contexts come of batching.cells with 1 record each on average",
+            "Lower batching.batches_per_label; most contexts come of batching.cells with 1 "
+            "record each on average",
         ),
     ],
     ids=str,
@@ -485,7 +487,8 @@ def test_an_epsilon_decides_how_large_batches_are(dpaudit: Dpaudit, tmp_path: Pa
         assert config.mechanism.support.margin == pytest.approx(4 / divisor, rel=5e-3)
         assert config.batching.batches_per_label == round(600 / divisor)
         seen.append(divisor)
-    # Readers' epsilon of batches of 32 is .595: within .6 and 10, and more contexts are needed below.
+    # Readers' epsilon of batches of 32 is .595: within .6 and 10, and more contexts are needed
+    # below.
     assert seen[0] > 32 and seen[1:] == [32, 32]
 
 

@@ -110,7 +110,10 @@ def test_what_texts_have_in_common_by_chance_is_no_copy() -> None:
 
 def test_a_form_that_many_records_have_is_told_and_is_no_copy() -> None:
     """A record that is in the text beyond the form, or nearly whole, is a copy all the same."""
-    form = "The insured called to report a loss at the premises. An adjuster was sent out on the same day. Outcome: "
+    form = (
+        "The insured called to report a loss at the premises. An adjuster was sent out on the "
+        "same day. Outcome: "
+    )
     records = [form + some_text(seed, 12) for seed in range(100, 100 + 2 * FORM_RECORDS)]
     (found,) = PublicTexts(examples=[form + some_text(99, 12)]).shared_with(records)
     assert (found.records, found.copied) == (len(records), 0) and found.letters >= 80

@@ -145,13 +145,15 @@ def test_a_run_does_not_go_on_with_another_template(
         (
             OWN,
             pt,
-            "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text",
+            "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, "
+            "prompt.text",
         ),
         (pt, {"one_line": True}, "prompt.one_line"),
         (
             pt,
             OWN,
-            "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text",
+            "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, "
+            "prompt.text",
         ),
     ):
         run = tmp_path / "run"

@@ -151,7 +151,8 @@ def test_what_is_refused_would_not_pass(
             for each in result.checks
             if each.status == "skip" and each.applicable and each.evidence < 3
         }
-        # Without noise no claim holds; and where both levels are equal, so are what is claimed of them.
+        # Without noise no claim holds; and where both levels are equal, so are what is claimed of
+        # them.
         follows = {"claim.batch-epsilon"} | (
             {"claim.epsilon"} if check == "rebalancing.noise" else set()
         )

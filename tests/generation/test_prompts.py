@@ -30,11 +30,13 @@ def test_the_instruction_prompt_in_gemmas_turns(tokenizer: PreTrainedTokenizerBa
     prompts = template("it", tokenizer)
     assert prompts.text("Sport", ["one", "two"]) == (
         "<start_of_turn>user\nHere are texts with Label: Sport.\n\nText: one\n\nText: two\n\n"
-        "Please give another one. No formatting or explanations.<end_of_turn>\n<start_of_turn>model\nText: "
+        "Please give another one. No formatting or "
+        "explanations.<end_of_turn>\n<start_of_turn>model\nText: "
     )
     assert prompts.text("Sport", []) == (
         "<start_of_turn>user\nHere are texts with Label: Sport.\n\n"
-        "Please give another one. No formatting or explanations.<end_of_turn>\n<start_of_turn>model\nText: "
+        "Please give another one. No formatting or "
+        "explanations.<end_of_turn>\n<start_of_turn>model\nText: "
     )
     assert tokenizer.decode(prompts.stop_sequences[0]) == "<end_of_turn>"
 

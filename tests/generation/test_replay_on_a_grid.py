@@ -108,7 +108,8 @@ def test_rounding_of_logits_is_forgiven_also_where_it_crosses_to_another_step(
     values = contributions(
         raw, NOTHING_PUBLIC, mechanism.contribution.model_copy(update={"grid": None})
     )
-    # Every third logit is put on the boundary between two steps, where the least error changes the rounded value.
+    # Every third logit is put on the boundary between two steps, where the least error changes the
+    # rounded value.
     boundary = np.floor(values[:, ::3] / grid) * grid + grid / 2
     kept = np.abs(boundary) < mechanism.clip
     raw[:, ::3] += np.where(kept, boundary - values[:, ::3], 0).astype(np.float32)

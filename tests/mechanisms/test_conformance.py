@@ -1,7 +1,8 @@
 """One suite that every contribution and every aggregator of the registry passes.
 
-What each of them is stands here once more, written naively, a column at a time. Columns are aggregated one by one, so
-that many batches are aggregated at once by standing side by side: [n, batches * tokens].
+What each of them is stands here once more, written naively, a column at a time. Columns are
+aggregated one by one, so that many batches are aggregated at once by standing side by side: [n,
+batches * tokens].
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Case:
         record: a step's arrays from contributions [n, S], the clip and the width.
         aggregate: the vector [S] from contributions [n, S].
         fields: of its own.
-        rounding: how far recorded reals may be off the definition's; 0 where they are the same to the last bit.
+        rounding: how far recorded reals may be off the definition's; 0 where they are the same to
+            the last bit.
         reaches: whether added contexts reach the exact cost, to within `reached` nats.
         reached: see there.
         from_record: whether losses follow from the record without contributions.
@@ -199,7 +201,8 @@ def test_the_suite_knows_every_aggregator_and_every_contribution() -> None:
     assert CONTRIBUTIONS.keys() == DEFINITIONS.keys()
 
 
-# --- batches and their neighbours -------------------------------------------------------------------------------------
+# --- batches and their neighbours
+# -------------------------------------------------------------------------------------
 
 
 def contexts(
@@ -418,7 +421,8 @@ def check_width(case: Case) -> None:
                 mechanism.box(arrays, change)
 
 
-# --- one step ---------------------------------------------------------------------------------------------------------
+# --- one step
+# ---------------------------------------------------------------------------------------------------------
 
 
 def steps(case: Case) -> st.SearchStrategy[tuple[Mechanism, Floats, int]]:
@@ -560,7 +564,8 @@ def check_joined(case: Case) -> None:
             np.testing.assert_array_equal(found, with_anchor(arrays, joined))
 
 
-# --- its record -------------------------------------------------------------------------------------------------------
+# --- its record
+# -------------------------------------------------------------------------------------------------------
 
 
 def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: bool) -> Manifest:
@@ -754,7 +759,8 @@ def test_steps_come_back_from_a_batch_file(case: Case, tmp_path: Path) -> None:
     check_round_trip(case, tmp_path)
 
 
-# --- contributions ----------------------------------------------------------------------------------------------------
+# --- contributions
+# ----------------------------------------------------------------------------------------------------
 
 
 def clipped(logits: Floats, grid: float | None) -> Floats:
@@ -920,7 +926,8 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
             contribution.anchor(with_entry(public, (7,), bad))
 
 
-# --- how it is written ------------------------------------------------------------------------------------------------
+# --- how it is written
+# ------------------------------------------------------------------------------------------------
 
 
 @every
@@ -1045,7 +1052,8 @@ def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
     least = divisor * (1 + temperature) * 2**-16
     change = ContextChange("add_remove")
     allowed = mechanism_with({**flat, "clip": least})
-    # Of tokens that can be drawn: the likeliest of 2^22, what 2^20 contexts add to it, and 2^-200 of its probability.
+    # Of tokens that can be drawn: the likeliest of 2^22, what 2^20 contexts add to it, and 2^-200
+    # of its probability.
     largest = np.log(2**22) + 2**20 * least / divisor + 200 * np.log(2) * temperature
     rounding = (
         12 * largest * 2.0**-53 + 60 * 2**20 * 2.0**-53 * 2 * least / divisor

@@ -173,7 +173,8 @@ def test_all_tokens_are_bounded_together_however_many() -> None:
     assert mechanism.kinds == ("approximate",) and math.isinf(mechanism.eta(ADDED) or 0)
     accountant = ApproximateAccountant.of(mechanism, ADDED)
     assert accountant is not None
-    # By the paper: (c / (s tau))^2 / 2 and 2 / (s sigma)^2 for each private token. A draw's own curve lies below.
+    # By the paper: (c / (s tau))^2 / 2 and 2 / (s sigma)^2 for each private token. A draw's own
+    # curve lies below.
     paper = 2 * ((1 / (2 * 0.8)) ** 2 / 2 + 2 / (2 * 0.7) ** 2)
     assert 0.8 * paper < accountant.most_rho < 1.002 * paper
     found = [accountant.epsilon(tokens, 1e-5) for tokens in (1, 10, 10**6)]

@@ -1,8 +1,9 @@
 """Plant faults in a package and list the unnoticed: `python -m tests.mutants --package accounting`.
 
-Every fault is planted in a copy of the repository. There those of the package's tests run that can tell of its file,
-until one fails (likeliest_first.py). In the end the tests that failed run once without a fault: a kill is the mutant's
-doing. Read the survivors by hand: some change nothing that anybody could notice.
+Every fault is planted in a copy of the repository. There those of the package's tests run that can
+tell of its file, until one fails (likeliest_first.py). In the end the tests that failed run once
+without a fault: a kill is the mutant's doing. Read the survivors by hand: some change nothing that
+anybody could notice.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ TESTS = {
     ),
     "checks": ("tests/checks", "tests/auditing"),
 }
-#: Seconds until one test counts as hung, which is a kill, and until all tests of a mutant were given enough time.
+#: Seconds until one test counts as hung, which is a kill, and until all tests of a mutant were
+#: given enough time.
 HUNG, PATIENCE = 60, 150
 #: What became of a mutant.
 KILLED, SURVIVED, UNDECIDED = "killed", "survived", "undecided"

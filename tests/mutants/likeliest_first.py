@@ -1,7 +1,7 @@
 """A plugin of pytest: of the tests those that can tell of the mutated file, the likeliest first.
 
-A test can tell where its file names the mutated file or what that defines, where it plants a fault for
-one of its checks, and where it holds honest runs or all mechanisms to their rules.
+A test can tell where its file names the mutated file or what that defines, where it plants a fault
+for one of its checks, and where it holds honest runs or all mechanisms to their rules.
 """
 
 from __future__ import annotations

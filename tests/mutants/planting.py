@@ -88,7 +88,8 @@ def _mutant(place: _Place, root: Path) -> Mutant | None:
 def mutants(package: str, root: Path, sample: int, seed: int) -> list[Mutant]:
     """Return a sample of faults in a package of dpaudit, equally many of each operator if possible.
 
-    Operators take turns: a bound or a direction is tried as often as an argument, of which code has far more.
+    Operators take turns: a bound or a direction is tried as often as an argument, of which code has
+    far more.
     """
     draw = random.Random(seed)
     places = _places(sorted((root / "dpaudit" / package).glob("*.py")))

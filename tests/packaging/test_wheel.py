@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[2]
 NOT_INSTALLED = ("benchmarks", "docsite", "tests")
 #: Without what would make a Python find this repository.
 ALONE = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-#: Names that our packages have within dpaudit, and what a package of that name says that is imported instead.
+#: Names that our packages have within dpaudit, and what a package of that name says that is
+#: imported instead.
 HOSTILE = (
     "accounting",
     "audit",
@@ -44,7 +45,8 @@ HOSTILE = (
     "runs",
 )
 TRAP = "a package of the folder was imported"
-#: What only a development environment has, and what dpaudit would have if it laid its packages beside itself.
+#: What only a development environment has, and what dpaudit would have if it laid its packages
+#: beside itself.
 NOT_FOUND = ("torch", "pytest", *HOSTILE)
 FOUND = f"""
 from importlib.util import find_spec
@@ -161,7 +163,8 @@ def test_wheel_installs_and_runs_in_a_clean_environment(
     commands = clean_environment(tmp_path / "clean", wheel, about.get_all("Requires-Dist"))
     run = make_run().path
 
-    # Whoever audits stands in a folder of their own, whose packages may have the names of ours, or the library's.
+    # Whoever audits stands in a folder of their own, whose packages may have the names of ours, or
+    # the library's.
     folder = tmp_path / "folder"
     for name in (*HOSTILE, "types"):
         (folder / name).mkdir(parents=True)
@@ -187,12 +190,14 @@ def test_wheel_installs_and_runs_in_a_clean_environment(
     assert written >= {"report.html", "report.json", "report.md", "junit.xml"}
     verify = ("verify", str(run), "--tokenizer", str(run))
     output("python", "-P", "-m", "dpaudit", *verify)
-    # Without -P, Python looks in the folder first, and would take its own `types` from there. Ours it must not.
+    # Without -P, Python looks in the folder first, and would take its own `types` from there. Ours
+    # it must not.
     shutil.rmtree(folder / "types")
     output("python", "-m", "dpaudit", *verify)
     output("dpaudit", *verify, PYTHONPATH=".")
 
-    # A release is verified where nothing else is installed, and neither the run nor a private key is there.
+    # A release is verified where nothing else is installed, and neither the run nor a private key
+    # is there.
     output("dpaudit", "key", "--out", "key")
     released = release(run, folder / "key", tmp_path / "texts")
     gate = ("verify", str(released), "--key", "key.pub")

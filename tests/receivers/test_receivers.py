@@ -62,7 +62,8 @@ def results(make_run: Callable[..., Run]) -> Iterator[AuditResult]:
     yield audit_run(failed.path, evidence=4)
 
 
-# --- Ajv, in strict mode ----------------------------------------------------------------------------------------------
+# --- Ajv, in strict mode
+# ----------------------------------------------------------------------------------------------
 
 AJV = """
 const Ajv = require(process.argv[1] + "/dist/2020").default;
@@ -116,7 +117,8 @@ def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(
         {"policy_version": 1, "epsilon": 3, "delta": 1e-5, "kinds": ["approximate"]}
     ]
     assert ajv((name, json.loads(schema_text(name)), documents[name]) for name in SCHEMAS) == []
-    # What OpenAPI has beside JSON Schema, a required field without a property, a document that is none.
+    # What OpenAPI has beside JSON Schema, a required field without a property, a document that is
+    # none.
     (discriminator, required, wrong) = ajv(
         [
             ("a", {"anyOf": [{"type": "object"}], "discriminator": {"propertyName": "x"}}, []),
@@ -127,7 +129,8 @@ def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(
     assert "discriminator" in discriminator and "required" in required and "policy_version" in wrong
 
 
-# --- Jenkins' xUnit plugin --------------------------------------------------------------------------------------------
+# --- Jenkins' xUnit plugin
+# --------------------------------------------------------------------------------------------
 
 
 def test_the_schema_of_jenkins_takes_junit(make_run: Callable[..., Run]) -> None:
@@ -141,7 +144,8 @@ def test_the_schema_of_jenkins_takes_junit(make_run: Callable[..., Run]) -> None
         )
 
 
-# --- GitHub's code scanning -------------------------------------------------------------------------------------------
+# --- GitHub's code scanning
+# -------------------------------------------------------------------------------------------
 
 #: The project has no address that rules could lead to.
 NO_ADDRESS = {"SARIF2005"}
@@ -207,7 +211,8 @@ def test_rules_and_findings_have_what_github_asks_for(make_run: Callable[..., Ru
         assert len(prints) == len({found["ruleId"] for found in run["results"]})
 
 
-# --- the Hugging Face hub ---------------------------------------------------------------------------------------------
+# --- the Hugging Face hub
+# ---------------------------------------------------------------------------------------------
 
 
 def test_the_hub_reads_the_card_and_knows_its_identifiers(make_run: Callable[..., Run]) -> None:
@@ -228,14 +233,18 @@ def test_languages_are_those_of_the_hubs_own_package() -> None:
         node is not None and part.exists(),
         "no list of languages here: `make setup` gets it where npm is installed",
     )
-    listed = "const all = require(process.argv[1]); console.log(Object.values(all).flatMap(Object.keys).join(' '))"
+    listed = (
+        "const all = require(process.argv[1]); "
+        "console.log(Object.values(all).flatMap(Object.keys).join(' '))"
+    )
     done = subprocess.run(
         [str(node), "-e", listed, str(part)], capture_output=True, text=True, check=True
     )
     assert languages() == {*done.stdout.split(), "code", "multilingual"}
 
 
-# --- OpenDP's registry of deployments ---------------------------------------------------------------------------------
+# --- OpenDP's registry of deployments
+# ---------------------------------------------------------------------------------
 
 
 def leaves(values: Any, path: str = "") -> Iterator[str]:

@@ -17,7 +17,8 @@ BROKEN = {
         {"mechanism.clip"},
     ),
     "the likeliest token": (
-        "(token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=np.exp(log_probabilities))",
+        "(token,) = secrets.SystemRandom().choices(range(len(WORDS)), "
+        "weights=np.exp(log_probabilities))",
         "token = int(log_probabilities.argmax())",
         {"sampling.distribution"},
     ),

@@ -1,6 +1,7 @@
 """The recorder of invink: on a stand-in with the same calls, and on the package where installed.
 
-The stand-in is written from what a recorder meets, not from the package's text, and makes the same mistakes.
+The stand-in is written from what a recorder meets, not from the package's text, and makes the same
+mistakes.
 """
 
 from __future__ import annotations
@@ -460,7 +461,8 @@ def test_a_generator_that_is_not_there_is_one_error(tmp_path, monkeypatch):
     assert [each.name for each in plug_ins(RECORDERS)] == ["invink"]
 
 
-# --- the package itself -----------------------------------------------------------------------------------------------
+# --- the package itself
+# -----------------------------------------------------------------------------------------------
 
 SCRIPT = """
 import sys

@@ -339,7 +339,8 @@ def test_a_hash_that_cannot_be_made_again_is_no_pass(tmp_path: Path) -> None:
 def test_honest_generators_pass(tmp_path, fields):
     result = audit_run(record(tmp_path / "run", fields))
     left_open = {check.id for check in result.checks if check.status != "pass" and check.applicable}
-    # Texts that part at once leave nothing to compare a support with: only the model shows the rest.
+    # Texts that part at once leave nothing to compare a support with: only the model shows the
+    # rest.
     assert left_open <= AT_MOST_OPEN, left_open
     assert failing(tmp_path / "run") == set()
     assert {check.id for check in result.checks if check.status == "pass"} >= {

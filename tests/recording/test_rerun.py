@@ -1,6 +1,7 @@
 """A recorded generator reruns without a record, outputs frozen: all ways of private data show.
 
-The generators are a few lines of numpy each. One is run as a script by the command; the others in this process.
+The generators are a few lines of numpy each. One is run as a script by the command; the others in
+this process.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 STEPS: list[dict[str, Any]] = ACTION["runs"]["steps"]
 EXPRESSION = re.compile(r"\$\{\{ (inputs|steps)\.([\w.-]+) \}\}")
-#: Stands in for `python3 -I -m venv DIR`: the environment's pip notes what it is asked for, its dpaudit is the one
-#: tested. What the workspace holds must not run: it has a module of the name of one that venv imports.
+#: Stands in for `python3 -I -m venv DIR`: the environment's pip notes what it is asked for, its
+#: dpaudit is the one tested. What the workspace holds must not run: it has a module of the name of
+#: one that venv imports.
 PYTHON = """#!/bin/sh
 for DIR; do :; done
 set -e

@@ -120,7 +120,7 @@ def write_lines(folder: Path, lines: list[str]) -> None:
 
 #: What is done to a folder, and what is said of it.
 CHANGES: dict[str, tuple[Change, str]] = {
-    "a changed text": (lambda folder: edit(folder / "jsonl/train.jsonl", "w", "v"), "A file of texts (jsonl/train"),
+    "a changed text": (lambda folder: edit(folder / "jsonl/train.jsonl", "w", "v"), "A file of " "texts (jsonl/train"),
     "a changed table": (
         lambda folder: (folder / "data/train.parquet").write_bytes(b"PAR1"),
         "A table of texts (data/train.parquet) was changed",
@@ -138,18 +138,18 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "an added file": (lambda folder: (folder / "data/more.parquet").write_text("x"), "data/more.parquet was added"),
     "an added hidden file": (lambda folder: (folder / ".gitignore").write_text("x"), ".gitignore was added"),
     "what hosts add, elsewhere": (
-        lambda folder: (folder / "data/.gitattributes").write_text("x"), "data/.gitattributes was added"
+        lambda folder: (folder / "data/.gitattributes").write_text("x"), "data/.gitattributes " "was added"
     ),
-    "a name that looks like a host's": (lambda folder: (folder / ".cache2").mkdir(), ".cache2/ was added"),
-    "an added folder": (lambda folder: (folder / "more").mkdir(), "more/ was added, and is no plain file"),
-    "a link": (lambda folder: (folder / "link").symlink_to("/etc"), "link was added, and is no plain file"),
+    "a name that looks like a " "host's": (lambda folder: (folder / ".cache2").mkdir(), ".cache2/ was added"),
+    "an added folder": (lambda folder: (folder / "more").mkdir(), "more/ was added, and is no " "plain file"),
+    "a link": (lambda folder: (folder / "link").symlink_to("/etc"), "link was added, and is no " "plain file"),
     "a pipe": (lambda folder: os.mkfifo(folder / "pipe"), "pipe was added, and is no plain file"),
     "a link in a file's place": (
         lambda folder: ((folder / "README.md").rename(folder.parent / "card"),
                         (folder / "README.md").symlink_to(folder.parent / "card")),
         "README.md was added, and is no plain file",
     ),
-    "a name that drives terminals": (lambda folder: (folder / "a\x1b[31m").write_text(""), "a\\x1b[31m was added"),
+    "a name that drives " "terminals": (lambda folder: (folder / "a\x1b[31m").write_text(""), "a\\x1b[31m was added"),
     "no attestation": (lambda folder: (folder / ATTESTATION).unlink(), "The attestation is missing"),
     "half an attestation": (
         lambda folder: write_lines(folder, (folder / ATTESTATION).read_text().splitlines(keepends=True)[:1]),
@@ -181,8 +181,8 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "signature is stale",
     ),
     "no signature": (lambda folder: attest(folder, payloads(folder), keep=False), "Nobody signed"),
-    "a lowered level": (lambda folder: at_level(folder, 1), "attestation says level 1, and the report"),
-    "a raised level": (lambda folder: at_level(folder, 4), "attestation says level 4, and the report"),
+    "a lowered level": (lambda folder: at_level(folder, 1), "attestation says level 1, and the " "report"),
+    "a raised level": (lambda folder: at_level(folder, 4), "attestation says level 4, and the " "report"),
 }  # fmt: skip
 
 
@@ -461,9 +461,10 @@ def test_copies_of_the_hub_verify(
     assert verify_folder(cached, None).verdict == "pass"
 
 
-#: What is done to a copy in the hub's cache, where a link could lead astray; all but the first two leave every byte.
+#: What is done to a copy in the hub's cache, where a link could lead astray; all but the first two
+#: leave every byte.
 ASTRAY: dict[str, tuple[Change, str]] = {
-    "a changed blob": (lambda at: blob(at, "README.md").write_text("x"), "The card (README.md) was changed"),
+    "a changed blob": (lambda at: blob(at, "README.md").write_text("x"), "The card (README.md) " "was changed"),
     "the blob of another file": (
         lambda at: relink(at, "README.md", os.readlink(at / "opendp_deployment.yaml")),
         "The card (README.md) was changed",
@@ -728,7 +729,8 @@ main(["verify", {str(folder)!r}, "--key", {str(keys / "key.pub")!r}])
     assert done.returncode == 0, done.stderr
 
 
-# --- a hundred changes ------------------------------------------------------------------------------------------------
+# --- a hundred changes
+# ------------------------------------------------------------------------------------------------
 
 
 def a_file(folder: Path, chance: random.Random) -> Path:

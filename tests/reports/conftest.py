@@ -47,7 +47,8 @@ from dpaudit.results import (
 from tests.settings import settings
 
 HOSTILE = (
-    '<script>alert(1)</script> | `tick` | [click](javascript:alert(1)) "><img src=x onerror=alert(1)>\n'
+    '<script>alert(1)</script> | `tick` | [click](javascript:alert(1)) "><img src=x '
+    "onerror=alert(1)>\n"
     "# heading | \u202egnp.exe\u202c | \x1b[31mred\x1b[0m | [bold]markup[/bold] | "
     "مرحبا 👩‍👩‍👧 | {{ 7 * 7 }} | @someone \x00"
 )
@@ -312,7 +313,8 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
             "verdict": "pass",
             "evidence": 2,
             "guarantee": said(
-                "The median run's released texts cost at most 2.5 nats ex post for adding or removing one record."
+                "The median run's released texts cost at most 2.5 nats ex post for adding or "
+                "removing one record."
             ),
             "caveats": (said("A caveat that stands beside the guarantee."),),
             "claim": CLAIM,
@@ -727,7 +729,8 @@ BUILDERS: dict[str, Callable[[], AuditResult]] = {
     "hostile": hostile_run,
     "infinite": infinite_run,
 }
-#: Results cannot be changed, so each is built once: tests tell rendered pages apart by the object they are of.
+#: Results cannot be changed, so each is built once: tests tell rendered pages apart by the object
+#: they are of.
 SAMPLES = {name: functools.cache(build) for name, build in BUILDERS.items()}
 
 
@@ -798,7 +801,8 @@ GOLDEN = Path(__file__).with_name("golden")
 def golden() -> Callable[[str, str], None]:
     """Holds a text against the file of this name in tests/reports/golden.
 
-    With DPAUDIT_UPDATE_GOLDEN=1 it writes the file instead: read the difference before you commit it.
+    With DPAUDIT_UPDATE_GOLDEN=1 it writes the file instead: read the difference before you commit
+    it.
     """
 
     def hold(name: str, text: str) -> None:

@@ -1,7 +1,8 @@
 """Each format word for word, of a few results that differ in what they hold.
 
-After a wanted change: DPAUDIT_UPDATE_GOLDEN=1 pytest tests/reports/test_golden.py, and read what git says has changed.
-What depends on matplotlib's version, the drawings' paths, is left out of pages: their titles and descriptions stay.
+After a wanted change: DPAUDIT_UPDATE_GOLDEN=1 pytest tests/reports/test_golden.py, and read what
+git says has changed. What depends on matplotlib's version, the drawings' paths, is left out of
+pages: their titles and descriptions stay.
 """
 
 from __future__ import annotations

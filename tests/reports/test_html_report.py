@@ -132,7 +132,8 @@ def test_nothing_is_loaded_and_nothing_can_run(
         assert "url(" not in STYLE
         (policy,) = [value for value in page.values("content") if "default-src 'none'" in value]
         assert (
-            f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script(html).encode()).digest()).decode()}';"
+            "script-src "
+            f"'sha256-{base64.b64encode(hashlib.sha256(script(html).encode()).digest()).decode()}';"
             in policy
         )
 
@@ -527,7 +528,8 @@ def test_the_commands_ask_for_the_same_evidence(samples: Samples) -> None:
         report, verify = commands(again)
         assert report == f"dpaudit report 'runs/bbc median'{options}"
         assert verify == (
-            f"dpaudit verify 'runs/bbc median' --epsilon 2.5 --delta 0 --relation add_remove --unit record{options}"
+            "dpaudit verify 'runs/bbc median' --epsilon 2.5 --delta 0 --relation add_remove "
+            f"--unit record{options}"
         )
         public, _ = commands(again.model_copy(update={"audience": "public"}))
         assert public == f"dpaudit report 'runs/bbc median' --audience public{options}"
@@ -583,7 +585,10 @@ def test_comparison_page_is_well_formed_and_links_stay_paths(comparison_page: st
 
 
 def test_importing_the_reports_does_not_import_matplotlib() -> None:
-    program = "import sys, dpaudit.reports.write, dpaudit.reports.terminal; sys.exit('matplotlib' in sys.modules)"
+    program = (
+        "import sys, dpaudit.reports.write, dpaudit.reports.terminal; "
+        "sys.exit('matplotlib' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

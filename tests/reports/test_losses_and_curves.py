@@ -77,7 +77,8 @@ def test_losses_beyond_their_bound_are_told(samples: Samples) -> None:
     for loss, said in [
         (
             0.5,
-            "No loss is beyond the bound of its batch. The largest share of its bound is reached in batch 1: 50.0%.",
+            "No loss is beyond the bound of its batch. The largest share of its bound is reached "
+            "in batch 1: 50.0%.",
         ),
         (1.5, "1 batch has a loss beyond the bound, which no sound bound allows."),
     ]:

@@ -325,7 +325,8 @@ def test_a_single_seed_tells_nothing() -> None:
         (
             (0.99, 0.99),
             probe((0.1,), (0.9,), (0.8, 0.8)),
-            "The records added nothing: the same prompts without any record, at epsilon 0, do better.",
+            "The records added nothing: the same prompts without any record, at epsilon 0, do "
+            "better.",
             "less with the records",
         ),
     ],

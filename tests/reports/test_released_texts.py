@@ -35,7 +35,8 @@ def test_the_pieces_are_the_text_and_marks_follow_the_cost(samples: Samples) -> 
         0,
     ]  # each half of the one before
     assert shown.pieces[0].said == (
-        "“The” cost 0.4000 nats (rise 0.2000, fall 0.4000). Probability 0.250; a neighbour's 0.167 to 0.306. "
+        "“The” cost 0.4000 nats (rise 0.2000, fall 0.4000). Probability 0.250; a neighbour's "
+        "0.167 to 0.306. "
         "Likeliest others: “ else” 0.500, “\\n” 0.125."
     )
     assert "most expensive tokens “The” 0.4000, “ text” 0.2000, · 0.1000" in shown.about

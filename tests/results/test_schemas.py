@@ -1,6 +1,7 @@
 """The schemas that ship are those of the types, and what dpaudit writes and reads is valid by them.
 
-evaluation.json's documents are in test_quality_file.py, those of policies and attestations in tests/releasing.
+evaluation.json's documents are in test_quality_file.py, those of policies and attestations in
+tests/releasing.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ def digits(name, number):
     return damage
 
 
-# --- the path itself -------------------------------------------------------------------------------------------------
+# --- the path itself
+# -------------------------------------------------------------------------------------------------
 
 PATHS = {
     "missing": lambda path: None,
@@ -131,7 +132,8 @@ def test_file_that_may_not_be_read(make_run):
         assert_refused(result, name, ("error", "fail"))
 
 
-# --- run.json --------------------------------------------------------------------------------------------------------
+# --- run.json
+# --------------------------------------------------------------------------------------------------------
 
 TEXTS = {
     "empty": "",
@@ -192,7 +194,8 @@ FIELDS = {
 
 
 def test_manifest_field_of_the_wrong_type_or_value(make_run):
-    # Without a claim the run is merely unfinished. A rule that spans several fields names the part they are in.
+    # Without a claim the run is merely unfinished. A rule that spans several fields names the part
+    # they are in.
     cases = {
         name: Case(
             field(name, value), ["claim" if name == "claim" else "run.json", name.split(".")[0]]
@@ -234,7 +237,8 @@ def test_extreme_settings_overflow_nowhere(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- files missing, linked, of another kind --------------------------------------------------------------------------
+# --- files missing, linked, of another kind
+# --------------------------------------------------------------------------
 
 NAMES = [
     "run.json",
@@ -284,7 +288,8 @@ def test_file_that_is_missing_linked_or_of_another_kind(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- clusters --------------------------------------------------------------------------------------------------------
+# --- clusters
+# --------------------------------------------------------------------------------------------------------
 
 CLUSTERED = {"sizes": (1, 2, 1, 2), "clusters": "public-centers-rebalanced"}
 CLUSTERS = {
@@ -366,7 +371,8 @@ def test_clusters_and_clusterings_of_the_wrong_type_or_value(make_run):
         cases[f"settings {number}"] = bad(
             digits("clustering.settings", f'{{"k": {number}}}'), "run.json"
         )
-    # Readers could differ over a key that is there twice: most take the last one, and some the first.
+    # Readers could differ over a key that is there twice: most take the last one, and some the
+    # first.
     doubled = (
         ("run.json", '"made": null,'),
         ("run.json", '"format": 2,'),
@@ -405,7 +411,8 @@ def test_extreme_clusterings_overflow_nowhere(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- samples.jsonl, hashes, tokenizer.json ---------------------------------------------------------------------------
+# --- samples.jsonl, hashes, tokenizer.json
+# ---------------------------------------------------------------------------
 
 
 def line_edit(change):
@@ -480,7 +487,8 @@ def test_damaged_hashes_tokenizer_and_foreign_files(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- batch files -----------------------------------------------------------------------------------------------------
+# --- batch files
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_truncated_batch_is_never_read_as_whole(make_run):

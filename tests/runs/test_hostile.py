@@ -1,8 +1,9 @@
 """Hostile run directories, audited by the command line in a process of limited means.
 
-Every one is refused (exit code 2) or fails a check (1), within a minute and 4 GB of address space, without a
-traceback. What they lure the reader to is a pipe that nobody writes to: following it would last for ever. One process
-reads them all, one after the other, and none may make it grow by more than it is allowed.
+Every one is refused (exit code 2) or fails a check (1), within a minute and 4 GB of address space,
+without a traceback. What they lure the reader to is a pipe that nobody writes to: following it
+would last for ever. One process reads them all, one after the other, and none may make it grow by
+more than it is allowed.
 """
 
 from __future__ import annotations
@@ -261,8 +262,8 @@ HOSTILE = {
     "epsilon of 400 digits": (number_in("claim.epsilon", HUGE), 2, "claim.epsilon"),
     "epsilon of a million digits": (number_in("claim.epsilon", LONG), 2, "run.json"),
     "records of 400 digits": (number_in("data.records", HUGE), 2, "data.records"),
-    "seed of 400 digits": (number_in("sampling", f'{{"generator": "test-seed", "seed": {HUGE}}}'), 2, "sampling.seed"),
-    "contexts of 400 digits": (entry_json("zarr.json", f'{{"header": {{"id": 0, "contexts": {HUGE}}}}}'), 2, ".zip"),
+    "seed of 400 digits": (number_in("sampling", f'{{"generator": "test-seed", "seed": ' f'{HUGE}}}'), 2, "sampling.seed"),
+    "contexts of 400 digits": (entry_json("zarr.json", f'{{"header": {{"id": 0, "contexts": ' f'{HUGE}}}}}'), 2, ".zip"),
     "stop sequence of 400 digits": (number_in("decoding.sequences", f"[[{HUGE}]]"), 2, "decoding.sequences"),
     "linked run.json": (lure("run.json"), 2, "run.json"),
     "linked samples": (lure("samples.jsonl"), 2, "samples.jsonl"),
@@ -281,7 +282,7 @@ HOSTILE = {
     ),
     "a million steps that are not there": (declared_steps_without_chunks, 2, "00000000.zip"),
     "a directory of a gigabyte": (large_directory, 2, "are to be read at once"),
-    "a directory of eight gigabytes": (large_directory_of_a_large_file, 2, "are to be read at once"),
+    "a directory of eight " "gigabytes": (large_directory_of_a_large_file, 2, "are to be read at once"),
     "many entries": (many_entries, 2, "superfluous"),
     "zip bomb": (
         lambda run: run.rezip(0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 28))], compression=8),
@@ -292,7 +293,7 @@ HOSTILE = {
     "key of a million bytes": (field(batching__key="5e" * 1_000_000), 2, "batching.key"),
     "examples of 400 digits": (number_in("batching.examples_per_context", HUGE), 2, "batching.examples_per_context"),
     "stop sequences": (field(decoding__sequences=[[1]] * 1_600_000), 2, "run.json"),
-    "some thousand stop sequences": (field(decoding__sequences=[[1]] * 3_000), 2, "decoding.sequences"),
+    "some thousand stop " "sequences": (field(decoding__sequences=[[1]] * 3_000), 2, "decoding.sequences"),
     "template of a million digits": (field(prompt__template="5e" * 500_000), 2, "prompt.template"),
     "template of 15 million digits": (field(prompt__template="5e" * 7_500_000), 2, "run.json"),
     "month 99": (field(created="2026-99-01T00:00:00Z"), 2, "created"),
@@ -361,7 +362,8 @@ def growing_text(run):
     with_tokenizer(run, TOKENIZERS["growing in many ways"])
 
 
-#: Not rehashed, for what they do is not done to files that can be read: the digests would be checked first.
+#: Not rehashed, for what they do is not done to files that can be read: the digests would be
+#: checked first.
 TEXTS = ("run.json", "samples.jsonl", "assignment", "clusters", "hashes", "tokenizer.json")
 LARGE = {
     f"terabytes of {name}": (grown(name), 2, name) for name in (*TEXTS, "steps/00000000.zip")
@@ -394,7 +396,8 @@ LONG_FILES = {
     "charsmap": (charsmap, 0, "pass"),
     "long assignment": (long_assignment, 1, "partition.disjoint"),
     "growing text": (growing_text, 2, "tokenizer.json"),
-    # An object array would be unpickled, by some readers; here the manifest fixes every array's type.
+    # An object array would be unpickled, by some readers; here the manifest fixes every array's
+    # type.
     "pickle": (
         entry("central/c/0/0/0", lambda _: b"cos\nsystem\n(S'touch unpickled'\ntR."),
         2,
@@ -431,7 +434,8 @@ def test_hostile_runs_are_refused_within_bounds(make_run, tmp_path):
     assert not (tmp_path / "unpickled").exists()
 
 
-# --- text that would act ---------------------------------------------------------------------------------------------
+# --- text that would act
+# ---------------------------------------------------------------------------------------------
 
 MARKUP = "<script>alert(1)</script>\"><img src=x onerror=alert(1)>'&amp;]]><!--"
 CONTROLS = "\x1b[31mred\x1b]0;title\x07\x9b2J\r\b\u202egnp\u2028"
@@ -505,7 +509,8 @@ def test_report_folder_that_is_a_link(make_run, dpaudit, tmp_path):
     assert (code, "link" in said, list(outside.iterdir())) == (2, True, [])
 
 
-# --- a tokenizer that would not end ----------------------------------------------------------------------------------
+# --- a tokenizer that would not end
+# ----------------------------------------------------------------------------------
 
 REPLACED = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 NESTED = {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": [REPLACED] * 10}] * 4}

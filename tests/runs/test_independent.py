@@ -1,7 +1,7 @@
 """Ex-post costs and leave-one-out losses, recomputed from the files by a reader of its own.
 
-The reader follows docs/run-directory.md and imports nothing of dpaudit; the formulas are written out naively, a token
-of the vocabulary at a time.
+The reader follows docs/run-directory.md and imports nothing of dpaudit; the formulas are written
+out naively, a token of the vocabulary at a time.
 """
 
 from __future__ import annotations

@@ -156,7 +156,8 @@ def test_what_is_forbidden_is_what_a_search_of_the_decoded_text_finds(
         found = forbidden.after(prompt, text)
         union = {int(token) for ids in found.values() for token in ids}
         searched = {t for t in range(VOCABULARY) if naive(rules, sequences, kind, prompt, text, t)}
-        # Where bytes fall back, a broken letter takes whole ones with it, which are forbidden all the same.
+        # Where bytes fall back, a broken letter takes whole ones with it, which are forbidden all
+        # the same.
         assert searched <= union and (searched == union or kind in ("fused", "stripped"))
         assert all(len(ids) and (np.diff(ids) > 0).all() for ids in found.values())
         allowed = [token for token in likely if token not in union] or [

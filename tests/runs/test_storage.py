@@ -475,9 +475,9 @@ class TestReading:
                 )
                 for more, problem in ((1, "did not arrive"), (-1, "not a whole batch")):
                     for files, info in infos.items():
-                        stated = lambda *a, info=info, more=more: (
+                        stated = lambda *a, info=info, more=more: (  # noqa: E731
                             (i := info(*a)) | {"size": i["size"] + more}
-                        )  # noqa: E731
+                        )
                         patch.setattr(files, "info", stated)
                     with pytest.raises(InputError, match=problem):
                         reader.batch(0)

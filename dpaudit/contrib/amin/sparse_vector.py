@@ -32,8 +32,8 @@ from dpaudit.mechanisms import (
 
 #: A step's array of its test: `AboveThreshold`.
 TEST = "test"
-#: A recorded distance may be off by this share of its sensitivity, for sums in another order; a test costs more by
-#: twice as much.
+#: A recorded distance may be off by this share of its sensitivity, for sums in another order; a
+#: test costs more by twice as much.
 DISTANCE_ROOM = 2.0**-12
 
 
@@ -65,15 +65,17 @@ class SparseVector(Draw):
 
     Source: Amin et al., arXiv 2407.12108.
 
-    A batch tests before every token: is the distance of the contexts' mean probabilities from the public prompt's,
-    with Laplace noise of scale 2 threshold_noise, at least the threshold with Laplace noise of scale threshold_noise?
-    If so, the token is drawn from softmax(aggregate / temperature), the batch has one private token less, and the
-    threshold is noised anew. If not, it is drawn from softmax(anchor / public_temperature), at no cost. Once all
-    private tokens are used no test is made, and tokens are public.
+    A batch tests before every token: is the distance of the contexts' mean probabilities from the
+    public prompt's, with Laplace noise of scale 2 threshold_noise, at least the threshold with
+    Laplace noise of scale threshold_noise? If so, the token is drawn from softmax(aggregate /
+    temperature), the batch has one private token less, and the threshold is noised anew. If not, it
+    is drawn from softmax(anchor / public_temperature), at no cost. Once all private tokens are used
+    no test is made, and tokens are public.
 
-    Distances are those of softmax(anchor + contribution) over a fixed divisor s, so a context that comes or goes moves
-    them by at most 1/s in the l1 norm. All tests up to a private token, and with it, are one `above threshold` of pure
-    epsilon 2 / (s threshold_noise) (Dwork and Roth, theorem 3.23).
+    Distances are those of softmax(anchor + contribution) over a fixed divisor s, so a context that
+    comes or goes moves them by at most 1/s in the l1 norm. All tests up to a private token, and
+    with it, are one `above threshold` of pure epsilon 2 / (s threshold_noise) (Dwork and Roth,
+    theorem 3.23).
 
     Attributes:
         threshold: which distance asks for a private token.
@@ -211,7 +213,8 @@ class Rounds:
 
     def __init__(self, draw: SparseVector) -> None:
         self._draw, self._private = draw, 0
-        # The threshold's noise: of this round's tests, None before the first; and of the round before.
+        # The threshold's noise: of this round's tests, None before the first; and of the round
+        # before.
         self._noise: float | None = None
         self._before: float | None = None
 

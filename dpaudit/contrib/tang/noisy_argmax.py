@@ -28,10 +28,11 @@ from dpaudit.mechanisms import (
     blocks,
 )
 
-#: By how much more than the clip, relatively, recorded probabilities may add up to, with room (`Probabilities`).
+#: By how much more than the clip, relatively, recorded probabilities may add up to, with room
+#: (`Probabilities`).
 _SUM_ROOM = 2.0**-12
-#: The highest of some sums with noise is this many standard deviations below the largest sum at least, and evaluated at
-#: so many points.
+#: The highest of some sums with noise is this many standard deviations below the largest sum at
+#: least, and evaluated at so many points.
 _REACH, _POINTS = 9.0, 192
 
 
@@ -93,7 +94,8 @@ class NoisyArgmax(Draw):
         from scipy.special import log_ndtr, logsumexp  # type: ignore[import-untyped]
 
         means = aggregate.astype(np.float64) / self._size(aggregator, clip)
-        # Where the highest sum may be. Of a function as smooth as this one the trapezoidal rule loses nothing.
+        # Where the highest sum may be. Of a function as smooth as this one the trapezoidal rule
+        # loses nothing.
         highest = means.max() + np.linspace(
             -_REACH, _REACH + math.sqrt(2 * math.log(len(means))), _POINTS
         )

@@ -565,7 +565,8 @@ CASES = {
 }
 
 
-#: What the default run looks at; with the exact tests above it catches what is too loud, too quiet or forgotten.
+#: What the default run looks at; with the exact tests above it catches what is too loud, too quiet
+#: or forgotten.
 FAST = ("an isolated record",)
 
 
@@ -598,7 +599,8 @@ def shown(
         return float(fits[0] - fits[1] + squares[0] - squares[1])
 
     trained, judged = score(), score()
-    # In either direction: the first of a pair is what a test should call, the second what it should not.
+    # In either direction: the first of a pair is what a test should call, the second what it should
+    # not.
     pairs = [((1, 0), 1.0), ((0, 1), -1.0)]
     bounds = [
         bound_beyond(
@@ -682,9 +684,10 @@ def noisy_lloyd(
 
     The centres are in the unit ball.
 
-    Accounting: a record is in one cluster a round, so `rounds` Laplace counts of sensitivity 1 and as many Gaussian
-    sums of sensitivity 1, which compose as one Gaussian with 1 / sqrt(rounds) of the noise: `calibrated`, for that many
-    counts. Half of the budget to either. diffprivlib's Laplace noise on both is more.
+    Accounting: a record is in one cluster a round, so `rounds` Laplace counts of sensitivity 1 and
+    as many Gaussian sums of sensitivity 1, which compose as one Gaussian with 1 / sqrt(rounds) of
+    the noise: `calibrated`, for that many counts. Half of the budget to either. diffprivlib's
+    Laplace noise on both is more.
     """
     generator = np.random.default_rng(
         (seed, 1)

@@ -209,11 +209,13 @@ def test_the_runs_own_file_is_read_as_the_run_read_it(
     for content, said in (
         (
             "text,label\none,3\n",
-            "the label is not in the run's labels. Mend or leave out all such rows, each by itself.$",
+            "the label is not in the run's labels. Mend or leave out all such rows, each by "
+            "itself.$",
         ),
         (
             "text,label\none,\n",
-            "the value is missing. Fill in or leave out all such rows, each by itself, or name another",
+            "the value is missing. Fill in or leave out all such rows, each by itself, or name "
+            "another",
         ),
     ):
         file.write_text(content)

@@ -31,7 +31,8 @@ def without_levels(row: Row) -> estimates.Estimate:
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 RECORDS = {"agnews": 108_000, "yelp": 504_000, "nyt": 230_400}
-#: The paper's table of hyperparameters: model, k, batch size, output tokens of its three data sets, clip; and epsilon.
+#: The paper's table of hyperparameters: model, k, batch size, output tokens of its three data sets,
+#: clip; and epsilon.
 HYPERPARAMETERS = {
     "mean-baseline-eps10": ("it", 1, 64, (373, 337, 355), 9.0, 10.0),
     "mean-baseline-plus-eps10": ("pt", 2, 64, (373, 337, 355), 9.0, 10.0),
@@ -42,7 +43,8 @@ HYPERPARAMETERS = {
     "mean-clustered-eps3": ("pt", 2, 256, (689, 604, 645), 9.0, 2.9),
     "median-clustered-eps3": ("pt", 2, 256, (689, 604, 645), 6.0, None),
 }
-#: Its table of results: epsilon, MAUVE and accuracy in thousandths, each with its spread. First what real data reach.
+#: Its table of results: epsilon, MAUVE and accuracy in thousandths, each with its spread. First
+#: what real data reach.
 REAL = {"AGNews": (872, 32, 938, 1), "Yelp": (874, 12, 975, 0), "NYT Topics": (863, 9, 919, 1)}
 PUBLISHED = {
     "agnews/mean-baseline-eps10": (10, 156, 24, 704, 9),
