@@ -54,7 +54,7 @@ def place_of(name: str) -> list[str]:
 
 
 def read_run(run: Any) -> dict[str, Any]:
-    """Return what a run's run.json holds: its sections whole, each with its settings and what was made of them."""
+    """Return what a run's run.json holds: its sections, with settings and what was made of them."""
     fields = json.loads((run / "run.json").read_text(encoding="utf-8"))
     settings, made = fields.pop("settings"), fields.pop("made")
     for name, section in settings.items():

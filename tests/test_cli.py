@@ -686,7 +686,8 @@ def test_an_empty_path_is_refused(dpaudit, tmp_path, monkeypatch):
 FORKING = """
 import gc, json, os, socket, sys
 import matplotlib.backends.backend_svg, matplotlib.figure, numpy, rich.progress, tokenizers
-import dpaudit.auditing.comparison, dpaudit.reports.compare, dpaudit.reports.figures, dpaudit.reports.write
+import dpaudit.auditing.comparison, dpaudit.reports.compare, dpaudit.reports.figures, \
+dpaudit.reports.write
 from dpaudit.cli import main
 
 matplotlib.figure.Figure.savefig = lambda figure, file, **_: file.write(
@@ -833,7 +834,7 @@ def test_verify_says_the_caveats_beside_the_guarantee(make_run, dpaudit):
 
 
 # --- budget
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 RECORDS = (108000, 504000, 230400)
 #: The paper's table of hyperparameters: batch size, epsilon, output tokens for the three data sets.
@@ -1182,7 +1183,7 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
 
 
 # --- the program
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def leaf_commands(group=cli, path=()):
@@ -1482,7 +1483,7 @@ def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(
 
 
 # --- completion
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_completion_in_bash_completes(tmp_path):

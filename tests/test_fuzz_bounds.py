@@ -39,11 +39,13 @@ AUDITOR = f"""
 import contextlib, io, json, os, pathlib, re, resource, sys, time, traceback
 from dpaudit.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
-KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  # as conftest does in its process
+KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  \
+# as conftest does in its process
 import dpaudit.auditing, dpaudit.runs.text, tokenizers
 
 def kilobytes(what):
-    return int(re.search(what + r":\\s*(\\d+) kB", pathlib.Path("/proc/self/status").read_text()).group(1))
+    return int(re.search(what + r":\\s*(\\d+) kB", \
+pathlib.Path("/proc/self/status").read_text()).group(1))
 
 most = kilobytes("VmSize") * 1024 + ({2 * MEGABYTES} << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))
@@ -94,7 +96,7 @@ def auditor(place: Path) -> Iterator[Callable[..., tuple[int, int, float, str]]]
 
 
 # --- made-up files
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 TEXTS = ("run.json", "samples.jsonl", "assignment", "clusters", "hashes", "tokenizer.json")
 #: What is repeated to make a text of some size, and what it stands between.

@@ -126,7 +126,10 @@ def two_points(eta: float, trials: int) -> tuple[Doubles, Doubles]:
 def test_no_adversary_who_interleaves_releases_exceeds_the_bound(
     monkeypatch: pytest.MonkeyPatch, coarse: int, fine: int
 ) -> None:
-    """Who draws next, and how, may follow from everything before (docs/composition.md); coarse grids hold too."""
+    """Who draws next, and how, may follow from everything before (docs/composition.md).
+
+    Coarse grids hold too.
+    """
     random = np.random.default_rng(31)
     close = []
     for points, trials, cases in ((64, 9, coarse), (1 << 12, 31, fine)):

@@ -1,4 +1,4 @@
-"""Comparisons: what differs, ex-post costs at one length, and kinds and neighbours that never meet."""
+"""Comparisons: what differs, ex-post costs at one length, kinds and neighbours that never meet."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ def test_missing_steps_of_one_batch_show_no_figure_below_the_truth(make_run: Any
 
 
 # --- figures
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_kinds_never_share_a_table() -> None:

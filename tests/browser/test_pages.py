@@ -181,7 +181,8 @@ def test_the_keyboard_reaches_everything(reader: Reader) -> None:
         assert page.locator(".skip-link").bounding_box()["x"] >= 0
         wanted = page.evaluate(
             """() => {
-              const reached = [...document.querySelectorAll("a[href], button, input, summary, .scroller")];
+              const reached = [...document.querySelectorAll(\
+"a[href], button, input, summary, .scroller")];
               const seen = reached.filter((node) => node.checkVisibility());
               seen.forEach((node, at) => { node.dataset.place = at; });
               return seen.length;

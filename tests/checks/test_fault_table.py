@@ -1,4 +1,4 @@
-"""Every planted fault fails exactly its checks, and docs/faults.md says of each set of checks how many there are.
+"""Every planted fault fails exactly its checks, and docs/faults.md says how many each set has.
 
 After a change of faults: DPAUDIT_UPDATE_DOCS=1 pytest tests/checks/test_fault_table.py -k page
 """
@@ -24,10 +24,12 @@ NAMED = 3
 
 HEAD = f"""# Faults and the checks that catch them
 
-The tests take clean runs, plant one fault in each, forge the digests (unless the fault is about them), and expect
+The tests take clean runs, plant one fault in each, forge the digests \
+(unless the fault is about them), and expect
 exactly these checks to fail. `tests/checks/test_faults.py` has all of them.
 
-`neighbors.addition`, and `neighbors.removal` without a replay, hold dpaudit's own bounds against actual neighbours:
+`neighbors.addition`, and `neighbors.removal` without a replay, hold dpaudit's own bounds \
+against actual neighbours:
 only wrong accounting can fail them. Other tests narrow the bounds and see both fail.
 
 `{UPDATE}=1 pytest tests/checks/test_fault_table.py -k page` writes this page.

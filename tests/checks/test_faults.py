@@ -130,7 +130,7 @@ def plain(name: str, plant: Callable[[Any], None], *fails: str, **kind: Any) -> 
 
 
 # --- integrity
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @fault("integrity.format", **MEAN)
@@ -433,7 +433,7 @@ def swapped_batches(run):
 
 
 # --- partition
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def assigned(change: Callable[[list[list[str]]], None]) -> Callable[[Any], None]:
@@ -472,8 +472,11 @@ def moved(batch: str | None = None, slot: str | None = None) -> Callable[[Any], 
 
 
 BOTH = ("partition.disjoint", "partition.stable")
-plain("record_in_two_batches", placed(lambda lines, i: lines.insert(i + 1, [lines[i][0], "1", "-"])),
-      "partition.disjoint")  # fmt: skip
+plain(
+    "record_in_two_batches",
+    placed(lambda lines, i: lines.insert(i + 1, [lines[i][0], "1", "-"])),
+    "partition.disjoint",
+)
 plain("record_left_out", placed(lambda lines, i: lines.pop(i)), "partition.disjoint")
 plain("record_kept_out_of_its_batch", moved("-"), *BOTH)
 plain("record_in_an_undeclared_batch", moved("7"), "partition.disjoint")
@@ -482,9 +485,16 @@ plain("slot_of_a_rule_without", moved(slot="0"), *BOTH)
 plain("slot_out_of_range", moved(slot="4"), *BOTH, **SLOTS)
 plain("digests_out_of_order", assigned(lambda lines: lines.reverse()), "partition.disjoint")
 plain("other_key", manifest(batching__key="ab" * 32), "partition.stable")
-plain("slices_claimed_per_user", manifest(claim__unit="user", privacy__records_per_user=2, claim__epsilon=100.0),
-      "partition.stable", "claim.epsilon", "mechanism.unit",
-      rule="paper-slices", unit="context", sizes=(4, 4))  # fmt: skip
+plain(
+    "slices_claimed_per_user",
+    manifest(claim__unit="user", privacy__records_per_user=2, claim__epsilon=100.0),
+    "partition.stable",
+    "claim.epsilon",
+    "mechanism.unit",
+    rule="paper-slices",
+    unit="context",
+    sizes=(4, 4),
+)
 
 
 plain("digest_repeated", placed(lambda lines, i: lines.insert(i, lines[i])), "partition.disjoint")
@@ -510,8 +520,14 @@ def emptied(run):
 
 plain("no_records_behind_the_contexts", emptied, "partition.disjoint")
 plain("no_records_behind_the_slots", emptied, "partition.disjoint", **SLOTS)
-plain("delta_beyond_the_contexts_shown", lambda run: emptied(run) or run.edit_manifest({"claim.delta": 0.3}),
-      "claim.delta", unit="context", **SLOTS, **MEAN)  # fmt: skip
+plain(
+    "delta_beyond_the_contexts_shown",
+    lambda run: emptied(run) or run.edit_manifest({"claim.delta": 0.3}),
+    "claim.delta",
+    unit="context",
+    **SLOTS,
+    **MEAN,
+)
 
 
 @fault("partition.disjoint", "partition.stable", **SLOTS)
@@ -585,18 +601,33 @@ plain(
     **CELLS,
 )
 plain("cell_of_two_not_shown", joined_by(5), "partition.disjoint", **CELLS)
-plain("mean_over_more_contexts_than_cells", lambda run: run.rewrite(0, more_contexts), "partition.disjoint",
-      "mechanism.divisor", rule="hashed-cells", sizes=(5, 3), **MEAN)  # fmt: skip
+plain(
+    "mean_over_more_contexts_than_cells",
+    lambda run: run.rewrite(0, more_contexts),
+    "partition.disjoint",
+    "mechanism.divisor",
+    rule="hashed-cells",
+    sizes=(5, 3),
+    **MEAN,
+)
 plain(
     "record_in_another_cell",
     of_cell(lambda _, cell: cell[0].__setitem__(2, "4"), 5),
     "partition.stable",
     **CELLS,
 )
-plain("record_of_a_cell_left_out", of_cell(lambda _, cell: cell[0].__setitem__(slice(1, 3), "--"), 5),
-      "partition.stable", **CELLS)  # fmt: skip
-plain("record_left_out_to_make_a_context", of_cell(lambda _, cell: cell[2].__setitem__(slice(1, 3), "--"), 4),
-      *BOTH, **CELLS)  # fmt: skip
+plain(
+    "record_of_a_cell_left_out",
+    of_cell(lambda _, cell: cell[0].__setitem__(slice(1, 3), "--"), 5),
+    "partition.stable",
+    **CELLS,
+)
+plain(
+    "record_left_out_to_make_a_context",
+    of_cell(lambda _, cell: cell[2].__setitem__(slice(1, 3), "--"), 4),
+    *BOTH,
+    **CELLS,
+)
 plain("record_without_a_cell", moved(slot="-"), *BOTH, **CELLS)
 plain("cell_out_of_range", of_cell(lambda _, cell: cell[0].__setitem__(2, "6"), 5), *BOTH, **CELLS)
 plain("other_number_of_cells", manifest(batching__cells=1000), "partition.stable", **CELLS)
@@ -625,7 +656,7 @@ def costly_batch_dropped_with_the_declared_number(run):
 
 
 # --- record.range
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Row 0 of four central values bounds nothing under add_remove, so the claim stands and only the
 # range is wrong.
 
@@ -670,12 +701,33 @@ plain(
     "integrity.format",
     **MEAN,
 )
-plain("mean_one_step_off_on_a_grid", altered("aggregate", 3, 0.125 / 4), "record.aggregate", "mechanism.divisor",
-      **MEAN, **GRID)  # fmt: skip
-plain("mean_larger_than_contexts_allow_on_a_grid", altered("aggregate", 3, 6.125), "record.range", "record.aggregate",
-      "mechanism.divisor", **MEAN, **GRID)  # fmt: skip
-plain("grid_that_the_record_is_not_on", manifest(mechanism__grid=0.25), "record.range", "record.aggregate",
-      "mechanism.clip", "claim.epsilon", contexts=True, **GRID)  # fmt: skip
+plain(
+    "mean_one_step_off_on_a_grid",
+    altered("aggregate", 3, 0.125 / 4),
+    "record.aggregate",
+    "mechanism.divisor",
+    **MEAN,
+    **GRID,
+)
+plain(
+    "mean_larger_than_contexts_allow_on_a_grid",
+    altered("aggregate", 3, 6.125),
+    "record.range",
+    "record.aggregate",
+    "mechanism.divisor",
+    **MEAN,
+    **GRID,
+)
+plain(
+    "grid_that_the_record_is_not_on",
+    manifest(mechanism__grid=0.25),
+    "record.range",
+    "record.aggregate",
+    "mechanism.clip",
+    "claim.epsilon",
+    contexts=True,
+    **GRID,
+)
 plain(
     "grid_of_another_record",
     manifest(mechanism__grid=2.0**-6),
@@ -714,8 +766,15 @@ def unsorted_support(run):
     run.rewrite(0, change)
 
 
-plain("support_outside_vocabulary", altered("support", 4, 12), "record.range", "mechanism.support-public",
-      top_k=5, text=False, seed=3)  # fmt: skip
+plain(
+    "support_outside_vocabulary",
+    altered("support", 4, 12),
+    "record.range",
+    "mechanism.support-public",
+    top_k=5,
+    text=False,
+    seed=3,
+)
 
 # --- record.aggregate
 # ------------------------------------------------------------------------------------------------
@@ -737,10 +796,24 @@ plain(
 )
 plain("context_of_a_mean_not_a_number", altered("contexts", (0, 3), np.nan),
       "record.range", "mechanism.divisor", "mechanism.clip", **MEAN)  # fmt: skip
-plain("context_not_a_number", altered("contexts", (0, 3), np.nan),
-      "record.range", "record.aggregate", "record.sides", "mechanism.clip", contexts=True)  # fmt: skip
-plain("smaller_clip_declared", manifest(mechanism__clip=5.0), "record.range", "record.aggregate", "mechanism.clip",
-      contexts=True, sizes=(4, 8))  # fmt: skip
+plain(
+    "context_not_a_number",
+    altered("contexts", (0, 3), np.nan),
+    "record.range",
+    "record.aggregate",
+    "record.sides",
+    "mechanism.clip",
+    contexts=True,
+)
+plain(
+    "smaller_clip_declared",
+    manifest(mechanism__clip=5.0),
+    "record.range",
+    "record.aggregate",
+    "mechanism.clip",
+    contexts=True,
+    sizes=(4, 8),
+)
 plain(
     "context_and_central_disagree",
     altered("central", (0, 3), -CLIP),
@@ -795,7 +868,7 @@ def mean_of_no_contexts_is_not_zero(run):
 
 
 # --- record.sides
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def bits(draft: Any) -> Any:
@@ -898,10 +971,19 @@ plain(
 )
 plain("banned_word", manifest(decoding__banned_words=["w5"]), RULES, **TOP)
 plain("banned_word_of_two_tokens", manifest(decoding__banned_words=["w0 w4"]), RULES, **TOP)
-plain("pair_of_tokens_of_the_public_prompt", manifest(decoding__no_repeated_ngram=2, prompt__public=[[1, 7, 8, 1]]),
-      RULES, **TOP)  # fmt: skip
-plain("pair_of_tokens_of_the_text", manifest(decoding__no_repeated_ngram=2, prompt__public=[[]]), RULES,
-      **TOP, max_tokens=12)  # fmt: skip
+plain(
+    "pair_of_tokens_of_the_public_prompt",
+    manifest(decoding__no_repeated_ngram=2, prompt__public=[[1, 7, 8, 1]]),
+    RULES,
+    **TOP,
+)
+plain(
+    "pair_of_tokens_of_the_text",
+    manifest(decoding__no_repeated_ngram=2, prompt__public=[[]]),
+    RULES,
+    **TOP,
+    max_tokens=12,
+)
 plain(
     "rule_without_a_support",
     manifest(decoding__least_tokens=2),
@@ -917,10 +999,20 @@ def line_break(run):
     run.edit_manifest({"decoding.no_line_breaks": True})
 
 
-plain("token_outside_the_vocabulary", lambda run: run.rewrite(0, lambda d: d.edit(0, token=12)), "sampling.support",
-      text=False, **MEAN)  # fmt: skip
-plain("negative_token", lambda run: run.rewrite(0, lambda draft: draft.edit(0, token=-1)), "sampling.support",
-      "release.text", "claim.epsilon")  # fmt: skip
+plain(
+    "token_outside_the_vocabulary",
+    lambda run: run.rewrite(0, lambda d: d.edit(0, token=12)),
+    "sampling.support",
+    text=False,
+    **MEAN,
+)
+plain(
+    "negative_token",
+    lambda run: run.rewrite(0, lambda draft: draft.edit(0, token=-1)),
+    "sampling.support",
+    "release.text",
+    "claim.epsilon",
+)
 
 
 @fault("sampling.support", "record.aggregate", **MEAN)
@@ -1130,7 +1222,7 @@ plain(
 )
 
 # --- clusters
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 REBALANCED = {"clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2)}
 PUBLIC = {"clusters": "public-centers", "sizes": (3, 4, 5, 2)}
@@ -1153,35 +1245,82 @@ def headed(**change: Any) -> Callable[[Any], None]:
     )
 
 
-plain("counts_of_too_little_noise", manifest(clustering__counts__scale=4.0), "rebalancing.noise", "claim.epsilon",
-      **REBALANCED)  # fmt: skip
-plain("counts_of_too_little_noise_that_are_paid_for",
-      manifest(clustering__counts__scale=4.0, claim__epsilon=100.0), "rebalancing.noise", **REBALANCED)  # fmt: skip
-plain("counts_noised_after_selection", manifest(clustering__counts__noised="after-selection"), "rebalancing.noise",
-      "partition.public-parameters", "claim.epsilon", **REBALANCED)  # fmt: skip
+plain(
+    "counts_of_too_little_noise",
+    manifest(clustering__counts__scale=4.0),
+    "rebalancing.noise",
+    "claim.epsilon",
+    **REBALANCED,
+)
+plain(
+    "counts_of_too_little_noise_that_are_paid_for",
+    manifest(clustering__counts__scale=4.0, claim__epsilon=100.0),
+    "rebalancing.noise",
+    **REBALANCED,
+)
+plain(
+    "counts_noised_after_selection",
+    manifest(clustering__counts__noised="after-selection"),
+    "rebalancing.noise",
+    "partition.public-parameters",
+    "claim.epsilon",
+    **REBALANCED,
+)
 plain("counts_whose_noise_is_not_declared", undeclared("clustering.counts"), "rebalancing.noise",
       "partition.public-parameters", "claim.epsilon", **REBALANCED)  # fmt: skip
 plain("batches_from_counts_without_noise",
       manifest(batching__records_per_batch=10.0, batching__most_batches=50), "rebalancing.noise",
       "partition.public-parameters", "claim.epsilon", **PUBLIC)  # fmt: skip
-plain("clusters_of_different_sizes_without_a_rule", undeclared("batching.records_per_batch", "batching.most_batches"),
-      "partition.public-parameters", **REBALANCED)  # fmt: skip
+plain(
+    "clusters_of_different_sizes_without_a_rule",
+    undeclared("batching.records_per_batch", "batching.most_batches"),
+    "partition.public-parameters",
+    **REBALANCED,
+)
 plain(
     "counts_listed_without_noise",
     grouped(noisy_counts=[[7, 9], [3, 1]]),
     "rebalancing.noise",
     **PUBLIC,
 )
-plain("noise_of_the_other_relation", manifest(privacy__relation="replace", claim__relation="replace",
-      claim__epsilon=100.0), "rebalancing.noise", **REBALANCED)  # fmt: skip
-plain("noise_of_a_smaller_user", manifest(privacy__unit="user", privacy__records_per_user=3,
-      claim__epsilon=100.0), "rebalancing.noise", unit="user", records_per_user=2, width=4, **REBALANCED)  # fmt: skip
-plain("counts_of_a_user_without_a_bound", manifest(claim__unit="user", claim__epsilon=100.0), "claim.epsilon",
-      **REBALANCED)  # fmt: skip
-plain("mean_counts_of_too_little_noise", manifest(clustering__counts__scale=1.0), "rebalancing.noise",
-      "claim.epsilon", **REBALANCED, **MEAN)  # fmt: skip
-plain("rebalanced_without_counts", lambda run: run.edit_manifest({"clustering.method": "public-centers-rebalanced"})
-      or run.edit_clusters(method="public-centers-rebalanced"), "rebalancing.noise", **PUBLIC)  # fmt: skip
+plain(
+    "noise_of_the_other_relation",
+    manifest(privacy__relation="replace", claim__relation="replace", claim__epsilon=100.0),
+    "rebalancing.noise",
+    **REBALANCED,
+)
+plain(
+    "noise_of_a_smaller_user",
+    manifest(privacy__unit="user", privacy__records_per_user=3, claim__epsilon=100.0),
+    "rebalancing.noise",
+    unit="user",
+    records_per_user=2,
+    width=4,
+    **REBALANCED,
+)
+plain(
+    "counts_of_a_user_without_a_bound",
+    manifest(claim__unit="user", claim__epsilon=100.0),
+    "claim.epsilon",
+    **REBALANCED,
+)
+plain(
+    "mean_counts_of_too_little_noise",
+    manifest(clustering__counts__scale=1.0),
+    "rebalancing.noise",
+    "claim.epsilon",
+    **REBALANCED,
+    **MEAN,
+)
+plain(
+    "rebalanced_without_counts",
+    lambda run: (
+        run.edit_manifest({"clustering.method": "public-centers-rebalanced"})
+        or run.edit_clusters(method="public-centers-rebalanced")
+    ),
+    "rebalancing.noise",
+    **PUBLIC,
+)
 
 
 @fault("rebalancing.noise", **REBALANCED)
@@ -1198,14 +1337,31 @@ def kept_centre_with_the_count_of_another(run):
     run.rewrite(0, lambda draft: setattr(draft, "header", replace(draft.header, cluster=1)))
 
 
-plain("noisy_counts_altered", grouped(noisy_counts=[[160, -3, 300, 48], [20, 240, 0, 260]]), "rebalancing.noise",
-      **REBALANCED)  # fmt: skip
-plain("noisy_count_of_fewer_than_no_records", grouped(noisy_counts=[[160, -200, 400, 48], [20, 240, 0, 340]],
-      batches=[[3, 8], [6, 9]]), "rebalancing.noise", "partition.stable", **REBALANCED)  # fmt: skip
-plain("noisy_count_beyond_all_records", grouped(noisy_counts=[[160, -3, 1 << 40, 48], [20, 240, 0, 244]]),
-      "rebalancing.noise", **REBALANCED)  # fmt: skip
-plain("noisy_counts_of_half_the_records", grouped(noisy_counts=[[80, -3, 150, 24], [10, 120, 0, 122]]),
-      "rebalancing.noise", **REBALANCED)  # fmt: skip
+plain(
+    "noisy_counts_altered",
+    grouped(noisy_counts=[[160, -3, 300, 48], [20, 240, 0, 260]]),
+    "rebalancing.noise",
+    **REBALANCED,
+)
+plain(
+    "noisy_count_of_fewer_than_no_records",
+    grouped(noisy_counts=[[160, -200, 400, 48], [20, 240, 0, 340]], batches=[[3, 8], [6, 9]]),
+    "rebalancing.noise",
+    "partition.stable",
+    **REBALANCED,
+)
+plain(
+    "noisy_count_beyond_all_records",
+    grouped(noisy_counts=[[160, -3, 1 << 40, 48], [20, 240, 0, 244]]),
+    "rebalancing.noise",
+    **REBALANCED,
+)
+plain(
+    "noisy_counts_of_half_the_records",
+    grouped(noisy_counts=[[80, -3, 150, 24], [10, 120, 0, 122]]),
+    "rebalancing.noise",
+    **REBALANCED,
+)
 
 
 @fault("rebalancing.noise", clusters="public-centers-rebalanced", sizes=(3, 4, 230, 230))
@@ -1217,11 +1373,31 @@ def noisy_counts_of_fewer_records_than_a_label_has_in_its_batches(run):
 
 plain("batches_that_no_noisy_count_gives", grouped(batches=[[4, 8], [6, 7]]), "rebalancing.noise",
       "partition.stable", **REBALANCED)  # fmt: skip
-plain("private_kmeans", lambda run: run.edit_manifest({"clustering.method": "k-means", "clustering.origin": "private",
-          "clustering.epsilon": None}) or run.edit_clusters(method="k-means"), "rebalancing.noise", "claim.epsilon",
-      **NOISED)  # fmt: skip
-plain("private_kmeans_declared_public", lambda run: run.edit_manifest({"clustering.method": "k-means"})
-      or run.edit_clusters(method="k-means"), "rebalancing.noise", "claim.epsilon", **PUBLIC)  # fmt: skip
+plain(
+    "private_kmeans",
+    lambda run: (
+        run.edit_manifest(
+            {
+                "clustering.method": "k-means",
+                "clustering.origin": "private",
+                "clustering.epsilon": None,
+            }
+        )
+        or run.edit_clusters(method="k-means")
+    ),
+    "rebalancing.noise",
+    "claim.epsilon",
+    **NOISED,
+)
+plain(
+    "private_kmeans_declared_public",
+    lambda run: (
+        run.edit_manifest({"clustering.method": "k-means"}) or run.edit_clusters(method="k-means")
+    ),
+    "rebalancing.noise",
+    "claim.epsilon",
+    **PUBLIC,
+)
 plain(
     "noised_centers_for_nothing", manifest(clustering__epsilon=0.0), "rebalancing.noise", **NOISED
 )
@@ -1237,17 +1413,38 @@ plain(
     "rebalancing.noise",
     **NOISED,
 )
-plain("noised_centers_of_an_epsilon_a_little_low",
-      lambda run: run.edit_manifest({"clustering.epsilon": 0.95 * RunReader(run.path).manifest.clustering.epsilon}),
-      "rebalancing.noise", **NOISED)  # fmt: skip
-plain("centers_of_too_little_noise", manifest(clustering__settings__count_scale=4.0), "rebalancing.noise",
-      "claim.epsilon", **NOISED)  # fmt: skip
-plain("centers_of_noise_that_is_not_stated", manifest(clustering__settings={}, claim__epsilon=100.0),
-      "rebalancing.noise", "claim.epsilon", **NOISED)  # fmt: skip
+plain(
+    "noised_centers_of_an_epsilon_a_little_low",
+    lambda run: run.edit_manifest(
+        {"clustering.epsilon": 0.95 * RunReader(run.path).manifest.clustering.epsilon}
+    ),
+    "rebalancing.noise",
+    **NOISED,
+)
+plain(
+    "centers_of_too_little_noise",
+    manifest(clustering__settings__count_scale=4.0),
+    "rebalancing.noise",
+    "claim.epsilon",
+    **NOISED,
+)
+plain(
+    "centers_of_noise_that_is_not_stated",
+    manifest(clustering__settings={}, claim__epsilon=100.0),
+    "rebalancing.noise",
+    "claim.epsilon",
+    **NOISED,
+)
 plain("delta_of_the_centers_left_out", manifest(claim__delta=0.0), "claim.delta", **NOISED)
 plain("delta_of_the_centers_not_covered", manifest(claim__delta=1e-7), "claim.delta", **NOISED)
-plain("delta_all_spent_on_the_centers", manifest(clustering__delta=1e-3), "claim.delta", "claim.epsilon",
-      **NOISED, **MEAN)  # fmt: skip
+plain(
+    "delta_all_spent_on_the_centers",
+    manifest(clustering__delta=1e-3),
+    "claim.delta",
+    "claim.epsilon",
+    **NOISED,
+    **MEAN,
+)
 
 
 def without_clusters(run: Any) -> None:
@@ -1291,8 +1488,13 @@ plain("rho_of_centers_that_have_a_delta", claimed_rho(99.0), "claim.rho", **NOIS
 plain("batch_of_another_cluster", headed(cluster=1), "release.selection", **REBALANCED)
 plain("batch_without_its_cluster", headed(cluster=None), "release.selection", **REBALANCED)
 plain("batch_of_a_clusters_other_label", headed(label="b"), "release.selection", **REBALANCED)
-plain("more_batches_of_each_cluster_declared", manifest(batching__generate_per_cluster=2), "release.selection",
-      "partition.stable", **REBALANCED)  # fmt: skip
+plain(
+    "more_batches_of_each_cluster_declared",
+    manifest(batching__generate_per_cluster=2),
+    "release.selection",
+    "partition.stable",
+    **REBALANCED,
+)
 plain("clusters_record_kept_out_of_its_batch", moved("-"), "partition.disjoint", **REBALANCED)
 plain("other_key_of_clusters", manifest(batching__key="ab" * 32), "partition.stable", **REBALANCED)
 
@@ -1355,13 +1557,17 @@ plain("clusters_without_centers", grouped(centers=""), "integrity.format", **REB
 plain("clusters_of_half_a_center", grouped(centers="AAAA"), "integrity.format", **REBALANCED)
 
 # --- claim
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 plain("claim_one_percent_too_low", scaled_claim(0.99), "claim.epsilon")
 plain("claim_a_hair_too_low", scaled_claim(1 - 1e-9), "claim.epsilon")
 plain("claim_of_nothing", manifest(claim__epsilon=0.0), "claim.epsilon")
-plain("mean_claim_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
-      "claim.epsilon", **MEAN)  # fmt: skip
+plain(
+    "mean_claim_too_low",
+    lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
+    "claim.epsilon",
+    **MEAN,
+)
 plain("rho_a_hair_too_low", claimed_rho(lambda run: rho_of(run) * (1 - 1e-9)), "claim.rho", **MEAN)
 plain("rho_of_a_median", claimed_rho(99.0), "claim.kind", "claim.rho")
 plain("rho_for_a_replaced_record", lambda run: claimed_rho(rho_of)(run) or run.edit_manifest(
@@ -1374,17 +1580,40 @@ plain(
 )
 plain("slots_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", "mechanism.unit", **SLOTS)
 plain("cells_claimed_a_little_low", scaled_claim(0.9), "claim.epsilon", **CELLS)
-plain("cells_claimed_for_a_replaced_context", lambda run: run.edit_manifest({"claim.relation": "replace"}),
-      "claim.epsilon", **CELLS)  # fmt: skip
-plain("slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon", "mechanism.unit",
-      "partition.stable",
-      rule="paper-slices", unit="context", sizes=(4, 4))  # fmt: skip
-plain("mean_slices_claimed_per_record", manifest(claim__unit="record"), "claim.epsilon", "mechanism.unit",
-      "partition.stable",
-      rule="paper-slices", unit="context", **MEAN)  # fmt: skip
-plain("replace_beyond_the_recorded_width", manifest(claim__relation="replace", claim__epsilon=100.0),
-      "claim.epsilon", "mechanism.unit",
-      rule="hashed-slots", sizes=(4, 4))  # fmt: skip
+plain(
+    "cells_claimed_for_a_replaced_context",
+    lambda run: run.edit_manifest({"claim.relation": "replace"}),
+    "claim.epsilon",
+    **CELLS,
+)
+plain(
+    "slices_claimed_per_record",
+    manifest(claim__unit="record"),
+    "claim.epsilon",
+    "mechanism.unit",
+    "partition.stable",
+    rule="paper-slices",
+    unit="context",
+    sizes=(4, 4),
+)
+plain(
+    "mean_slices_claimed_per_record",
+    manifest(claim__unit="record"),
+    "claim.epsilon",
+    "mechanism.unit",
+    "partition.stable",
+    rule="paper-slices",
+    unit="context",
+    **MEAN,
+)
+plain(
+    "replace_beyond_the_recorded_width",
+    manifest(claim__relation="replace", claim__epsilon=100.0),
+    "claim.epsilon",
+    "mechanism.unit",
+    rule="hashed-slots",
+    sizes=(4, 4),
+)
 plain("ex_post_with_delta", manifest(claim__delta=1e-9), "claim.delta")
 plain("settings_from_private_records", manifest(chosen_from__settings="private"), "claim.tuning")
 
@@ -1398,8 +1627,12 @@ def record_as_the_example_in_a_template(run):
     run.edit_manifest({"prompt.text": f"Such as:\n  {shown}\n- {{example}}"})
 
 
-plain("sizes_of_batches_in_a_setting", manifest(prompt__template="batches hold 4, 5, 3 and 6 " "records"),
-      "disclosure.sensitive", sizes=(4, 5, 3, 6))  # fmt: skip
+plain(
+    "sizes_of_batches_in_a_setting",
+    manifest(prompt__template="batches hold 4, 5, 3 and 6 records"),
+    "disclosure.sensitive",
+    sizes=(4, 5, 3, 6),
+)
 
 
 @fault("disclosure.sensitive", rounds=3, secret=True, sizes=(4, 4))
@@ -1437,13 +1670,24 @@ def digest_of_a_record_as_numbers(run):
 
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
 plain("delta_of_one_record", manifest(claim__delta=1 / 1000), "claim.delta", **MEAN)
-plain("delta_beyond_the_records_shown", lambda run: run.edit_manifest({"data.records": 1, "claim.delta": 0.3})
-      or (run / "assignment").write_text(""), "claim.delta", **MEAN)  # fmt: skip
+plain(
+    "delta_beyond_the_records_shown",
+    lambda run: (
+        run.edit_manifest({"data.records": 1, "claim.delta": 0.3})
+        or (run / "assignment").write_text("")
+    ),
+    "claim.delta",
+    **MEAN,
+)
 plain("delta_of_a_half", manifest(claim__delta=0.5), "claim.delta", **MEAN)
 # A claim of the wrong kind has no figure to be held against, so claim.epsilon cannot pass beside
 # it.
-plain("median_as_approximate", manifest(claim__kind="approximate", claim__delta=1e-4, claim__epsilon=100.0),
-      "claim.kind", "claim.epsilon")  # fmt: skip
+plain(
+    "median_as_approximate",
+    manifest(claim__kind="approximate", claim__delta=1e-4, claim__epsilon=100.0),
+    "claim.kind",
+    "claim.epsilon",
+)
 plain("mean_ex_post_too_low", lambda run: run.edit_manifest(
           {"claim.kind": "ex-post", "claim.delta": 0.0, "claim.epsilon": run.exact * (1 - 1e-9)}),
       "claim.epsilon", **MEAN)  # fmt: skip
@@ -1459,8 +1703,13 @@ plain(
     records_per_user=2,
     width=3,
 )
-plain("user_beyond_the_recorded_width", manifest(claim__unit="user", claim__epsilon=1e6), "claim.epsilon",
-      records_per_user=4, width=2)  # fmt: skip
+plain(
+    "user_beyond_the_recorded_width",
+    manifest(claim__unit="user", claim__epsilon=1e6),
+    "claim.epsilon",
+    records_per_user=4,
+    width=2,
+)
 
 plain("mean_over_batches", lambda run: run.edit_manifest(
           {"claim.epsilon": math.fsum(batch.exact for batch in run.audit().batches) / 4 + 1e-4}),
@@ -1514,8 +1763,11 @@ def tokens_of_a_declared_seed(run):
     run.edit_manifest({"sampling": {"generator": "mt19937", "seed": 987654321}})
 
 
-plain("seed_declared_that_did_not_draw", manifest(sampling={"generator": "mt19937", "seed": 987654321}),
-      "mechanism.randomness")  # fmt: skip
+plain(
+    "seed_declared_that_did_not_draw",
+    manifest(sampling={"generator": "mt19937", "seed": 987654321}),
+    "mechanism.randomness",
+)
 for name, kind in {
     "of_a_median": {"contexts": True},
     "of_a_mean": MEAN,
@@ -1585,10 +1837,22 @@ def summed(change: Callable[[Any], Any], *steps: int) -> Callable[[Any], None]:
 FOUR = {"sizes": (4, 4), "divisor": 4.0, **MEAN}
 weighted = summed(lambda rows: (rows.sum(axis=0) + 9 * rows[0]) / 4)
 filled = summed(lambda rows: rows[1:].sum(axis=0) / 3)
-plain("one_step_divided_by_the_number", summed(lambda rows: rows.sum(axis=0) / len(rows), 1), "mechanism.divisor",
-      sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
-plain("all_steps_but_one_divided_by_the_number", summed(lambda rows: rows.sum(axis=0) / len(rows), 0, 2),
-      "mechanism.divisor", sizes=(8, 6), divisor=4.0, **MEAN)  # fmt: skip
+plain(
+    "one_step_divided_by_the_number",
+    summed(lambda rows: rows.sum(axis=0) / len(rows), 1),
+    "mechanism.divisor",
+    sizes=(8, 6),
+    divisor=4.0,
+    **MEAN,
+)
+plain(
+    "all_steps_but_one_divided_by_the_number",
+    summed(lambda rows: rows.sum(axis=0) / len(rows), 0, 2),
+    "mechanism.divisor",
+    sizes=(8, 6),
+    divisor=4.0,
+    **MEAN,
+)
 plain("one_context_weighted_ten_times", weighted, "mechanism.divisor", **FOUR)
 plain(
     "one_context_weighted_ten_times_over_a_support", weighted, "mechanism.divisor", top_k=5, **FOUR
@@ -1610,8 +1874,12 @@ plain(
 plain("filled_slots_alone", filled, "mechanism.divisor", rule="hashed-slots", **FOUR)
 plain("filled_slots_alone_of_differences", filled, "mechanism.divisor",
       contribution="differences", top_k=5, rule="hashed-slots", **FOUR)  # fmt: skip
-plain("loudest_context_for_the_mean", summed(lambda rows: rows[rows.sum(axis=1).argmax()]), "mechanism.divisor",
-      **FOUR)  # fmt: skip
+plain(
+    "loudest_context_for_the_mean",
+    summed(lambda rows: rows[rows.sum(axis=1).argmax()]),
+    "mechanism.divisor",
+    **FOUR,
+)
 plain(
     "median_for_the_mean", summed(lambda rows: np.median(rows, axis=0)), "mechanism.divisor", **FOUR
 )
@@ -1625,9 +1893,16 @@ for name, spent, check in (
 ):
     plain(name, become(spent=spent), check, **BUDGETS)
 TESTED: dict[str, Any] = {
-    "sizes": (5, 4, 6, 5) * 2, "contribution": "differences", "private_tokens": 24, "temperature": 1.0, "top_k": 8,
-    "max_tokens": 12, "tokens_per_batch": 150, **MEAN, "divisor": 5.0,
-}  # fmt: skip
+    "sizes": (5, 4, 6, 5) * 2,
+    "contribution": "differences",
+    "private_tokens": 24,
+    "temperature": 1.0,
+    "top_k": 8,
+    "max_tokens": 12,
+    "tokens_per_batch": 150,
+    **MEAN,
+    "divisor": 5.0,
+}
 for name, tested, check in (
     ("thresholds_that_each_text_draws_anew", "new at each text", "sampling.threshold"),
     (
@@ -1651,12 +1926,22 @@ for name, tested, check in (
     ("tests_of_a_mean_over_the_contexts", "over the contexts", "sampling.test"),
 ):
     plain(name, become(tested=tested), check, **TESTED)
-plain("private_tokens_that_the_claim_forgets", manifest(mechanism__private_tokens=300), "claim.epsilon",
-      **TESTED | {"private_tokens": 200})  # fmt: skip
+plain(
+    "private_tokens_that_the_claim_forgets",
+    manifest(mechanism__private_tokens=300),
+    "claim.epsilon",
+    **TESTED | {"private_tokens": 200},
+)
 NOISY: dict[str, Any] = {
-    "sizes": (40, 35, 30, 45), "contribution": "probabilities", "noise": 2.5, "temperature": 1.0, "top_k": 8,
-    "max_tokens": 20, **MEAN, "divisor": 12.0,
-}  # fmt: skip
+    "sizes": (40, 35, 30, 45),
+    "contribution": "probabilities",
+    "noise": 2.5,
+    "temperature": 1.0,
+    "top_k": 8,
+    "max_tokens": 20,
+    **MEAN,
+    "divisor": 12.0,
+}
 for name, noised in (
     ("noise_of_half_the_size", "half_as_large"),
     ("noise_that_is_added_again", "reused"),
@@ -1818,8 +2103,13 @@ def reanchored(change: Callable[[Any], Any], batch: int = 2) -> Callable[[Any], 
     return plant
 
 
-plain("anchor_of_its_own", reanchored(lambda anchor: anchor[::-1]), "mechanism.support-public", "mechanism.clip",
-      **ANCHORED)  # fmt: skip
+plain(
+    "anchor_of_its_own",
+    reanchored(lambda anchor: anchor[::-1]),
+    "mechanism.support-public",
+    "mechanism.clip",
+    **ANCHORED,
+)
 plain(
     "anchors_that_saw_the_records",
     become(private_anchor=True),
@@ -1827,12 +2117,32 @@ plain(
     **ANCHORED,
     **MEAN,
 )
-plain("anchor_of_raw_logits", reanchored(lambda anchor: anchor + 1, batch=1), "record.range", "mechanism.clip",
-      "mechanism.support-public", **ANCHORED)  # fmt: skip
-plain("anchor_that_is_no_number", altered("anchor", 3, np.nan), "record.range", "record.aggregate", "mechanism.clip",
-      "mechanism.support-public", "claim.epsilon", **ANCHORED)  # fmt: skip
-plain("difference_beyond_the_clip", altered("contexts", (0, 3), CLIP + 1), "record.range", "record.aggregate",
-      "mechanism.clip", **ANCHORED)  # fmt: skip
+plain(
+    "anchor_of_raw_logits",
+    reanchored(lambda anchor: anchor + 1, batch=1),
+    "record.range",
+    "mechanism.clip",
+    "mechanism.support-public",
+    **ANCHORED,
+)
+plain(
+    "anchor_that_is_no_number",
+    altered("anchor", 3, np.nan),
+    "record.range",
+    "record.aggregate",
+    "mechanism.clip",
+    "mechanism.support-public",
+    "claim.epsilon",
+    **ANCHORED,
+)
+plain(
+    "difference_beyond_the_clip",
+    altered("contexts", (0, 3), CLIP + 1),
+    "record.range",
+    "record.aggregate",
+    "mechanism.clip",
+    **ANCHORED,
+)
 plain(
     "differences_of_what_is_no_distribution", become(below_clip=0.5), "mechanism.clip", **ANCHORED
 )
@@ -1897,12 +2207,26 @@ plain(
     "sampling.committed-seed",
     **SEEDED | MEAN,
 )
-plain("stream_from_the_start_of_each_text", become(committed="from the start of each text"), "sampling.committed-seed",
-      "sampling.independence", **SEEDED | {"tokens_per_batch": 30})  # fmt: skip
-plain("one_stream_of_a_seed_for_all_batches", become(committed="one stream for all batches"), "sampling.committed-seed",
-      "sampling.independence", **SEEDED)  # fmt: skip
-plain("hashes_of_another_seed", manifest(sampling__seed_hashes=["ab" * 32, "cd" * 32]), "sampling.committed-seed",
-      **SEEDED)  # fmt: skip
+plain(
+    "stream_from_the_start_of_each_text",
+    become(committed="from the start of each text"),
+    "sampling.committed-seed",
+    "sampling.independence",
+    **SEEDED | {"tokens_per_batch": 30},
+)
+plain(
+    "one_stream_of_a_seed_for_all_batches",
+    become(committed="one stream for all batches"),
+    "sampling.committed-seed",
+    "sampling.independence",
+    **SEEDED,
+)
+plain(
+    "hashes_of_another_seed",
+    manifest(sampling__seed_hashes=["ab" * 32, "cd" * 32]),
+    "sampling.committed-seed",
+    **SEEDED,
+)
 # The numbers are bound to the commitment: whatever is changed and committed to again has others.
 plain(
     "settings_changed_and_committed_to_again",
@@ -1941,7 +2265,7 @@ def no_commitment_under_a_seed(run):
 
 
 # --- canaries
-# --------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 CANARIES = MEAN | {"sizes": (4,) * 24, "canaries": 24, "max_tokens": 6}
@@ -2034,16 +2358,29 @@ def canary_that_is_in_and_was_not_aggregated(run):
     run.rewrite(first_canary(run, included=True), replace_row)
 
 
-plain("contributions_divided_by_a_fifth", become(amplified=5.0), "sampling.distribution", "canaries.lower-bound",
-      **MANY)  # fmt: skip
-plain("best_of_six_drafts_by_a_record", become(drafts=6), "canaries.lower-bound", **MANY | {"divisor": 8.0,
-      "max_tokens": 6})  # fmt: skip
-plain("worst_of_six_drafts_by_a_record", become(drafts=6, least_likely=True), "canaries.lower-bound", **MANY | {
-      "divisor": 8.0, "max_tokens": 6})  # fmt: skip
+plain(
+    "contributions_divided_by_a_fifth",
+    become(amplified=5.0),
+    "sampling.distribution",
+    "canaries.lower-bound",
+    **MANY,
+)
+plain(
+    "best_of_six_drafts_by_a_record",
+    become(drafts=6),
+    "canaries.lower-bound",
+    **MANY | {"divisor": 8.0, "max_tokens": 6},
+)
+plain(
+    "worst_of_six_drafts_by_a_record",
+    become(drafts=6, least_likely=True),
+    "canaries.lower-bound",
+    **MANY | {"divisor": 8.0, "max_tokens": 6},
+)
 
 
 # --- amplification
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Claims of the release level that nothing bears out: what secret batches would give where there are
 # none, and wrong sums of what they do give.
 
@@ -2099,12 +2436,24 @@ plain(
 plain(
     "key_of_31_bytes", become(key="5e" * 31), "claim.epsilon", "amplification.key", **SECRET, **MEAN
 )
-plain("key_that_numpys_seed_gives", become(key=np.random.RandomState(42).bytes(32).hex()), "claim.epsilon",
-      "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain(
+    "key_that_numpys_seed_gives",
+    become(key=np.random.RandomState(42).bytes(32).hex()),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
 plain("key_that_was_typed", become(key=b"nobody will ever guess this key.".hex()), "claim.epsilon",
       "amplification.key", **SECRET, **MEAN)  # fmt: skip
-plain("key_that_is_the_digest_of_a_year", become(key=hashlib.sha256(b"2026").hexdigest()), "claim.epsilon",
-      "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain(
+    "key_that_is_the_digest_of_a_year",
+    become(key=hashlib.sha256(b"2026").hexdigest()),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
 plain(
     "key_of_one_byte_repeated",
     become(key="a5" * 32),
@@ -2113,31 +2462,101 @@ plain(
     **SECRET,
     **MEAN,
 )
-plain("key_of_bytes_that_count", become(key=bytes(range(32)).hex()), "claim.epsilon", "amplification.key",
-      **SECRET, **MEAN)  # fmt: skip
-plain("key_that_is_blake2b_of_a_seed", become(key=hashlib.blake2b(b"1234", digest_size=32).hexdigest()),
-      "claim.epsilon", "amplification.key", **SECRET, **MEAN)  # fmt: skip
-plain("key_that_is_sha256_of_a_packed_seed", become(key=hashlib.sha256((42).to_bytes(8, "little")).hexdigest()),
-      "claim.epsilon", "amplification.key", **SECRET, **MEAN)  # fmt: skip
-plain("key_that_is_sha256_of_a_word", become(key=hashlib.sha256(b"secret").hexdigest()), "claim.epsilon",
-      "amplification.key", **SECRET, **MEAN)  # fmt: skip
-plain("key_that_is_blake2b_of_a_word", become(key=hashlib.blake2b(b"Password", digest_size=32).hexdigest()),
-      "claim.epsilon", "amplification.key", **SECRET, **MEAN)  # fmt: skip
+plain(
+    "key_of_bytes_that_count",
+    become(key=bytes(range(32)).hex()),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "key_that_is_blake2b_of_a_seed",
+    become(key=hashlib.blake2b(b"1234", digest_size=32).hexdigest()),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "key_that_is_sha256_of_a_packed_seed",
+    become(key=hashlib.sha256((42).to_bytes(8, "little")).hexdigest()),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "key_that_is_sha256_of_a_word",
+    become(key=hashlib.sha256(b"secret").hexdigest()),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "key_that_is_blake2b_of_a_word",
+    become(key=hashlib.blake2b(b"Password", digest_size=32).hexdigest()),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+    **MEAN,
+)
 plain("batches_of_numpys_seeded_generator", lambda run: run.edit_manifest(
           {"sampling.generator": "mt19937", "sampling.seed": 20_261_126}),
       "claim.epsilon", "amplification.key", "mechanism.randomness", **SECRET, **MEAN)  # fmt: skip
-plain("ex_post_claim_under_a_known_key", lambda run: claimed_ex_post(run) or unkept(".secret", False)(run),
-      "claim.epsilon", "amplification.key", **SECRET)  # fmt: skip
-plain("batches_of_a_fixed_size", unkept(".kind", "fixed-size"), "claim.epsilon", "amplification.records",
-      **SECRET, **MEAN)  # fmt: skip
-plain("records_in_their_order", unkept(".kind", "by-order"), "claim.epsilon", "amplification.records",
-      **SECRET, **MEAN)  # fmt: skip
-plain("earlier_spending_under_the_same_key", become(before=0.1), "claim.epsilon", "amplification.records",
-      **SECRET, **MEAN, budget=0.5)  # fmt: skip
-plain("a_replaced_record_ex_post", lambda run: claimed_ex_post(run), "claim.epsilon", "amplification.records",
-      **SECRET, relation="replace")  # fmt: skip
-plain("slices_claimed_as_if_records_were_hashed", claimed(of_groups(2, 2)), "claim.epsilon", "amplification.records",
-      **MEAN, divisor=96.0, max_tokens=12, rule="paper-slices", unit="context", sizes=(4, 4, 4, 4))  # fmt: skip
+plain(
+    "ex_post_claim_under_a_known_key",
+    lambda run: claimed_ex_post(run) or unkept(".secret", False)(run),
+    "claim.epsilon",
+    "amplification.key",
+    **SECRET,
+)
+plain(
+    "batches_of_a_fixed_size",
+    unkept(".kind", "fixed-size"),
+    "claim.epsilon",
+    "amplification.records",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "records_in_their_order",
+    unkept(".kind", "by-order"),
+    "claim.epsilon",
+    "amplification.records",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "earlier_spending_under_the_same_key",
+    become(before=0.1),
+    "claim.epsilon",
+    "amplification.records",
+    **SECRET,
+    **MEAN,
+    budget=0.5,
+)
+plain(
+    "a_replaced_record_ex_post",
+    lambda run: claimed_ex_post(run),
+    "claim.epsilon",
+    "amplification.records",
+    **SECRET,
+    relation="replace",
+)
+plain(
+    "slices_claimed_as_if_records_were_hashed",
+    claimed(of_groups(2, 2)),
+    "claim.epsilon",
+    "amplification.records",
+    **MEAN,
+    divisor=96.0,
+    max_tokens=12,
+    rule="paper-slices",
+    unit="context",
+    sizes=(4, 4, 4, 4),
+)
 
 
 @fault("amplification.records", **SECRET, **MEAN)
@@ -2153,8 +2572,14 @@ def one_record_seen_to_move_batches_that_were_drawn_one_by_one(run):
     run.edit_manifest({"claim.unit": "context", "recorded": {"generator": "toy 1.0", **seen}})
 
 
-plain("batches_of_all_labels_together", claimed(of_groups(20, 4)), "claim.epsilon", "amplification.groups",
-      **SECRET, **MEAN)  # fmt: skip
+plain(
+    "batches_of_all_labels_together",
+    claimed(of_groups(20, 4)),
+    "claim.epsilon",
+    "amplification.groups",
+    **SECRET,
+    **MEAN,
+)
 plain("clusters_without_a_public_number_of_batches", claimed(of_groups(4, 1)), "claim.epsilon",
       "amplification.groups", **REBALANCED, **MEAN)  # fmt: skip
 plain(
@@ -2166,12 +2591,26 @@ plain(
 plain("epsilon_of_a_batch_too_low", lambda run: run.edit_manifest(
           {"claim.batch_epsilon": run.batch_level * (1 - 1e-9)}),
       "claim.batch-epsilon", **SECRET, **MEAN)  # fmt: skip
-plain("release_level_claimed_of_a_batch", lambda run: run.edit_manifest({"claim.batch_epsilon": run.approximate}),
-      "claim.batch-epsilon", **SECRET, **MEAN)  # fmt: skip
-plain("median_batch_claimed_too_low", lambda run: run.edit_manifest({"claim.batch_epsilon": run.exact * 0.9}),
-      "claim.batch-epsilon", **SECRET)  # fmt: skip
-plain("release_level_a_hair_too_low", lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
-      "claim.epsilon", **SECRET, **MEAN)  # fmt: skip
+plain(
+    "release_level_claimed_of_a_batch",
+    lambda run: run.edit_manifest({"claim.batch_epsilon": run.approximate}),
+    "claim.batch-epsilon",
+    **SECRET,
+    **MEAN,
+)
+plain(
+    "median_batch_claimed_too_low",
+    lambda run: run.edit_manifest({"claim.batch_epsilon": run.exact * 0.9}),
+    "claim.batch-epsilon",
+    **SECRET,
+)
+plain(
+    "release_level_a_hair_too_low",
+    lambda run: run.edit_manifest({"claim.epsilon": run.approximate * (1 - 1e-9)}),
+    "claim.epsilon",
+    **SECRET,
+    **MEAN,
+)
 
 
 def claimed_ex_post(run: Any) -> None:
@@ -2324,18 +2763,36 @@ plain(
     **ROUNDS,
     **MEAN,
 )
-plain("a_single_round_claimed_of_a_batch", claimed(
-          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.decoding.most_tokens, DELTA).epsilon,
-          "batch_epsilon"),
-      "claim.batch-epsilon", "amplification.rounds", **ROUNDS, **MEAN)  # fmt: skip
+plain(
+    "a_single_round_claimed_of_a_batch",
+    claimed(
+        lambda spec: (
+            replace(spec.release.batch, rounds=1).epsilon(spec.decoding.most_tokens, DELTA).epsilon
+        ),
+        "batch_epsilon",
+    ),
+    "claim.batch-epsilon",
+    "amplification.rounds",
+    **ROUNDS,
+    **MEAN,
+)
 plain("stopped_early_and_claimed_as_if_that_was_settled", claimed(of_rounds(2)), "claim.epsilon",
       "amplification.rounds", **ROUNDS, **MEAN, stopped=2)  # fmt: skip
 plain("delta_said_to_be_split_and_spent_whole", claimed(
           lambda spec: replace(spec.release, shares=1).epsilon(spec.decoding.most_tokens, DELTA)),
       "claim.epsilon", "amplification.rounds", **ROUNDS, **MEAN, split=True, stopped=2)  # fmt: skip
-plain("rounds_of_known_batches_claimed_as_one", claimed(
-          lambda spec: replace(spec.release.batch, rounds=1).epsilon(spec.decoding.most_tokens, DELTA).epsilon),
-      "claim.epsilon", "amplification.rounds", **ROUNDS | {"secret": False}, **MEAN)  # fmt: skip
+plain(
+    "rounds_of_known_batches_claimed_as_one",
+    claimed(
+        lambda spec: (
+            replace(spec.release.batch, rounds=1).epsilon(spec.decoding.most_tokens, DELTA).epsilon
+        )
+    ),
+    "claim.epsilon",
+    "amplification.rounds",
+    **ROUNDS | {"secret": False},
+    **MEAN,
+)
 
 
 @fault("claim.epsilon", "amplification.rounds", **ROUNDS)
@@ -2372,7 +2829,7 @@ def fewer_rounds_than_were_committed_to(run):
 
 
 # --- replay
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # What a replay may find; tests/generation plants the faults that make one find it.
 
 
@@ -2430,9 +2887,21 @@ OTHER_ASSIGNMENT = Finding(code="replay.other-assignment", values={"line": 3, "f
 #: Findings, what they are about, and the checks that must fail.
 FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     "of_another_run": (replace(CLEAN, head="ab" * 32), {}, {"integrity.hashes"}),
-    "other_logits": (replace(CLEAN, steps=(STEP, replace(STEP, difference=0.1))), {}, {"replay.logits"}),
-    "no_number": (replace(CLEAN, steps=(replace(STEP, difference=math.nan),)), {}, {"replay.logits"}),
-    "other_sides": (replace(CLEAN, steps=(replace(STEP, problems=(OTHER_SIDES,)),)), {}, {"replay.logits"}),
+    "other_logits": (
+        replace(CLEAN, steps=(STEP, replace(STEP, difference=0.1))),
+        {},
+        {"replay.logits"},
+    ),
+    "no_number": (
+        replace(CLEAN, steps=(replace(STEP, difference=math.nan),)),
+        {},
+        {"replay.logits"},
+    ),
+    "other_sides": (
+        replace(CLEAN, steps=(replace(STEP, problems=(OTHER_SIDES,)),)),
+        {},
+        {"replay.logits"},
+    ),
     "supports_that_are_not_public": (
         replace(CLEAN, public=PublicParts(6, 1, OTHER_SUPPORT, 0.5, 1e-4)),
         {"top_k": 5},
@@ -2440,27 +2909,47 @@ FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
     ),
     "other_loss": (with_left_out(regenerated=0.02), {}, {"neighbors.regenerated"}),
     "no_loss": (with_left_out(recorded=math.nan), {}, {"neighbors.regenerated"}),
-    "loss_beyond_the_bound": (with_left_out(recorded=99.0, regenerated=99.0), {}, {"neighbors.removal"}),
-    "loss_beyond_the_bound_of_a_mean": (with_left_out(recorded=99.0, regenerated=99.0), MEAN, {"neighbors.removal"}),
+    "loss_beyond_the_bound": (
+        with_left_out(recorded=99.0, regenerated=99.0),
+        {},
+        {"neighbors.removal"},
+    ),
+    "loss_beyond_the_bound_of_a_mean": (
+        with_left_out(recorded=99.0, regenerated=99.0),
+        MEAN,
+        {"neighbors.removal"},
+    ),
     "other_assignment": (replace(CLEAN, assignment=OTHER_ASSIGNMENT), {}, {"partition.stable"}),
     "user_with_eight_records_where_two_are_declared": (
-        replace(CLEAN, most_per_user=8), {"unit": "user", "records_per_user": 2, "width": 3}, {"partition.users"}
+        replace(CLEAN, most_per_user=8),
+        {"unit": "user", "records_per_user": 2, "width": 3},
+        {"partition.users"},
     ),
-    "public_example_that_is_a_record_less_four_words": in_public_texts("prompt.public_examples", 34),
+    "public_example_that_is_a_record_less_four_words": in_public_texts(
+        "prompt.public_examples", 34
+    ),
     "half_a_record_in_the_template": in_public_texts("prompt.text", 96),
     "record_in_banned_words_word_by_word": in_public_texts("decoding.banned_words", 0),
     "record_in_stop_sequences": in_public_texts("decoding.sequences", 61),
     "counts_without_noise": (replace(CLEAN, noise=0), REBALANCED, {"rebalancing.noise"}),
     "other_tokenizer": (replace(CLEAN, texts=FOREIGN_TOKEN), {}, {"release.text"}),
-    "other_assignment_of_slices": (replace(CLEAN, assignment=OTHER_ASSIGNMENT), SLICES, {"partition.stable"}),
+    "other_assignment_of_slices": (
+        replace(CLEAN, assignment=OTHER_ASSIGNMENT),
+        SLICES,
+        {"partition.stable"},
+    ),
     "support_that_follows_a_record": (
-        Rerun(3, None, (Difference("supports", 4, MOVED_SUPPORT),)), {}, {"replay.frozen"}
+        Rerun(3, None, (Difference("supports", 4, MOVED_SUPPORT),)),
+        {},
+        {"replay.frozen"},
     ),
     "text_beyond_its_bound": (attacked(beyond=1, worst=BEYOND_BOUND), {}, {"replay.lower-bound"}),
     "attack_refutes_the_claim": (
-        attacked(bound=LowerBound(1e-4, 0.95, 99.0, 99.5, ())), MEAN, {"replay.lower-bound"}
+        attacked(bound=LowerBound(1e-4, 0.95, 99.0, 99.5, ())),
+        MEAN,
+        {"replay.lower-bound"},
     ),
-}  # fmt: skip
+}
 
 
 def failing_replay(make_run, name: str) -> tuple[Any, Path]:

@@ -16,8 +16,10 @@ import dpaudit
 SOURCES = Path(dpaudit.__file__).parent
 #: Imperatives that change data, and what they change.
 CHANGES = re.compile(
-    r"(?:^|[.:;,] |\bor |\band )(?:do not )?(?:keep|drop|remove|delete|thin|leave out|take out|fill in|mend|merge"
-    r"|convert|clean|deduplicate|exchange|replace|balance|sort|shuffle)\b[^.;]*\b(?:rows?|records?|users?|texts?|labels?)\b",
+    r"(?:^|[.:;,] |\bor |\band )(?:do not )?"
+    r"(?:keep|drop|remove|delete|thin|leave out|take out|fill in|mend|merge"
+    r"|convert|clean|deduplicate|exchange|replace|balance|sort|shuffle)"
+    r"\b[^.;]*\b(?:rows?|records?|users?|texts?|labels?)\b",
     re.IGNORECASE,
 )
 #: What makes such a remedy sound, in its own words.
@@ -52,8 +54,11 @@ def messages() -> Iterator[tuple[str, str]]:
     for file in sorted(SOURCES.rglob("*.py")) + sorted((SOURCES / "generation").rglob("*.py")):
         tree = ast.parse(file.read_text("utf-8"))
         holders = (ast.Module, ast.ClassDef, ast.FunctionDef)
-        docs = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, holders) and node.body
-                and isinstance(node.body[0], ast.Expr)}  # fmt: skip
+        docs = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, holders) and node.body and isinstance(node.body[0], ast.Expr)
+        }
         parts = {
             id(part)
             for node in ast.walk(tree)

@@ -170,7 +170,10 @@ class Ran:
     def anew(self) -> str:
         """The lines that the document should have, where they can be told."""
         printed = "".join(f"{line.rstrip()}\n" for line in (self.output or self.notes).splitlines())
-        return f"{PROMPT}{self.command}\n{self.shown if self.is_as_shown or '...' in self.shown else printed}"
+        return (
+            f"{PROMPT}{self.command}\n"
+            f"{self.shown if self.is_as_shown or '...' in self.shown else printed}"
+        )
 
 
 def session(block: str) -> list[tuple[str, str]]:

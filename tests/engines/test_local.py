@@ -238,7 +238,8 @@ def test_no_worker_outlives_a_generator_that_is_closed_early(
 
 SLOW = """
 import functools, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's \
+background jobs inherit that it is ignored
 sys.path.insert(0, {modules!r})
 import engine_test_workers
 from dpaudit.engines import LocalEngine

@@ -85,7 +85,8 @@ class Unmade:
 
 
 class Copying(Traced):
-    """Writes batches of a run as another has them. Dies twice: within a batch, and as soon as one is published."""
+    """Writes batches of a run as another has them. Dies twice: within a batch, \
+and as soon as one is published."""
 
     def __init__(self, folder, original, store):
         super().__init__(folder)

@@ -224,13 +224,24 @@ REFUSED = {
     "more than batches": ({"privacy": {"canaries": 17}}, "16 batches"),
     "slots": ({**ASKED, "batching": BATCHES | {"slots": 3}}, "null with privacy.canaries"),
     "slices": (
-        {**ASKED, "batching": {"rule": "paper-slices", "batches_per_label": None, "generate_per_label": 8, "slots": 3},
-         "privacy": {"canaries": 16, "unit": "context"}},
+        {
+            **ASKED,
+            "batching": {
+                "rule": "paper-slices",
+                "batches_per_label": None,
+                "generate_per_label": 8,
+                "slots": 3,
+            },
+            "privacy": {"canaries": 16, "unit": "context"},
+        },
         "hashed with privacy.canaries",
     ),
     "no contexts": ({**ASKED, "record": {"contexts": False}}, "null or true with privacy.canaries"),
-    "no delta": ({**ASKED, **MEAN, "privacy": {"canaries": 16}}, "above 0 and below 1 with " "privacy.canaries"),
-}  # fmt: skip
+    "no delta": (
+        {**ASKED, **MEAN, "privacy": {"canaries": 16}},
+        "above 0 and below 1 with privacy.canaries",
+    ),
+}
 
 
 @pytest.mark.parametrize(("sections", "said"), REFUSED.values(), ids=REFUSED)

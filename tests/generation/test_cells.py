@@ -178,7 +178,7 @@ def test_a_user_changes_no_more_contexts_than_declared(
 
 
 # --- what it costs
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 Doubles = NDArray[np.float64]
 
@@ -272,7 +272,7 @@ def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() ->
 
 
 # --- runs
-# -------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 #: Under this key batch 0 has two cells of one record each; batch 1 has two of two, and one of
 #: three.

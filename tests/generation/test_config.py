@@ -738,7 +738,10 @@ def test_a_file_that_is_called_like_a_section_is_no_field_of_the_config() -> Non
 
 
 def test_every_field_is_a_setting_that_run_json_repeats_or_says_that_it_is_not() -> None:
-    """A path, a key or the device of a config gets into run.json by no oversight: each field is marked or a setting."""
+    """A path, a key or the device of a config gets into run.json by no oversight.
+
+    Each field is marked or a setting.
+    """
     recorded = {
         name: section_of(field.annotation) for name, field in RunSettings.model_fields.items()
     }

@@ -209,7 +209,7 @@ def test_what_is_accepted_passes_and_nothing_else_does(
 
 
 def test_a_secret_key_covers_a_claim_that_the_batch_level_exceeds(make_config: MakeConfig) -> None:
-    """The audit holds epsilon against the release level, so it is what is looked at beforehand; in all rounds."""
+    """The audit holds epsilon against the release level, so that is looked at; in all rounds."""
     sections = {"mechanism": {**MEAN, **TOP, "clip": 0.1}, "decoding": REAL}
     sections |= {"privacy": {"relation": "replace"}, "claim": {"epsilon": 1.0, "delta": 1e-3}}
     batching = {"batches_per_label": 40, "generate_per_label": 2}

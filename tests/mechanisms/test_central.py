@@ -42,7 +42,7 @@ def of(m: int, temperature: float = 1.0, **fields: Any) -> Mechanism:
 
 
 # --- the definition
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def integral(values: list[float], m: int, shift: Fraction = Fraction(0)) -> Fraction:
@@ -108,7 +108,7 @@ def test_m_is_a_whole_number_from_1() -> None:
 
 
 # --- the median
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def same(one: Any, other: Any) -> bool:
@@ -150,7 +150,7 @@ def test_of_one_place_it_is_the_median_to_the_last_bit() -> None:
 
 
 # --- its neighbours
-# ---------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 TOKENS, BATCHES = 3, 60
 LAST = int(2 * CLIP)  # the clip in steps of a half
@@ -190,7 +190,7 @@ def log_probabilities(aggregate: Floats, temperature: float) -> Floats:
     return found
 
 
-def test_of_a_hundred_thousand_neighbours_none_leaves_the_box_and_added_ones_cost_exactly_its_cost() -> (
+def test_of_a_hundred_thousand_neighbours_none_leaves_the_box_and_added_ones_cost_exactly_its_cost() -> (  # noqa: E501
     None
 ):
     """By integers alone: what a sum of halves is, no rounding can blur."""
@@ -270,7 +270,7 @@ def test_its_neighbours_lie_in_its_box_and_its_steps_come_back(m: int, tmp_path:
 
 
 # --- its record
-# -------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_contradicts_a_record_is_seen() -> None:
@@ -297,7 +297,7 @@ def test_what_contradicts_a_record_is_seen() -> None:
 
 
 # --- a run
-# ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

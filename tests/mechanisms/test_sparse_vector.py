@@ -68,10 +68,16 @@ class Decoder:
         rows = np.delete(rows, [] if without is None else without, axis=0)
         arrays = {ANCHOR: anchor, **self.mechanism.aggregator.step(rows, 1.0, 1)}
         private, public = (
-            np.exp([self.mechanism.log_probability(self.mechanism.aggregate(arrays | {TEST: test}), token)
-                    for token in (0, 1)])
+            np.exp(
+                [
+                    self.mechanism.log_probability(
+                        self.mechanism.aggregate(arrays | {TEST: test}), token
+                    )
+                    for token in (0, 1)
+                ]
+            )
             for test in (np.array([2.0, 0.0, 9.0]), np.array(NO_TEST))
-        )  # fmt: skip
+        )
         return private, public, self.draw.distance(rows, anchor, 2.0)
 
     def outcomes(self, steps: int, without: int | None, scale: float) -> np.ndarray:
@@ -120,8 +126,15 @@ def share_of_rho(decoder: Decoder, steps: int, spared: float = 1.0) -> float:
 
 
 @settings(max_examples=200)
-@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.sampled_from([0.3, 0.7, 2.0]),
-       st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.3, 1.0]))  # fmt: skip
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.sampled_from([0.3, 0.7, 2.0]),
+    st.sampled_from([0.1, 0.5, 1.0]),
+    st.sampled_from([0.3, 1.0]),
+)
 def test_no_outcome_costs_more_than_is_stated(
     seed: int,
     contexts: int,

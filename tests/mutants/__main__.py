@@ -84,8 +84,15 @@ def run_tests(
     command += ["-x", "-p", "tests.mutants.likeliest_first"] if mutated else []
     path = os.pathsep.join(filter(None, [str(copy), os.environ.get("PYTHONPATH")]))
     env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MUTATED": mutated}
-    process = subprocess.Popen([*command, *tests], cwd=copy, env=env, text=True, start_new_session=True,
-                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+    process = subprocess.Popen(
+        [*command, *tests],
+        cwd=copy,
+        env=env,
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     try:
         said, _ = process.communicate(timeout=max(seconds, 0))
     except subprocess.TimeoutExpired:

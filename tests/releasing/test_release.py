@@ -71,7 +71,7 @@ def registry_schema() -> dict[str, Any]:
 
 
 # --- what is in it
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_has_all_its_files_and_no_other(released: Releases, contents: Any) -> None:

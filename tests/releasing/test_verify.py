@@ -120,12 +120,18 @@ def write_lines(folder: Path, lines: list[str]) -> None:
 
 #: What is done to a folder, and what is said of it.
 CHANGES: dict[str, tuple[Change, str]] = {
-    "a changed text": (lambda folder: edit(folder / "jsonl/train.jsonl", "w", "v"), "A file of " "texts (jsonl/train"),
+    "a changed text": (
+        lambda folder: edit(folder / "jsonl/train.jsonl", "w", "v"),
+        "A file of texts (jsonl/train",
+    ),
     "a changed table": (
         lambda folder: (folder / "data/train.parquet").write_bytes(b"PAR1"),
         "A table of texts (data/train.parquet) was changed",
     ),
-    "another card": (lambda folder: edit(folder / "README.md", "Nothing here", "All here"), "The card (README.md) was"),
+    "another card": (
+        lambda folder: edit(folder / "README.md", "Nothing here", "All here"),
+        "The card (README.md) was",
+    ),
     "another entry": (
         lambda folder: edit(folder / "opendp_deployment.yaml", "epsilon: ", "epsilon: 0"),
         "The registry's entry (opendp_deployment.yaml) was",
@@ -135,55 +141,113 @@ CHANGES: dict[str, tuple[Change, str]] = {
         "The public report (report/report.md) was",
     ),
     "a missing file": (lambda folder: (folder / "README.md").unlink(), "README.md is missing"),
-    "an added file": (lambda folder: (folder / "data/more.parquet").write_text("x"), "data/more.parquet was added"),
-    "an added hidden file": (lambda folder: (folder / ".gitignore").write_text("x"), ".gitignore was added"),
-    "what hosts add, elsewhere": (
-        lambda folder: (folder / "data/.gitattributes").write_text("x"), "data/.gitattributes " "was added"
+    "an added file": (
+        lambda folder: (folder / "data/more.parquet").write_text("x"),
+        "data/more.parquet was added",
     ),
-    "a name that looks like a " "host's": (lambda folder: (folder / ".cache2").mkdir(), ".cache2/ was added"),
-    "an added folder": (lambda folder: (folder / "more").mkdir(), "more/ was added, and is no " "plain file"),
-    "a link": (lambda folder: (folder / "link").symlink_to("/etc"), "link was added, and is no " "plain file"),
+    "an added hidden file": (
+        lambda folder: (folder / ".gitignore").write_text("x"),
+        ".gitignore was added",
+    ),
+    "what hosts add, elsewhere": (
+        lambda folder: (folder / "data/.gitattributes").write_text("x"),
+        "data/.gitattributes was added",
+    ),
+    "a name that looks like a host's": (
+        lambda folder: (folder / ".cache2").mkdir(),
+        ".cache2/ was added",
+    ),
+    "an added folder": (
+        lambda folder: (folder / "more").mkdir(),
+        "more/ was added, and is no plain file",
+    ),
+    "a link": (
+        lambda folder: (folder / "link").symlink_to("/etc"),
+        "link was added, and is no plain file",
+    ),
     "a pipe": (lambda folder: os.mkfifo(folder / "pipe"), "pipe was added, and is no plain file"),
     "a link in a file's place": (
-        lambda folder: ((folder / "README.md").rename(folder.parent / "card"),
-                        (folder / "README.md").symlink_to(folder.parent / "card")),
+        lambda folder: (
+            (folder / "README.md").rename(folder.parent / "card"),
+            (folder / "README.md").symlink_to(folder.parent / "card"),
+        ),
         "README.md was added, and is no plain file",
     ),
-    "a name that drives " "terminals": (lambda folder: (folder / "a\x1b[31m").write_text(""), "a\\x1b[31m was added"),
-    "no attestation": (lambda folder: (folder / ATTESTATION).unlink(), "The attestation is missing"),
+    "a name that drives terminals": (
+        lambda folder: (folder / "a\x1b[31m").write_text(""),
+        "a\\x1b[31m was added",
+    ),
+    "no attestation": (
+        lambda folder: (folder / ATTESTATION).unlink(),
+        "The attestation is missing",
+    ),
     "half an attestation": (
-        lambda folder: write_lines(folder, (folder / ATTESTATION).read_text().splitlines(keepends=True)[:1]),
+        lambda folder: write_lines(
+            folder, (folder / ATTESTATION).read_text().splitlines(keepends=True)[:1]
+        ),
         "other statements than the two",
     ),
     "one statement twice": (
-        lambda folder: (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().splitlines()[0] + "\n") or
-        edit(folder / ATTESTATION, "", (folder / ATTESTATION).read_text()),
+        lambda folder: (
+            (folder / ATTESTATION).write_text(
+                (folder / ATTESTATION).read_text().splitlines()[0] + "\n"
+            )
+            or edit(folder / ATTESTATION, "", (folder / ATTESTATION).read_text())
+        ),
         "other statements than the two",
     ),
     "the statements in another order": (
-        lambda folder: write_lines(folder, (folder / ATTESTATION).read_text().splitlines(keepends=True)[::-1]),
+        lambda folder: write_lines(
+            folder, (folder / ATTESTATION).read_text().splitlines(keepends=True)[::-1]
+        ),
         "other statements than the two",
     ),
-    "another end of line": (lambda folder: edit(folder / ATTESTATION, "\n", "\r\n"), "written otherwise"),
-    "a blank in a line": (lambda folder: edit(folder / ATTESTATION, ",", ", "), "written otherwise"),
+    "another end of line": (
+        lambda folder: edit(folder / ATTESTATION, "\n", "\r\n"),
+        "written otherwise",
+    ),
+    "a blank in a line": (
+        lambda folder: edit(folder / ATTESTATION, ",", ", "),
+        "written otherwise",
+    ),
     "something more that is no signature": (
-        lambda folder: edit(folder / ATTESTATION, '"signatures":[', f'"signatures":[{{"keyid":"{7:064}","sig":"YQ"}},'),
+        lambda folder: edit(
+            folder / ATTESTATION,
+            '"signatures":[',
+            f'"signatures":[{{"keyid":"{7:064}","sig":"YQ"}},',
+        ),
         "cannot be read",
     ),
     "a signature that is written otherwise": (
-        lambda folder: edit(folder / ATTESTATION, '"signatures":[', '"signatures":[{"keyid":"a","sig":"YR=="},'),
+        lambda folder: edit(
+            folder / ATTESTATION, '"signatures":[', '"signatures":[{"keyid":"a","sig":"YR=="},'
+        ),
         "written otherwise",
     ),
-    "a broken attestation": (lambda folder: (folder / ATTESTATION).write_text("{}\n"), "cannot be read"),
+    "a broken attestation": (
+        lambda folder: (folder / ATTESTATION).write_text("{}\n"),
+        "cannot be read",
+    ),
     "an edited attestation": (
-        lambda folder: attest(folder, [payloads(folder)[0] | {"subject": payloads(folder)[0]["subject"][:1]},
-                                       payloads(folder)[1]]),
+        lambda folder: attest(
+            folder,
+            [
+                payloads(folder)[0] | {"subject": payloads(folder)[0]["subject"][:1]},
+                payloads(folder)[1],
+            ],
+        ),
         "signature is stale",
     ),
     "no signature": (lambda folder: attest(folder, payloads(folder), keep=False), "Nobody signed"),
-    "a lowered level": (lambda folder: at_level(folder, 1), "attestation says level 1, and the " "report"),
-    "a raised level": (lambda folder: at_level(folder, 4), "attestation says level 4, and the " "report"),
-}  # fmt: skip
+    "a lowered level": (
+        lambda folder: at_level(folder, 1),
+        "attestation says level 1, and the report",
+    ),
+    "a raised level": (
+        lambda folder: at_level(folder, 4),
+        "attestation says level 4, and the report",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -464,31 +528,48 @@ def test_copies_of_the_hub_verify(
 #: What is done to a copy in the hub's cache, where a link could lead astray; all but the first two
 #: leave every byte.
 ASTRAY: dict[str, tuple[Change, str]] = {
-    "a changed blob": (lambda at: blob(at, "README.md").write_text("x"), "The card (README.md) " "was changed"),
+    "a changed blob": (
+        lambda at: blob(at, "README.md").write_text("x"),
+        "The card (README.md) was changed",
+    ),
     "the blob of another file": (
         lambda at: relink(at, "README.md", os.readlink(at / "opendp_deployment.yaml")),
         "The card (README.md) was changed",
     ),
     "elsewhere": (
-        lambda at: relink(at, "README.md", shutil.copy(at / "README.md", at.parents[2] / "elsewhere")),
+        lambda at: relink(
+            at, "README.md", shutil.copy(at / "README.md", at.parents[2] / "elsewhere")
+        ),
         "README.md was added, and is no plain file",
     ),
     "beside blobs": (
-        lambda at: (shutil.copy(at / "README.md", at.parents[1] / "more"), relink(at, "README.md", "../../more")),
+        lambda at: (
+            shutil.copy(at / "README.md", at.parents[1] / "more"),
+            relink(at, "README.md", "../../more"),
+        ),
         "README.md was added",
     ),
     "through blobs": (
-        lambda at: (shutil.copy(at / "README.md", at.parents[1] / "more"),
-                    relink(at, "README.md", "../../blobs/../more")),
+        lambda at: (
+            shutil.copy(at / "README.md", at.parents[1] / "more"),
+            relink(at, "README.md", "../../blobs/../more"),
+        ),
         "README.md was added",
     ),
     "a link in blobs": (
-        lambda at: (shutil.copy(at / "README.md", at.parents[2] / "elsewhere"),
-                    relink(at.parents[1] / "blobs", blob(at, "README.md").name, at.parents[2] / "elsewhere")),
+        lambda at: (
+            shutil.copy(at / "README.md", at.parents[2] / "elsewhere"),
+            relink(
+                at.parents[1] / "blobs", blob(at, "README.md").name, at.parents[2] / "elsewhere"
+            ),
+        ),
         "README.md was added",
     ),
     "a pipe": (
-        lambda at: (relink(at, "README.md", "../../blobs/pipe"), os.mkfifo(at.parents[1] / "blobs/pipe")),
+        lambda at: (
+            relink(at, "README.md", "../../blobs/pipe"),
+            os.mkfifo(at.parents[1] / "blobs/pipe"),
+        ),
         "README.md was added",
     ),
     "a device": (lambda at: relink(at, "README.md", "/dev/zero"), "README.md was added"),
@@ -496,17 +577,24 @@ ASTRAY: dict[str, tuple[Change, str]] = {
     "itself": (lambda at: relink(at, "README.md", "README.md"), "README.md was added"),
     "blobs": (lambda at: relink(at, "README.md", "../../blobs"), "README.md was added"),
     "a folder": (
-        lambda at: (shutil.move(at / "data", at.parents[1] / "blobs/data"),
-                    (at / "data").symlink_to("../../blobs/data")),
+        lambda at: (
+            shutil.move(at / "data", at.parents[1] / "blobs/data"),
+            (at / "data").symlink_to("../../blobs/data"),
+        ),
         "data was added, and is no plain file",
     ),
     "blobs are elsewhere": (
-        lambda at: (shutil.move(at.parents[1] / "blobs", at.parents[2] / "elsewhere"),
-                    (at.parents[1] / "blobs").symlink_to(at.parents[2] / "elsewhere")),
+        lambda at: (
+            shutil.move(at.parents[1] / "blobs", at.parents[2] / "elsewhere"),
+            (at.parents[1] / "blobs").symlink_to(at.parents[2] / "elsewhere"),
+        ),
         "The attestation is missing",
     ),
-    "no cache": (lambda at: at.parent.rename(at.parents[1] / "shots"), "The attestation is missing"),
-}  # fmt: skip
+    "no cache": (
+        lambda at: at.parent.rename(at.parents[1] / "shots"),
+        "The attestation is missing",
+    ),
+}
 
 
 def test_no_link_leads_out_of_the_hubs_cache(

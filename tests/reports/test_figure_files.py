@@ -89,7 +89,7 @@ def canvas(draw: Callable[[Figure], None]) -> Figure:
 
 
 # --- one run
-# ---------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) -> None:
@@ -211,7 +211,7 @@ def test_costs_that_are_all_infinite_are_no_figure(samples: Samples) -> None:
 
 
 # --- several runs
-# ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_several_runs_share_two_figures(files_of: Files) -> None:
@@ -330,7 +330,7 @@ def test_what_the_font_lacks_is_marked() -> None:
 
 
 # --- the command
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -472,7 +472,8 @@ from dpaudit.reports.figure_files import FigureRun, figure_files
 from dpaudit.results import AuditResult
 
 result = AuditResult.model_validate_json(Path(sys.argv[1]).read_text("utf-8"))
-files = figure_files([FigureRun("run", "runs/run", result)], ("svg", "pdf"), "dpaudit compare runs/run")
+files = figure_files([FigureRun("run", "runs/run", result)], ("svg", "pdf"), \
+"dpaudit compare runs/run")
 print(hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest())
 """
 

@@ -29,7 +29,7 @@ def _sarif(result: AuditResult) -> dict[str, Any]:
 
 
 # --- JUnit
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_junit_parses_and_its_counts_are_true(results: dict[str, AuditResult]) -> None:
@@ -90,7 +90,7 @@ def test_junit_holds_no_character_that_xml_forbids(samples: Samples) -> None:
 
 
 # --- SARIF
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def test_sarif_has_the_structure_of_the_standard(results: dict[str, AuditResult]) -> None:

@@ -36,18 +36,22 @@ resource.setrlimit(resource.RLIMIT_AS, ({ADDRESSES}, {ADDRESSES}))
 from dpaudit.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from dpaudit.runs.text import KNOWN_TOKENIZERS
-KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  # as conftest does in its process
+KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  \
+# as conftest does in its process
 
 def kilobytes(what):
-    return int(re.search(what + r":\\s*(\\d+) kB", pathlib.Path("/proc/self/status").read_text()).group(1))
+    return int(re.search(what + r":\\s*(\\d+) kB", \
+pathlib.Path("/proc/self/status").read_text()).group(1))
 
 for number, path in enumerate(json.load(sys.stdin)):
     print("reading", path, file=sys.__stderr__, flush=True)
     signal.alarm({SECONDS})  # ends the process
     with contextlib.suppress(OSError):
-        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the highest use is counted from here
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  \
+# the highest use is counted from here
     before, code = kilobytes("VmRSS"), None
-    with open(f"said-{{number}}", "w") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with open(f"said-{{number}}", "w") as said, contextlib.redirect_stdout(said), \
+contextlib.redirect_stderr(said):
         try:
             main(["verify", path, "--workers", "1"])
         except SystemExit as left:
@@ -255,16 +259,32 @@ HOSTILE = {
     "deep clusters": (text_of("clusters", DEEP), 2, "clusters"),
     "deep tokenizer": (text_of("tokenizer.json", '{"model":' + DEEP), 2, "tokenizer.json"),
     "deep zarr.json": (entry("zarr.json", lambda _: DEEP.encode()), 2, "00000000.zip"),
-    "deep attributes": (entry_json("token/zarr.json", '{"a":' * 100_000 + "1" + "}" * 100_000), 2, "00000000.zip"),
+    "deep attributes": (
+        entry_json("token/zarr.json", '{"a":' * 100_000 + "1" + "}" * 100_000),
+        2,
+        "00000000.zip",
+    ),
     "epsilon NaN": (number_in("claim.epsilon", "NaN"), 2, "NaN"),
     "clip infinite": (number_in("mechanism.clip", "Infinity"), 2, "Infinity"),
     "clip beyond floats": (number_in("mechanism.clip", "1e400"), 2, "mechanism.contribution.clip"),
     "epsilon of 400 digits": (number_in("claim.epsilon", HUGE), 2, "claim.epsilon"),
     "epsilon of a million digits": (number_in("claim.epsilon", LONG), 2, "run.json"),
     "records of 400 digits": (number_in("data.records", HUGE), 2, "data.records"),
-    "seed of 400 digits": (number_in("sampling", f'{{"generator": "test-seed", "seed": ' f'{HUGE}}}'), 2, "sampling.seed"),
-    "contexts of 400 digits": (entry_json("zarr.json", f'{{"header": {{"id": 0, "contexts": ' f'{HUGE}}}}}'), 2, ".zip"),
-    "stop sequence of 400 digits": (number_in("decoding.sequences", f"[[{HUGE}]]"), 2, "decoding.sequences"),
+    "seed of 400 digits": (
+        number_in("sampling", f'{{"generator": "test-seed", "seed": {HUGE}}}'),
+        2,
+        "sampling.seed",
+    ),
+    "contexts of 400 digits": (
+        entry_json("zarr.json", f'{{"header": {{"id": 0, "contexts": {HUGE}}}}}'),
+        2,
+        ".zip",
+    ),
+    "stop sequence of 400 digits": (
+        number_in("decoding.sequences", f"[[{HUGE}]]"),
+        2,
+        "decoding.sequences",
+    ),
     "linked run.json": (lure("run.json"), 2, "run.json"),
     "linked samples": (lure("samples.jsonl"), 2, "samples.jsonl"),
     "linked batch": (lure("steps/00000000.zip"), 2, "00000000.zip"),
@@ -273,33 +293,53 @@ HOSTILE = {
     "linked hashes": (lure("hashes"), 2, "hashes"),
     "pipe for run.json": (pipe("run.json"), 2, "run.json"),
     "pipe for the assignment": (pipe("assignment"), 2, "assignment"),
-    "link among the batches": (lambda run: (run / "steps/more").symlink_to("/dev/zero"), 2, "steps"),
+    "link among the batches": (
+        lambda run: (run / "steps/more").symlink_to("/dev/zero"),
+        2,
+        "steps",
+    ),
     "digests of files outside": (digest_outside, 1, "integrity.hashes"),
     "names that leave the zip": (
-        lambda run: run.rezip(0, lambda entries: [each._replace(name=f"../../../{each.name}") for each in entries]),
+        lambda run: run.rezip(
+            0, lambda entries: [each._replace(name=f"../../../{each.name}") for each in entries]
+        ),
         2,
         "00000000.zip",
     ),
     "a million steps that are not there": (declared_steps_without_chunks, 2, "00000000.zip"),
     "a directory of a gigabyte": (large_directory, 2, "are to be read at once"),
-    "a directory of eight " "gigabytes": (large_directory_of_a_large_file, 2, "are to be read at once"),
+    "a directory of eight gigabytes": (
+        large_directory_of_a_large_file,
+        2,
+        "are to be read at once",
+    ),
     "many entries": (many_entries, 2, "superfluous"),
     "zip bomb": (
-        lambda run: run.rezip(0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 28))], compression=8),
+        lambda run: run.rezip(
+            0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 28))], compression=8
+        ),
         2,
         "compressed by the zip itself",
     ),
     "doubled array": (entry("central/c/0/0/0", lambda data: data * 2), 2, "00000000.zip"),
     "key of a million bytes": (field(batching__key="5e" * 1_000_000), 2, "batching.key"),
-    "examples of 400 digits": (number_in("batching.examples_per_context", HUGE), 2, "batching.examples_per_context"),
+    "examples of 400 digits": (
+        number_in("batching.examples_per_context", HUGE),
+        2,
+        "batching.examples_per_context",
+    ),
     "stop sequences": (field(decoding__sequences=[[1]] * 1_600_000), 2, "run.json"),
-    "some thousand stop " "sequences": (field(decoding__sequences=[[1]] * 3_000), 2, "decoding.sequences"),
+    "some thousand stop sequences": (
+        field(decoding__sequences=[[1]] * 3_000),
+        2,
+        "decoding.sequences",
+    ),
     "template of a million digits": (field(prompt__template="5e" * 500_000), 2, "prompt.template"),
     "template of 15 million digits": (field(prompt__template="5e" * 7_500_000), 2, "run.json"),
     "month 99": (field(created="2026-99-01T00:00:00Z"), 2, "created"),
     "a step of gigabytes": (field(record__vocabulary=1 << 22, record__width=64), 2, "record"),
     "no key": (field(batching__key=""), 2, "batching.key"),
-}  # fmt: skip
+}
 
 
 def grown(name):

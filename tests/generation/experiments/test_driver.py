@@ -518,7 +518,7 @@ def test_table_json_reads_back(table_file: Path, out: Path, quality: Quality) ->
 
 
 # --- the command
-# -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 
 def command(*arguments: object) -> tuple[int, str, str]:
