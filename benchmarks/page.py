@@ -17,7 +17,7 @@ TOPICS = {
 One step over a batch's float32 logits: clip, central order statistics, median and sides. Against `torch.clamp` and
 `torch.sort(dim=0)`, and one pass of `torch.amax(dim=0)` on all cores. Without a floor no column can be skipped: the
 worst case.
-""",
+""",  # noqa: E501
     ),
     "generation": (
         "Generation",
@@ -26,7 +26,7 @@ Tokens per second of `dpaudit generate`, from records to last digest, with SmolL
 The bare loop makes the same forward passes, draws random tokens and does nothing else. Anchored runs sample from the
 public prompt's top 100 tokens; public prompts and recorded differences are part of their time. `invink` continues the
 same prompts with as many rows a step, in one pass, with its defaults.
-""",
+""",  # noqa: E501
     ),
     "record": (
         "Record",
@@ -35,7 +35,7 @@ Bytes of a step over SmolLM2-135M's vocabulary of 49,152, against its raw centra
 token, 768 KiB), and the share of generation time that writing takes, at a temperature of a fifteenth of the clip. A
 third is wanted at the paper's median clip, 6: the larger the clip, the more bits are random. The last row is an
 anchored mean with every context's differences.
-""",
+""",  # noqa: E501
     ),
     "audit": (
         "Audit",
@@ -43,7 +43,7 @@ anchored mean with every context's differences.
 Accounting is Theorem 1, the exact cost and every leave-one-out loss, on arrays in memory. Reading decodes every step.
 The whole audit reads, accounts and makes every check. Anchored records hold a public support with every context's
 differences.
-""",
+""",  # noqa: E501
     ),
     "engine": (
         "Engines",
@@ -56,14 +56,14 @@ What spreading work over processes costs when the work itself takes no time.
         """\
 Assigning vectors to their nearest centres, exactly, from a file read piece by piece; against `vectors @ centers.T` in
 float32 on all cores.
-""",
+""",  # noqa: E501
     ),
     "composition": (
         "Optimal composition",
         """\
 Epsilon of the mean's exponential mechanism by optimal adaptive composition, over that by Rényi accounting, at delta =
 108,000^-1.1. The optimum's two ends are rounded outwards.
-""",
+""",  # noqa: E501
     ),
 }
 
@@ -76,7 +76,7 @@ INTRODUCTION = """\
 Made by `make bench` from one run on one machine; do not edit. Ratios of times are medians of several taken in turns.
 Where several cases keep a bound, the page shows the nearest to it. `benchmarks/results/latest.json` has all, with their
 ranges; `python -m benchmarks --help` says how to measure a part.
-"""
+"""  # noqa: E501
 
 
 def rendered(results: Results) -> str:
@@ -111,7 +111,7 @@ def _grouped(results: Results, topic: str) -> dict[tuple[str, str], list[Row]]:
 
 
 def telling(rows: list[Row]) -> list[Row]:
-    """Return all rows without a bound; of those with one the nearest to it, and all that miss it."""
+    """Return all rows without a bound; of those with one, the nearest and all that miss it."""
     if all(row.skipped for row in rows):
         return rows[:1]
     kept = [row for row in rows if row.met]

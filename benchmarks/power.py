@@ -268,7 +268,7 @@ How many of {RUNS} simulated runs [`sampling.distribution`](mathematics.md#the-s
 of 0.5, as those of one prompt are. A dash is where one batch is too few. What a run of your own would have shown is in
 its report: power depends on how sure the model is of its tokens.
 
-"""
+"""  # noqa: E501
 
 
 @click.command()
@@ -293,7 +293,7 @@ def main() -> None:
 `sampling.independence` on {other}. The bound, which holds whatever the model, is 5e-5 for each.
 
 `python -m benchmarks.power`, {os.cpu_count()} CPU cores, {datetime.datetime.now(datetime.UTC).date().isoformat()}.
-"""
+"""  # noqa: E501
     PAGE.write_text(HEAD + "\n".join(lines) + "\n" + tail, encoding="utf-8")
     click.echo(f"written: {os.path.relpath(PAGE)}", err=True)
 

@@ -113,7 +113,7 @@ PAPER, MANY = Factor(1_700, "batches"), Factor(1e6, "batches")
 SETTING = """\
 At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches. A million texts
 need 64 million records. `python -m benchmarks.scaling` prints each line's arithmetic.
-"""
+"""  # noqa: E501
 
 #: Lines of the arithmetic that the page shows.
 SHOWN = (
@@ -138,16 +138,16 @@ HEADING = "## At full size: time, storage and cost"
 INTRODUCTION = """\
 Made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. **No GPU was at hand**: figures of
 GPUs follow from data sheets and assumptions.
-"""
+"""  # noqa: E501
 
 PROPORTION = f"""\
 What is done for every word of the vocabulary was measured over the {MEASURED_VOCABULARY:,} words of SmolLM2-135M and
 grows in proportion.
-"""
+"""  # noqa: E501
 
 CONCLUSION = """\
 Batches share nothing: twice the GPUs or cores take half the time, down to one batch each. The GPU's work grows with the
-number of contexts, record and audit with the vocabulary: a public support of k words divides them by 256,000 / k."""
+number of contexts, record and audit with the vocabulary: a public support of k words divides them by 256,000 / k."""  # noqa: E501
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,10 @@ def _lines(results: Results) -> Iterator[str]:
 
 
 def worked_out(results: Results) -> Iterator[tuple[str, str, Factor, Factor]]:
-    """Yield what each line is, its arithmetic, and its result in the paper's setting and for a million texts."""
+    """Yield each line's name, its arithmetic and its two results.
+
+    The results are those in the paper's setting and for a million texts.
+    """
     rates, cores = Rates.of(results), results.machine["cores"]
     sheets = (_worked_out(rates, cores, texts).lines for texts in (PAPER, MANY))
     for (what, arithmetic, result), (_, _, many) in zip(*sheets, strict=True):

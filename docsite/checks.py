@@ -29,7 +29,7 @@ on is its evidence:
 A run passes when no check fails, and none up to the level that was asked for (`--evidence`, 2 unless told otherwise) is
 left out though it is about the run. Levels 3 and 4 need [a replay](../replay.md).
 
-"""
+"""  # noqa: E501
 
 
 def catalogue(docs: Path) -> str:

@@ -1,4 +1,4 @@
-"""Attack a sampler that is colder than it says: texts beyond what the accounting allows are found."""
+"""Attack a sampler that is colder than it says: find texts beyond what accounting allows."""
 
 import numpy as np
 import torch

@@ -31,7 +31,7 @@ panther parsley pebble pepper pickle pigeon pillow pine plum pony poppy prism pu
 raven reef ribbon robin rocket saddle saffron salmon sapphire satin scarlet seal shovel silver spider spruce
 squid stork sugar sunset teapot thistle thunder tiger timber toad topaz tulip tunnel turnip turtle umbrella
 valley vanilla velvet violet walnut walrus willow window winter wolf yarn zebra zinc
-"""
+"""  # noqa: E501
 WORDS = tuple(_WORDS.split())
 WORDS_EACH, REPEATED = 3, 12
 

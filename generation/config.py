@@ -78,7 +78,7 @@ CoupledRows = Literal["alone", "batch"]
 
 
 class DataConfig(DataSettings):
-    """Where the private records are, and what is read of them.
+    """The place of the private records, and the part of them that is read.
 
     Attributes:
         path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of
@@ -242,7 +242,7 @@ _TRIES = 100
 
 
 class BatchingConfig(BatchingSettings):
-    """How records become contexts and batches.
+    """The rule by which records become contexts and batches.
 
     Attributes:
         rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
@@ -257,7 +257,7 @@ class BatchingConfig(BatchingSettings):
     key: Annotated[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None, UNRECORDED] = None
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
-        """Those of some fields that are given."""
+        """Return those of some fields that are given."""
         return {
             name: getattr(self, name)
             for name in names
@@ -323,7 +323,9 @@ def _known_clustering(method: str) -> str:
 
 
 class ClusteringConfig(ClusteringSettings):
-    """How each label's records are grouped before they are batched (paper, section "Batching by clustering").
+    """The grouping of each label's records before they are batched.
+
+    See the paper's section "Batching by clustering".
 
     Attributes:
         public: public texts, as data.path and apart from it, or dataset:NAME of the Hugging Face
@@ -368,7 +370,7 @@ class ClusteringConfig(ClusteringSettings):
 
 
 class SamplingConfig(SamplingSettings):
-    """Where the numbers come from that decide every token.
+    """The source of the random numbers that decide every token.
 
     Attributes:
         seed_files: with committed-seed, a file for each part of the seed, of 64 hexadecimal digits,
@@ -405,7 +407,7 @@ class SamplingConfig(SamplingSettings):
 
 
 class PrivacyConfig(PrivacySettings):
-    """What the claim is about."""
+    """The subject of the claim."""
 
     @model_validator(mode="after")
     def _canaries_could_refute_something(self) -> Self:
@@ -419,7 +421,7 @@ class PrivacyConfig(PrivacySettings):
 
 
 class OriginsConfig(Origins):
-    """Where the numbers in this config come from; a config has to say so."""
+    """The origins of the numbers in this config; a config has to state them."""
 
     batching: Origin
     settings: Origin
@@ -477,19 +479,25 @@ class Config(Settings):
 
     @property
     def claim_kind(self) -> type[KindOfClaim]:
-        """The kind of claim that the run states: the mechanism's own, unless the config's claim is of another."""
+        """The kind of claim that the run states.
+
+        It is the mechanism's own, unless the config's claim is of another kind.
+        """
         chosen = None if self.claim is None else self.claim.kind
         return CLAIM_KINDS[chosen or self.mechanism.claim_kind]
 
     @property
     def counts_delta(self) -> bool:
-        """Whether the claim's delta is worked out from the number of records: no field gives one."""
+        """Whether the claim's delta follows from the number of records: no field gives one."""
         given = self.privacy.delta or (None if self.claim is None else self.claim.delta)
         return self.claim_kind.beforehand and not given
 
     @property
     def shares_budgets(self) -> bool:
-        """Whether a user's contexts share a budget: where a record is a context, and the data says whose it is."""
+        """Whether a user's contexts share a budget.
+
+        They do where a record is a context, and the data says whose it is.
+        """
         per_user = self.privacy.unit == "user" and self.data.user is not None
         return self.has_budgets and per_user and self.rule == "hashed-records"
 
@@ -603,7 +611,7 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _batches_are_not_too_many(self) -> Self:
-        """Told from public numbers alone; how many centres dpm finds is known later."""
+        """Refuse too many batches, by public numbers alone: dpm finds its centres later."""
         labels, clustering, batching = len(self.data.groups), self.clustering, self.batching
         parts = [("batching.generate_per_label", batching.generate_per_label, labels, "labels")]
         if clustering is not None:
@@ -664,7 +672,11 @@ class Config(Settings):
     @field_validator("mechanism")
     @classmethod
     def _mechanism_is_computed_in_float32(cls, mechanism: Mechanism) -> Mechanism:
-        """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
+        """Return the mechanism with its clip as a float32 number.
+
+        Contributions are clipped in float32, so the clip that is declared and accounted for is a
+        float32 number, too.
+        """
         if mechanism.draw.arrays():
             allowed = (
                 "softmax, or left out: other draws are for runs that a recorder writes "
@@ -833,7 +845,7 @@ def load_config(path: Path) -> Config:
 
 
 def in_config(path: Path, error: InputError) -> InputError:
-    """The error with the config's path before it, where it speaks of one of the config's fields."""
+    """Return the error, with the config's path before it if it is about a config's field."""
     section, _, field = error.file.partition(".")
     # A file of records may be called data.csv.
     if section not in Config.model_fields or (
@@ -844,7 +856,7 @@ def in_config(path: Path, error: InputError) -> InputError:
 
 
 def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
-    """The mapping that a YAML file holds; no field of it is looked at.
+    """Return the mapping that a YAML file holds, without looking at its fields.
 
     `fields`: that it should have, for errors.
 
@@ -860,7 +872,7 @@ def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
 
 
 def input_error(path: Path, error: ValidationError) -> InputError:
-    """The first of a config's mistakes, or of a table's, in the words of its author."""
+    """Return the first mistake of a config, or of a table, in its author's words."""
     first, *others = error.errors(include_url=False)
     context, kind = first.get("ctx", {}), first["type"]
     if isinstance(unusable := context.get("error"), InputError):
@@ -883,7 +895,7 @@ def input_error(path: Path, error: ValidationError) -> InputError:
 
 
 def _misspelt(missing: ErrorDetails, others: Iterable[ErrorDetails]) -> str:
-    """Which unknown field beside a missing one looks like it, as a hint; empty where none does."""
+    """Return a hint to the unknown field that looks like the missing one beside it, or ""."""
     if missing["type"] != "missing":
         return ""
     *parent, name = map(str, missing["loc"])
@@ -894,7 +906,7 @@ def _misspelt(missing: ErrorDetails, others: Iterable[ErrorDetails]) -> str:
 
 
 def _place(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Where a mistake is, without the types that its value was held against."""
+    """Return the place of a mistake, without the types that its value was held against."""
     return tuple(part for part in map(str, location) if not _TYPE.search(part))
 
 
@@ -925,7 +937,7 @@ def _remedy(error: ErrorDetails) -> str:
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the section that a location names; none where a section has no sections."""
+    """Return the fields of the section that a location names; none if it has no sections."""
     section: Any = Config
     for name in location:
         field = getattr(section, "model_fields", {}).get(name)

@@ -1,4 +1,4 @@
-"""What a run says about itself before its first step, and whether a run on disk is the same one."""
+"""The manifest of a run before its first step, and checks that a run on disk is the same one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def build_manifest(
     rows: int,
     canaries: Canaries | None = None,
 ) -> Manifest:
-    """The manifest of a new run. Its claim is None where the generator states its own at the end.
+    """Build a new run's manifest.
+
+    Its claim is None where the generator states its own at the end.
 
     Args:
         batching, privacy: see `declared_batching` and `declared_privacy`.
@@ -147,7 +149,9 @@ def build_manifest(
 
 
 def _public_logits(config: Config, prompts: Prompts, decoding: Decoding) -> str | None:
-    """Return the digest of the first label's public logits; None where no support or anchor is taken from them.
+    """Return the digest of the first label's public logits.
+
+    It is None where no support or anchor is taken from them.
 
     Raises:
         InputError: memory is too small.
@@ -169,7 +173,10 @@ def _public_logits(config: Config, prompts: Prompts, decoding: Decoding) -> str 
 
 
 def units(config: Config, records: int, batching: Batching) -> int:
-    """How many there are of what a delta must suit: the records; where the claim is per context, slots if more."""
+    """Return the number of units that a delta must suit.
+
+    It counts records; where the claim is per context, slots if there are more of them.
+    """
     slots = (
         batching.per_round * (config.batching.slots or 0) if config.privacy.unit == "context" else 0
     )
@@ -177,7 +184,10 @@ def units(config: Config, records: int, batching: Batching) -> int:
 
 
 def ex_post_epsilon(tokens: float, clustering: Clustering) -> float:
-    """The ex-post sum of tokens and what their clusters cost, in nats; rounded up where there are any."""
+    """Return the ex-post cost of tokens and their clusters, in nats.
+
+    It is rounded up where clusters cost anything.
+    """
     counts, centers = _clustering_epsilons(clustering)
     return rounded_sum(tokens, rounded_sum(counts, centers))
 
@@ -189,7 +199,9 @@ def ex_post_claim(
     exact: float,
     cost: Callable[[int], Cost],
 ) -> Claim:
-    """What a run states of itself at its end, at both levels: its own sum and its clusters' cost, rounded up.
+    """Return the claim that a run makes at its end, at both levels.
+
+    It is the run's own sum and its clusters' cost, rounded up.
 
     Args:
         config: all settings.
@@ -211,7 +223,7 @@ def ex_post_claim(
 
 
 def round_up(epsilon: float) -> float:
-    """The next multiple of 0.0001, never below epsilon.
+    """Round up to the next multiple of 0.0001, never below epsilon.
 
     Raises:
         InputError: epsilon is infinite, so there is nothing to claim.
@@ -248,7 +260,7 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
 
 
 def require_same_logits(path: str, existing: Manifest, wanted: Manifest) -> None:
-    """Refuse to go on with a run where this machine computes other public logits than the one that began it.
+    """Refuse to resume a run if this machine computes other public logits than the first one.
 
     Its supports and anchors would differ after the same tokens, and the audit would fail the whole
     run.
@@ -268,7 +280,7 @@ def require_same_logits(path: str, existing: Manifest, wanted: Manifest) -> None
 def require_same_clusters(
     path: str, existing: Manifest, clusters: Clusters, config: Config
 ) -> None:
-    """Refuse to go on with a run whose records are clustered otherwise, before its clusters are used.
+    """Refuse to resume a run with other clusters of its records, before they are used.
 
     Raises:
         InputError: the method, the labels or the public number of a cluster's batches differ.
@@ -288,7 +300,7 @@ def require_same_clusters(
 
 
 def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: bool) -> Batching:
-    """How records become contexts and batches.
+    """Return how records become contexts and batches.
 
     Args:
         config: all settings.
@@ -336,7 +348,7 @@ def declared_data(config: Config, records: int, digest: str | None = None) -> Da
 def declared_prompt(
     config: Config, public_examples: Mapping[str, tuple[str, ...]], **made: Any
 ) -> Prompt:
-    """Return the section `prompt`, with the examples that were read and what else was made of it."""
+    """Return the section `prompt`, with the examples that were read and what else was made."""
     asked = settings_of(config.prompt, PromptSettings) | {"template": config.prompt.id}
     return Prompt(**asked, public_examples=dict(public_examples), **made)
 
@@ -369,7 +381,7 @@ def committed_seed(asked: SamplingConfig) -> CommittedSeed:
 
 
 def require_apart(asked: SamplingConfig, out: Location) -> None:
-    """Raise InputError where a part of the seed lies in the run directory, which others are given."""
+    """Raise InputError where a part of the seed lies in the run directory, which is shared."""
     for file in asked.seed_files or ():
         if isinstance(out, Path) and Path(os.path.realpath(file)).is_relative_to(
             os.path.realpath(out)
@@ -409,7 +421,9 @@ def revealed_seed(asked: SamplingConfig, manifest: Manifest) -> CommittedSeed | 
 def declared_privacy(
     config: Config, most_per_user: int | None, earlier: Sequence[str] = ()
 ) -> Privacy:
-    """Unit and relation, with the group size of a claim per user: declared, or the largest in the data.
+    """Return unit and relation, with the group size of a claim per user.
+
+    The group size is the declared one, or the largest in the data.
 
     Args:
         config: all settings.
@@ -440,7 +454,7 @@ def declared_privacy(
 
 
 def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record:
-    """What is recorded, with as many central values as the change needs that a claim covers.
+    """Return what is recorded, with enough central values for the change that a claim covers.
 
     Raises:
         InputError: the model has too few tokens for the support, or the format holds too few
@@ -469,7 +483,10 @@ def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record
 def claim_beforehand(
     config: Config, records: int, privacy: Privacy, batching: Batching, clustering: Clustering
 ) -> Claim | None:
-    """The config's claim; without one, the guarantee that follows from public settings, where the mechanism has any.
+    """Return the config's claim, or the guarantee before the run.
+
+    Without a claim in the config, the guarantee follows from public settings, where the mechanism
+    has any.
 
     Args:
         config: all settings.
@@ -519,7 +536,9 @@ def claim_beforehand(
 def with_budget(
     config: Config, privacy: Privacy, batching: Batching, clustering: Clustering
 ) -> Config:
-    """The config with the budget of each context that its `privacy.epsilon` leaves; without one, as it is.
+    """Return the config with the budget of each context that its `privacy.epsilon` leaves.
+
+    A config without `privacy.epsilon` is returned as it is.
 
     Args:
         config: all settings.
@@ -555,7 +574,10 @@ def with_budget(
 def release_accountant(
     config: Config, privacy: Privacy, batching: Batching, clustering: Clustering
 ) -> ReleaseAccountant | None:
-    """Both levels of a config's mechanism with what its clusters cost; None where its cost is not known beforehand."""
+    """Return both levels of a config's mechanism, with what its clusters cost.
+
+    Returns None where the mechanism's cost is not known before the run.
+    """
     counts, centers = _clustering_epsilons(clustering)
     batch = ApproximateAccountant.of(
         config.mechanism,
@@ -581,7 +603,10 @@ def secret_of(
     clustering: Clustering,
     clusters: Clusters | None = None,
 ) -> SecretBatches | None:
-    """Return what readers cannot know of a record's batch; None where the claim does not rest on that."""
+    """Return what readers cannot know of a record's batch.
+
+    Returns None where the claim does not rest on that.
+    """
     found = secrecy_of(config, privacy, batching, clustering, clusters)
     return None if isinstance(found, NotSecret) else found
 
@@ -621,7 +646,7 @@ def equal_levels(config: Config, manifest: Manifest) -> Finding | None:
 
 
 def expected_clusters(config: Config) -> Clusters:
-    """Clusters of the public number of batches, before any is found: all that a claim rests on."""
+    """Return clusters of the public number of batches: all that a claim rests on before the run."""
     clustering, batching = config.clustering, config.batching
     if clustering is None:
         return Clusters()
@@ -655,7 +680,7 @@ def stated_claim(
 
 
 def stated_delta(config: Config, records: int) -> float:
-    """Return the config's delta; one that is worked out from the number of `records` where it has none.
+    """Return the config's delta, or one that follows from the number of `records`.
 
     Raises:
         InputError: there are too few.
@@ -674,7 +699,7 @@ def stated_delta(config: Config, records: int) -> float:
 
 
 def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
-    """What noisy counts and centres cost, in nats, for the run's own unit and relation.
+    """Return the cost of noisy counts and centres, in nats, for the run's unit and relation.
 
     Centres by k-means on private records have no finite cost. A run with them says so
     (`chosen_from`, `clustering.origin`), fails its audit, and its claim is of its tokens alone.
@@ -686,7 +711,7 @@ def _clustering_epsilons(clustering: Clustering) -> tuple[float, float]:
 
 
 def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields under dotted names."""
+    """Return nested fields under dotted names."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         flat |= (

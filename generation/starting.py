@@ -1,4 +1,7 @@
-"""The configs of `dpaudit demo`, and a first config for `dpaudit init`: the demo's, with its comments."""
+"""The configs of `dpaudit demo`, and a first config for `dpaudit init`.
+
+The first config is the demo's, with its comments.
+"""
 
 from __future__ import annotations
 
@@ -57,16 +60,16 @@ prompt:
   examples_per_context: 1
   max_example_tokens: 48
 
-"""
+"""  # noqa: E501
 _OWN = """\
   # The whole prompt, as everyone may know it: no private text in it. Say here what the texts are. The line with
   # {{example}} is there once for each example. For an instruction-tuned model write its turns into it.
   text: "{kind}, one a line:\\n- {{example}}\\n-"
   end: "\\n"    # what ends a text
-"""
+"""  # noqa: E501
 _PAPERS = """\
   template: {name}    # `it` for instruction-tuned models, `pt` for others; or `text`, a prompt of your own, instead
-"""
+"""  # noqa: E501
 _BATCHING = """\
 batching:
   rule: hashed    # each record's batch depends on that record alone
@@ -77,12 +80,12 @@ batching:
   # In a round every record serves once, under a secret key of its own. Settle the number before the run.
   rounds: {rounds}
 
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
 class Own:
-    """What a first config for records of one's own says.
+    """The settings of a first config for records of one's own.
 
     Attributes:
         data, encoding: the records, as data.path and data.encoding.
@@ -149,17 +152,17 @@ def _demo(name: Demo) -> Traversable:
 
 
 def example_config(aggregator: Demo) -> str:
-    """The demo's config of an aggregator, with its comments."""
+    """Return the demo's config of an aggregator, with its comments."""
     return _demo(aggregator).read_text(encoding="utf-8")
 
 
 def promises(aggregator: Demo) -> bool:
-    """Whether an aggregator's epsilon is known before its texts are."""
+    """Return whether an aggregator's epsilon is known before its texts are."""
     return demo_configs()[aggregator].claim_kind.beforehand
 
 
 def first_config(aggregator: Demo, own: Own) -> First:
-    """A commented config for records of one's own, which follows the demo of an aggregator.
+    """Return a commented config for one's own records, which follows an aggregator's demo.
 
     Raises:
         InputError: the records' file cannot be read or lacks a column, text and label are one
@@ -268,7 +271,7 @@ def _labelled(config: DataConfig) -> Records:
 
 
 def _prompt(template: TemplateName, labelled: bool) -> str:
-    """The section `prompt`."""
+    """Return the section `prompt`."""
     unlabelled, with_labels = (
         ("Texts of one kind", "[TEXT, ...]"),
         ("Texts about {label}", "{LABEL: [TEXT, ...]}"),
@@ -279,7 +282,9 @@ def _prompt(template: TemplateName, labelled: bool) -> str:
 
 
 def template_for(model: str) -> TemplateName:
-    """The template that fits a model: `it` where it is instruction-tuned, by its name or the files that are here.
+    """Return the template that fits a model.
+
+    It is `it` where the model is instruction-tuned, by its name or the files that are here.
 
     Nothing is fetched: of a model that is not here only its name tells.
     """
@@ -289,7 +294,7 @@ def template_for(model: str) -> TemplateName:
 
 
 def _tokenizer_files(model: str) -> Iterator[Path]:
-    """Where a model's chat format would be, of those files that are on this machine."""
+    """Yield the files on this machine that could hold a model's chat format."""
     names = ("chat_template.jinja", "tokenizer_config.json")
     with suppress(InputError):
         folder = locate(model, "model.name")
@@ -316,12 +321,12 @@ def _has_turns(file: Path) -> bool:
 
 
 def missing_parts(config: str) -> str:
-    """The command that installs the model's package, which a config names; empty where it is there."""
+    """Return the command that installs a config's model package, or "" if it is there."""
     return missing_part(str(yaml.safe_load(config)["model"]["name"]))
 
 
 def require_labels(data: DataConfig) -> None:
-    """Raises InputError where the labels of a first config were not filled in."""
+    """Raise InputError where the labels of a first config were not filled in."""
     if PLACEHOLDER in data.groups:
         raise InputError(
             "data.labels",
@@ -332,7 +337,7 @@ def require_labels(data: DataConfig) -> None:
 
 
 def _data(own: Own) -> str:
-    """The section `data`, with every value quoted as YAML needs it."""
+    """Return the section `data`, with every value quoted as YAML needs it."""
     path, text, label = own.data, own.text, own.label
     if text == label:
         raise InputError(
@@ -384,7 +389,7 @@ def _data(own: Own) -> str:
 
 
 def _yaml(name: str, value: str | list[str]) -> str:
-    """A field in one line; what could reorder it in an editor stands as an escape."""
+    """Return a field in one line, with escapes for what could reorder it in an editor."""
     plain = all(text.isprintable() for text in ([value] if isinstance(value, str) else value))
     listed = yaml.safe_dump(
         [value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize

@@ -288,7 +288,10 @@ def _promised(result: AuditResult, kind: Kind) -> Iterator[KeyFigure]:
 
 
 def _figure_tables(kind: Kind, figures: _Figures, header: Sequence[str]) -> list[Table]:
-    """Return the figures of one kind, a column for each run and the difference of two, and then what is in words."""
+    """Return the tables of one kind: first figures, then what is in words.
+
+    Figures have a column for each run, and one for the difference of two.
+    """
     title = f"{KIND_TITLES[kind]} (nats)"
     alike = {figure.shown for figure in figures.get(_NEIGHBOURS, []) if figure is not None}
     if len(alike) == 1:

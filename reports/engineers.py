@@ -356,7 +356,9 @@ class Column(NamedTuple):
 
 
 def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, ...]:
-    """Return columns of a table of batches, apart for each kind, without those that they have no figure for.
+    """Return the columns of a table of batches, apart for each kind.
+
+    Columns that no batch has a figure for are left out.
 
     Args:
         batches: all of the run's.

@@ -124,7 +124,7 @@ def _checks(result: AuditResult) -> Iterator[Block]:
 
 
 def epsilons(result: AuditResult) -> str:
-    """Return what is claimed, and what was recomputed where it can be relied on; "" without a claim."""
+    """Return the claim, and what was recomputed if it is reliable; "" without a claim."""
     if result.claim is None:
         return ""
     said = f"Claimed: {levels.claim_words(result.claim)}"

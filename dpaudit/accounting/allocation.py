@@ -4,7 +4,8 @@ A keyed hash puts each record into one of B batches, uniformly and in secret. Le
 one batch with and without her record, and let g of the B batches be generated. Then the whole
 release is dominated by the pair
 
-    (g / B) * mean over j <= g of [P in place j, Q in the others] + (1 - g / B) Q^g     against     Q^g
+    (g / B) * mean over j <= g of [P in place j, Q in the others] + (1 - g / B) Q^g
+    against Q^g
 
 whose likelihood ratio under Q^g is X = (L_1 + ... + L_g + B - g) / B, for independent L = dP/dQ
 under Q. With put(a) = E max(0, a - X), both directions follow:

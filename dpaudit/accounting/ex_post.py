@@ -173,7 +173,10 @@ class ExPostAccountant:
         return Cost(*self.charge_steps(batch, step.alone(columns))[0].tolist())
 
     def charge_steps(self, batch: int, steps: ReducedSteps) -> Doubles:
-        """Add k steps in order, as `Mechanism.reduced_steps` gives them: what each costs, [k, 3] as in `Cost`.
+        """Add k steps in order, as `Mechanism.reduced_steps` gives them.
+
+        Returns:
+            [k, 3] what each step costs, as in `Cost`.
 
         Raises:
             ValueError: as for `charge`. Then none of them is added.

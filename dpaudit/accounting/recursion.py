@@ -7,7 +7,8 @@ two ends alone, at the upper one with probability p_t = (e^eta - e^t) / (e^eta -
 case, so the privacy profile of k draws is a recursion over e with one maximum over t per draw:
 
     delta_0(e) = max(0, 1 - exp(e))
-    delta_k(e) = max over t in [0, eta] of  p_t delta_{k-1}(e - t) + (1 - p_t) delta_{k-1}(e - t + eta)
+    delta_k(e) = max over t in [0, eta] of
+                 p_t delta_{k-1}(e - t) + (1 - p_t) delta_{k-1}(e - t + eta)
 
 It is computed on a grid of losses, once rounded up and once down. docs/budgets.md proves both ends,
 and says why the closed form of Dong, Durfee and Rogers (https://arxiv.org/abs/1909.13830) is no

@@ -212,8 +212,7 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
     )
 
 
-# --- a run
-# ------------------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 def _uncosted(batch: Batch) -> BatchResult:
@@ -241,8 +240,7 @@ def _batches(batches: Sequence[BatchResult], digits: int) -> Iterator[Section]:
         yield Section("Batches", [Table.of("Batches", header, rows, words)], note=note)
 
 
-# --- a batch
-# ----------------------------------------------------------------------------------------------------------
+# --- a batch --------------------------------------------------------------------------------------
 
 
 class _Ended(NamedTuple):
@@ -306,8 +304,7 @@ def _sum(batch: Batch, manifest: Manifest) -> str:
     return f"{_cost(cost, digits)}, saving {saving(cost.theorem1, cost.exact)}"
 
 
-# --- a step
-# -----------------------------------------------------------------------------------------------------------
+# --- a step ---------------------------------------------------------------------------------------
 
 
 def _before(step: RunStep) -> str:
@@ -325,8 +322,7 @@ def _sampled(step: RunStep, support: int) -> str:
     return f"{said}, probability {recomputed}{differs}, rank {sampled.rank:,}"
 
 
-# --- both
-# -------------------------------------------------------------------------------------------------------------
+# --- both -----------------------------------------------------------------------------------------
 
 
 def _title(place: str, label: str | None, said: Iterable[str]) -> str:

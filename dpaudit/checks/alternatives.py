@@ -96,7 +96,7 @@ class Temperatures(Family):
 
     @override
     def ratios(self, steps: DrawnSteps) -> Ratios:
-        """Return the ratios: a level's is linear in its score, so moments follow from the scores'."""
+        """Return the ratios: a level's is linear in its score, so moments follow from scores."""
         levels, below, factors = steps.levels, steps.below, self.settings[:, None]
         total, mean, square = (np.empty((len(factors), len(steps))) for _ in range(3))
         parts = list(blocks(len(factors), 8 * len(below)))

@@ -167,19 +167,22 @@ class DrawnSteps:
 
     @cached_property
     def seen(self) -> tuple[Doubles, Doubles]:
-        """[m] the probabilities of the tokens before, and [k] that of all others, which is not too small."""
+        """[m] probabilities of the tokens before, and [k] that of all others: not too small."""
         highest = self.spans.largest(self.aggregate).astype(np.float64)
         scores = self.aggregate[self.before].astype(np.float64) - self.earlier.spread(highest)
         found = np.exp(scores / self.temperature - self.earlier.spread(self.log_totals))
         return found, np.maximum(1.0 - self.earlier.sums(found), 0.0) + _REST
 
     def mass_of(self, tokens: Doubles) -> Doubles:
-        """Return [settings, k] the probability of each step's `tokens` most probable ones, from 1 to S."""
+        """Return [settings, k] the total probability of each step's most probable tokens.
+
+        `tokens` says how many of them, from 1 to S.
+        """
         at = self.search(self.ends, tokens)
         return np.asarray(np.minimum(1.0, self.mass[at] - (self.ends[at] - tokens) * self.each[at]))
 
     def search(self, ascending: Doubles, wanted: Doubles, side: Side = "left") -> NDArray[np.intp]:
-        """Return [settings, k] the level of each step at which `searchsorted` would put wanted values."""
+        """Return [settings, k] each step's level where `searchsorted` would put wanted values."""
         columns = np.broadcast_to(wanted, (len(wanted), len(self))).T
         found = [
             np.searchsorted(ascending[span], column, side) + span.start

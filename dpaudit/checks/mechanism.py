@@ -144,7 +144,7 @@ class SeenPublic:
 
     @classmethod
     def of(cls, view: StepsView, place: int) -> SeenPublic:
-        """Return the support and the anchor of one of some steps, after the tokens of its text before it."""
+        """Return one step's support and anchor, after the earlier tokens of its text."""
         step, before = view.steps[place], view.earlier[place]
         support, anchor = step.support, step.arrays.get(ANCHOR)
         taken = [] if support is None else [support.astype("<i8")]

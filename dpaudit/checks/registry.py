@@ -543,7 +543,10 @@ def require_loaded() -> None:
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:
-    """Return the outcome for a declared origin of settings; `name` is its field under `chosen_from`."""
+    """Return the outcome for a declared origin of settings.
+
+    `name` is its field under `chosen_from`.
+    """
     if origin == "public":
         return Outcome("pass", "origin-public")
     if origin == "private":

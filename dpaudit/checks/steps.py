@@ -1,4 +1,4 @@
-"""The views of an audit: a batch that is open for reading, and its steps, many together or alone."""
+"""The views of an audit: a batch that is open for reading, and its steps, together or alone."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class StepsView:
 
     @cached_property
     def reduced(self) -> ReducedSteps | None:
-        """The steps less the columns that no neighbour can move; None where a token has no column."""
+        """The steps without columns that no neighbour can move; None if a token has no column."""
         if not self.placed:
             return None
         found = self.mechanism.reduced_steps(self.arrays, self.columns, self.spans, self.aggregate)
@@ -170,7 +170,7 @@ class StepsView:
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
-        """Every context's contributions to the aggregates, [n, columns]; None unless all are recorded."""
+        """All contexts' contributions to aggregates, [n, columns]; None unless all are recorded."""
         if self.contexts is None and not self.header.contexts:
             return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
         return self.steps[0].given if len(self) == 1 else self.contexts
@@ -215,7 +215,7 @@ class StepsView:
 
     @cached_property
     def costs(self) -> NDArray[np.float64]:
-        """[k, 3] what each step costs, as in `Cost`, charged to its batch when it is first asked for.
+        """[k, 3] what each step costs, as in `Cost`; charged to its batch at first use.
 
         NaN where nothing bounds it.
         """
@@ -403,7 +403,7 @@ class BatchView:
         return self._alone(self.record.step(position), position)
 
     def blocks(self) -> Iterator[StepsView]:
-        """Yield all steps in order, as many at a time as BLOCK_BYTES hold of those that nothing is wrong with.
+        """Yield all steps in order, in blocks of at most BLOCK_BYTES of steps without a problem.
 
         Raises InputError when one cannot be decoded, after those before it.
         """

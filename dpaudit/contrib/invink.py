@@ -160,8 +160,7 @@ class _Session:
         own = {name: getattr(self, f"_{name}") for name in self._own}
         return own | {"np": _Numpy(self._choice)}
 
-    # --- what is settled before the first token
-    # -----------------------------------------------------------------------
+    # --- what is settled before the first token ---------------------------------------------------
 
     def _setup_seed(self, *given: Any, **named: Any) -> None:
         if self._arguments:
@@ -371,8 +370,7 @@ class _Session:
         )
         return np.asarray(output.logits[0].cpu().numpy(), dtype=np.float64)
 
-    # --- one step
-    # -----------------------------------------------------------------------------------------------------
+    # --- one step ---------------------------------------------------------------------------------
 
     def _difference_clip(self, logit: Any, publogit: Any, clip_norm: float) -> NDArray[np.float64]:
         rows, public = np.asarray(logit, dtype=np.float64), np.asarray(publogit, dtype=np.float64)

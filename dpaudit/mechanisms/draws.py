@@ -176,7 +176,7 @@ class Draw(Part):
         """Return a token's log-probability, in nats, given scores [S] and further columns."""
 
     def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
-        """Return the same of k steps, whose columns lie one behind another: [k], of scores [columns].
+        """Return the same of k steps, with columns one after another: [k], of scores [columns].
 
         What does not say so itself is asked about one step at a time.
         """

@@ -68,7 +68,7 @@ NO_FIXED_COLUMNS = FixedColumns()
 
 
 class Spans:
-    """Where each of k steps has its columns, in arrays that hold those of all of them one behind another.
+    """The columns of each of k steps, in arrays that hold all steps' columns one after another.
 
     Sums are of each step's columns by themselves: the same bits as if the step were looked at
     alone. Numpy adds up each run of contiguous values by halves, whatever stands beside it.
@@ -484,7 +484,7 @@ class Contribution(Part):
         return None
 
     def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
-        """Return likewise why one of k steps' contributions [n, columns] are not clipped as declared.
+        """Return likewise why one of k steps' contributions [n, columns] break the declared clip.
 
         What does not say so itself is asked about one step at a time.
         """
@@ -595,8 +595,7 @@ class Aggregator(Part):
         """The name that sentences call it by."""
         return self.name
 
-    # --- one step
-    # ---------------------------------------------------------------------------------------------------
+    # --- one step ---------------------------------------------------------------------------------
 
     @abstractmethod
     def arrays(self, contexts: int, width: int, clip: float) -> dict[str, StepArray]:
@@ -623,8 +622,7 @@ class Aggregator(Part):
     def aggregate(self, arrays: Arrays) -> Floats:
         """Return the aggregated contributions [S]."""
 
-    # --- its bounds
-    # -------------------------------------------------------------------------------------------------
+    # --- its bounds -------------------------------------------------------------------------------
 
     @abstractmethod
     def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
@@ -667,8 +665,7 @@ class Aggregator(Part):
         """Say for reports how far a change moves the aggregate at most; "" if unbounded."""
         return ""
 
-    # --- its record
-    # -------------------------------------------------------------------------------------------------
+    # --- its record -------------------------------------------------------------------------------
 
     def losses(
         self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float

@@ -328,7 +328,7 @@ def _holders(arrays: Arrays) -> NDArray[np.integer]:
 def _sums_of_bits(
     packed: NDArray[np.uint8], weights: Doubles, of_step: NDArray[np.intp], number: int
 ) -> Doubles:
-    """Return for each bit row of packed [r, columns] the sum of each step's weights at its set bits.
+    """Return for each bit row of packed [r, columns] the sum of each step's weights at set bits.
 
     Weights [columns] are gathered by the bytes' values first, so that eight rows take one pass and
     no bit is unpacked. The sums do not go through BLAS, whose results may depend on the number of

@@ -111,7 +111,7 @@ def finding_of(problem: Problem | None) -> Finding | None:
 
 
 def leaves(settings: Mapping[str, JsonValue], path: str = "") -> Iterator[tuple[str, JsonValue]]:
-    """Yield each value of nested settings by its place, such as `support.size`, without those that are None."""
+    """Yield each value of nested settings that is not None, with its path: `support.size`, say."""
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from leaves(value, f"{path}{name}.")

@@ -289,7 +289,10 @@ class ArchiveReader:
         return values
 
     def _contents(self, name: str) -> bytes:
-        """Read an entry: at once where it is as format 1 writes it, for zipfile takes longer than the decoder."""
+        """Read an entry: directly where it is as format 1 writes it.
+
+        The module zipfile takes longer than the decoder.
+        """
         entry = self._zip.getinfo(name)
         if self._apart and not entry.flag_bits:
             self._bounded.seek(entry.header_offset)

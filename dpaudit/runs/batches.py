@@ -6,15 +6,19 @@ be read as whole.
 Arrays (T steps of all texts, R rows, S tokens in the support at most, n contexts, w =
 record.width); codes are those of `dpaudit.runs.encoding`:
 
-    ...               [R, ..., S]               the mechanism's (`Mechanism.arrays`), as it describes them
-    constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all equal (where the
-                                                aggregator has an array of such values)
-    contexts          [R, n, S]                 codes of every context's contribution (record.contexts, n > 0)
+    ...               [R, ..., S]               the mechanism's (`Mechanism.arrays`)
+    constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all
+                                                equal (where the aggregator has an array of such
+                                                values)
+    contexts          [R, n, S]                 codes of every context's contribution
+                                                (record.contexts, n > 0)
     canary            [R, S]                    codes of its canary's contribution (header.canary)
-    spent             [R, n] float64            what every context has spent after the step (mechanism.budget, n > 0)
-    support           [R, S] int32              token ids, ascending, then -1 where there are fewer (public-top-k, or
-                                                decoding rules)
-    token             [T] int32                 sampled token ids, one text's after another's; written last
+    spent             [R, n] float64            what every context has spent after the step
+                                                (mechanism.budget, n > 0)
+    support           [R, S] int32              token ids, ascending, then -1 where there are fewer
+                                                (public-top-k, or decoding rules)
+    token             [T] int32                 sampled token ids, one text's after another's;
+                                                written last
     log_probability   [T] float64               of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8             SHA-256 of the aggregate that was sampled from
 

@@ -12,17 +12,19 @@ import numpy as np
 
 #: Library defaults and commonly typed seeds.
 KNOWN_SEEDS = (
-    *range(32), 37, 42, 64, 69, 77, 88, 99, 100, 101, 111, 123, 128, 200, 222, 256, 314, 321, 333, 404, 420, 444, 512,
-    555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, *range(2017, 2031), 2048, 3407, 4096, 4242, 5489, 9999,
-    10000, 12345, 31337, 42424, 54321, 65535, 123456, 271828, 314159, 654321, 1234567, 12345678, 123456789
+    *range(32), 37, 42, 64, 69, 77, 88, 99, 100, 101, 111, 123, 128, 200, 222, 256, 314, 321, 333,
+    404, 420, 444, 512, 555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, *range(2017, 2031),
+    2048, 3407, 4096, 4242, 5489, 9999, 10000, 12345, 31337, 42424, 54321, 65535, 123456, 271828,
+    314159, 654321, 1234567, 12345678, 123456789
 )  # fmt: skip
 #: Words commonly typed as a secret, in lower case. Anybody finds the keys that are their digests.
 KNOWN_WORDS = (
-    "", "admin", "batch", "batches", "batching", "changeme", "default", "dp-audit", "dpaudit", "dummy", "example",
-    "foo", "foobar", "hello", "key", "letmein", "master", "my-key", "my-secret", "mykey", "mysecret", "null",
-    "passphrase", "passw0rd", "password", "password123", "placeholder", "private", "private-key", "qwerty", "random",
-    "release", "round", "salt", "secret", "secret-key", "secret_key", "secretkey", "seed", "synthetic", "test",
-    "testing", "todo", "token", "xxx"
+    "", "admin", "batch", "batches", "batching", "changeme", "default", "dp-audit", "dpaudit",
+    "dummy", "example", "foo", "foobar", "hello", "key", "letmein", "master", "my-key", "my-secret",
+    "mykey", "mysecret", "null", "passphrase", "passw0rd", "password", "password123", "placeholder",
+    "private", "private-key", "qwerty", "random", "release", "round", "salt", "secret",
+    "secret-key", "secret_key", "secretkey", "seed", "synthetic", "test", "testing", "todo",
+    "token", "xxx"
 )  # fmt: skip
 
 #: This many equal bytes are no coincidence: one random key in 2^64 has them.

@@ -190,7 +190,7 @@ class Claim(Fields):
 
 
 class PrivacySettings(Fields):
-    """What neighbouring data sets differ by, fixed before the run.
+    """The difference between neighbouring data sets, fixed before the run.
 
     A claim may be tested for others.
 
@@ -256,13 +256,13 @@ class Privacy(PrivacySettings):
         return self
 
     def shares(self, rounds: int) -> int:
-        """Over how many stopping points delta is split, where the run may have so many rounds."""
+        """Return how many stopping points delta is split over, for a run of at most `rounds`."""
         return rounds if self.split_delta else 1
 
     def change(
         self, rule: BatchingRule, unit: Unit | None = None, relation: Relation | None = None
     ) -> ContextChange | None:
-        """What one unit's difference does to the contexts; None where nothing bounds it.
+        """Return how one unit's difference changes the contexts, or None where nothing bounds it.
 
         By default its own unit.
         """
@@ -273,7 +273,7 @@ class Privacy(PrivacySettings):
 
 
 class Allocation(Fields):
-    """How records were given to batches, as far as whoever reads the texts can know.
+    """The way records were assigned to batches, as far as readers of the texts can know.
 
     Attributes:
         kind: "hashed" by a keyed hash of each record alone; "uniform" by a draw for each record,
@@ -288,7 +288,9 @@ class Allocation(Fields):
 
 
 class BatchingSettings(Fields):
-    """How records become contexts and batches (mathematics: a rule that looks at one record alone).
+    """The rule by which records become contexts and batches.
+
+    docs/mathematics.md explains it: a rule that looks at one record alone.
 
     Attributes:
         rounds: how often the records are hashed again, each time under a key of its own
@@ -373,7 +375,7 @@ class Batching(BatchingSettings):
 
     @property
     def per_round(self) -> int:
-        """How many batches a round generates."""
+        """The number of batches that a round generates."""
         return self.batches // self.rounds
 
     @model_validator(mode="after")
@@ -408,7 +410,7 @@ class Batching(BatchingSettings):
 
 
 class Origins(Fields):
-    """Where numbers were taken from: "private" when private records were looked at to choose them.
+    """The origins of numbers: "private" when private records were looked at to choose them.
 
     Attributes:
         batching: those of `batching`, and prompt.examples_per_context.
@@ -421,7 +423,7 @@ class Origins(Fields):
 
 
 class DecodingSettings(DecodingRules):
-    """How texts are decoded: beside the rules of what they may not hold, how long they get.
+    """The decoding of texts: how long they get, and the rules of what they may not hold.
 
     Attributes:
         max_tokens: the longest that a text can get. A config may leave it out for
@@ -475,7 +477,7 @@ class Decoding(DecodingSettings):
     ] = ()
 
     def reason(self, text: Sequence[int], spent: int) -> StopReason | None:
-        """Why a text ends with its last token; None where it goes on.
+        """Return why a text ends with its last token, or None where it goes on.
 
         Sampled tokens and public numbers alone decide.
 
@@ -493,7 +495,7 @@ class Decoding(DecodingSettings):
 
 
 class SamplingSettings(Fields):
-    """Where the numbers come from that decide every token.
+    """The source of the random numbers that decide every token.
 
     Attributes:
         generator: the operating system's entropy, whose numbers nobody has ("os-entropy"); a secret
@@ -546,7 +548,7 @@ class Sampling(SamplingSettings):
 
 
 class RecordSettings(Fields):
-    """What the run directory holds beside what an audit needs.
+    """The contents of the run directory beyond what an audit needs.
 
     Attributes:
         contexts: whether every context's contributions are kept too, which are large over the whole
@@ -660,7 +662,7 @@ NotEmpty = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
 class DataSettings(Fields):
-    """Which of the private data is read, so that a replay reads the same.
+    """The part of the private data that is read, so that a replay reads the same.
 
     Attributes:
         config: a data set's configuration, where it has several.
@@ -720,7 +722,9 @@ class CountsNoise(Fields):
 
 
 class ClusteringSettings(Fields):
-    """How records are grouped within their labels before batching: each goes to the nearest of its label's centres.
+    """The grouping of records within their labels before batching.
+
+    Each record goes to the nearest of its label's centres.
 
     Attributes:
         method: where centres come from; k-means looks at private records, with no privacy at all.
@@ -831,7 +835,9 @@ class Clusters(Fields):
 
 
 class Moved(Fields):
-    """What a recorder saw of the batches when it emptied records, one at a time, and had them made again.
+    """The changes that a recorder saw in the batches when it emptied records.
+
+    It empties one record at a time, and has the batches made again.
 
     Attributes:
         tried: how many records were emptied.
@@ -843,7 +849,9 @@ class Moved(Fields):
 
 
 class Rows(Fields):
-    """What a recorder saw of all other rows when it lengthened a private text, and had the model score them again.
+    """The changes that a recorder saw in all other rows when it lengthened a private text.
+
+    It has the model score the rows again with the longer text.
 
     Attributes:
         logit: the most that a logit of another row moved, in logit units; for a row of a public
@@ -861,7 +869,9 @@ Mend = Literal["randomness", "batches", "lengths", "rows"]
 
 
 class Recorded(Fields):
-    """What a recorder saw of a generator that is not ours, before its first token, and no record shows later.
+    """A recorder's observations of another project's generator, before its first token.
+
+    Nothing that is recorded later shows them.
 
     Attributes:
         generator: its name and version.
@@ -877,7 +887,9 @@ class Recorded(Fields):
 
 
 class CanaryCoins(Fields):
-    """What is committed to before the first token of canaries, which are in the data or not by secret coins.
+    """The commitment to canaries before the first token.
+
+    Secret coins decide which canaries are in the data.
 
     Attributes:
         count: how many there are, in and out.
@@ -889,7 +901,9 @@ class CanaryCoins(Fields):
 
 
 class Settings(Fields):
-    """What a config says of a run, and run.json repeats: all but what says how a process runs, or where files lie.
+    """The settings of a run, which its config has and run.json repeats.
+
+    They leave out how a process runs and where files lie.
 
     Attributes:
         data: which of the private data is read.
@@ -1092,17 +1106,20 @@ class Manifest(Settings):
 
     @property
     def rounds(self) -> int:
-        """How many rounds were generated, or are to be."""
+        """The number of rounds that were generated, or are to be."""
         return self.stopped_after or self.batching.rounds
 
     @property
     def batches(self) -> int:
-        """How many batches were generated in them, or are to be."""
+        """The number of batches that were generated in them, or are to be."""
         return self.rounds * self.batching.per_round
 
     @property
     def foreign(self) -> bool:
-        """Whether the generator is none that dpaudit can run again: a recorder's, or one with prompts of its own."""
+        """Whether the generator is one that dpaudit cannot run again.
+
+        Such a generator is a recorder's, or has prompts of its own.
+        """
         prompt = self.prompt
         return self.recorded is not None or (
             prompt.template not in ("pt", "it") and prompt.text is None
@@ -1115,7 +1132,7 @@ class Manifest(Settings):
 
     @property
     def plug_ins(self) -> tuple[PlugIn, ...]:
-        """What the run was made by that is not of dpaudit's core."""
+        """The plug-ins that the run was made with, which are not part of dpaudit's core."""
         method = self.clustering.method
         grouped = None if method in OWN_CLUSTERINGS else plug_in(CLUSTERING, method)
         return (*self.mechanism.plug_ins, *([] if grouped is None else [grouped]))
@@ -1132,7 +1149,10 @@ class Manifest(Settings):
 
     @property
     def public_parts(self) -> tuple[str, ...]:
-        """What each step takes from the public prompt by its logits: of a support, not what rules decide."""
+        """The parts that each step takes from the public prompt's logits.
+
+        Of a support, what decoding rules decide is not among them.
+        """
         support = ("support",) if self.mechanism.support.size is not None else ()
         return (*support, *["anchor"] * self.mechanism.contribution.anchored)
 
@@ -1147,7 +1167,10 @@ class Manifest(Settings):
         return self.mechanism.support.size or self.record.vocabulary
 
     def public_prompt(self, label: str | None) -> tuple[int, ...]:
-        """Token ids of the public prompt before a batch's text; empty where no rule asks, or there is no such label."""
+        """Return the token ids of the public prompt before a batch's text.
+
+        They are empty where no rule asks for them, or there is no such label.
+        """
         labels = self.batching.labels or (None,)
         return (
             self.prompt.public[labels.index(label)]
@@ -1156,7 +1179,7 @@ class Manifest(Settings):
         )
 
     def forbidden_tokens(self, tokenizer_json: str | bytes | None) -> ForbiddenTokens:
-        """What the decoding rules forbid.
+        """Return the tokens that the decoding rules forbid.
 
         Raises InputError where that cannot be told with this tokenizer.
         """
@@ -1167,7 +1190,7 @@ class Manifest(Settings):
 
 
 def settings_of(section: Fields, kind: type[Fields]) -> dict[str, Any]:
-    """Return the fields of a section that are settings of this type, and nothing else that it has."""
+    """Return the fields of a section that are settings of this type, and no others."""
     return {name: getattr(section, name) for name in kind.model_fields}
 
 
@@ -1192,7 +1215,7 @@ def _type_of(name: str, fields: Mapping[str, FieldInfo], about: str | None) -> t
 
 
 def _run_json() -> type[Fields]:
-    """Return the type of the whole file: `Manifest` with its settings apart from what was made of them."""
+    """Return the type of the whole file: `Manifest`, with settings apart from what was made."""
     made = dict(Manifest.model_fields)
     sensitivity = made.pop("sensitivity")
     settings = {name: made.pop(name) for name in Settings.model_fields}

@@ -447,7 +447,7 @@ class _Remote(Storage):
             ]
 
     def local(self, name: str) -> io.BufferedReader:
-        """Download as many bytes as the store states, no more and no fewer; the copy has no name any more."""
+        """Download exactly as many bytes as the store states, into a copy without a name."""
         left = size = self._size(name)
         self._require_size(name, size)
         with _private_folder() as folder:

@@ -1,4 +1,7 @@
-"""Make agnews_train.csv, agnews_test.csv and dbpedia_public.csv in the working folder, from the Hugging Face hub."""
+"""Make the laptop example's files in the working folder, from the Hugging Face hub.
+
+They are agnews_train.csv, agnews_test.csv and dbpedia_public.csv.
+"""
 
 from datasets import load_dataset
 
