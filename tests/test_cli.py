@@ -495,8 +495,7 @@ def test_a_report_tests_the_claim_that_verify_tests(make_run, dpaudit, tmp_path)
         assert {name: written["claim"][name] for name in asked} == asked
 
 
-# --- runs that cannot be read
-# ----------------------------------------------------------------------------------------
+# --- runs that cannot be read ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("audience", ["internal", "public"])
@@ -618,8 +617,7 @@ def test_what_is_no_claim_is_refused(make_run, dpaudit):
     assert not (run / "report").exists()
 
 
-# --- places to write, and pipes
-# ---------------------------------------------------------------------------------------
+# --- places to write, and pipes -------------------------------------------------------------------
 
 
 def test_a_report_inside_a_run_is_refused_before_anything_is_written(make_run, dpaudit, tmp_path):
@@ -677,8 +675,7 @@ def test_an_empty_path_is_refused(dpaudit, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- the program as a process
-# ----------------------------------------------------------------------------------------
+# --- the program as a process ---------------------------------------------------------------------
 
 #: Forks itself for every command line that it is sent, with where its standard streams lead, and
 #: answers its exit code: a process of its own for each, but only one that has to import the
@@ -833,8 +830,7 @@ def test_verify_says_the_caveats_beside_the_guarantee(make_run, dpaudit):
         assert "".join(caveat["words"].split()) in "".join(compared.split())
 
 
-# --- budget
-# --------------------------------------------------------------------------------------------------
+# --- budget ---------------------------------------------------------------------------------------
 
 RECORDS = (108000, 504000, 230400)
 #: The paper's table of hyperparameters: batch size, epsilon, output tokens for the three data sets.
@@ -1182,8 +1178,7 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
             assert (found["tokens"], found["batch_epsilon"]) in [(3, "inf"), (0, 0.0)]
 
 
-# --- the program
-# --------------------------------------------------------------------------------------------------
+# --- the program ----------------------------------------------------------------------------------
 
 
 def leaf_commands(group=cli, path=()):
@@ -1390,8 +1385,7 @@ def test_modules_are_the_command_line_too():
         assert "/nowhere" in ended.stderr
 
 
-# --- quiet, colour and progress
-# ---------------------------------------------------------------------------------------
+# --- quiet, colour and progress -------------------------------------------------------------------
 
 
 def test_quiet_leaves_results_and_errors(make_run, dpaudit, tmp_path):
@@ -1482,8 +1476,7 @@ def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(
     assert "Auditing" not in process("verify", run.path)[2]
 
 
-# --- completion
-# --------------------------------------------------------------------------------------------------
+# --- completion -----------------------------------------------------------------------------------
 
 
 def test_completion_in_bash_completes(tmp_path):

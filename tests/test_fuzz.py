@@ -74,8 +74,7 @@ OF_MEDIANS = {"record.width": "means keep no central values"}
 TRUNCATED = {"record.vocabulary": "tokens outside the supports leave no trace"} | WITHOUT_CONTEXTS
 
 
-# --- what a pass vouches for
-# -----------------------------------------------------------------------------------------
+# --- what a pass vouches for ----------------------------------------------------------------------
 
 
 def vouched(path: Path, spec) -> dict:
@@ -147,8 +146,7 @@ def snapshot(path: Path) -> dict:
     return found
 
 
-# --- damage
-# --------------------------------------------------------------------------------------------------
+# --- damage ---------------------------------------------------------------------------------------
 # Each takes a run and a source of chance, changes the run, and says what it did.
 
 
@@ -332,8 +330,7 @@ DAMAGE = [
 ]
 
 
-# --- the tests
-# --------------------------------------------------------------------------------------------------
+# --- the tests ------------------------------------------------------------------------------------
 
 
 def command_line(capfd, *arguments: str) -> int:

@@ -95,8 +95,7 @@ def auditor(place: Path) -> Iterator[Callable[..., tuple[int, int, float, str]]]
         process.stdin.close()
 
 
-# --- made-up files
-# --------------------------------------------------------------------------------------------------
+# --- made-up files --------------------------------------------------------------------------------
 
 TEXTS = ("run.json", "samples.jsonl", "assignment", "clusters", "hashes", "tokenizer.json")
 #: What is repeated to make a text of some size, and what it stands between.

@@ -126,8 +126,7 @@ def plug_check(
     )
 
 
-# --- a package with an aggregator and a check
-# -------------------------------------------------------------------------
+# --- a package with an aggregator and a check -----------------------------------------------------
 
 
 def test_a_check_takes_part_in_audits_and_stands_on_the_page(make_run: Any, tmp_path: Path) -> None:
@@ -169,8 +168,7 @@ def test_commands_know_a_plug_ins_check(tmp_path: Path, capsys: pytest.CaptureFi
     assert json.loads(capsys.readouterr().out)["id"] == "acme.temperature"
 
 
-# --- a broken check
-# --------------------------------------------------------------------------------------------------
+# --- a broken check -------------------------------------------------------------------------------
 
 
 def raising_in(method: str) -> str:
@@ -278,8 +276,7 @@ def test_a_broken_check_is_one_error_of_the_list(
     assert "Traceback" not in said
 
 
-# --- mechanisms and recorders
-# -----------------------------------------------------------------------------------------
+# --- mechanisms and recorders ---------------------------------------------------------------------
 
 FIELDS: dict[str, Any] = {"aggregator": "other", "clip": 2.0, "temperature": 1.0, "divisor": 4.0}
 
@@ -458,8 +455,7 @@ def test_recorders_wrap_what_is_asked() -> None:
         assert len(inspect.signature(each.load()).parameters) == 1
 
 
-# --- clusterings
-# --------------------------------------------------------------------------------------------------
+# --- clusterings ----------------------------------------------------------------------------------
 
 CENTERS = """
 from dpaudit.accounting.clusterings import Centers

@@ -107,7 +107,8 @@ def _is_pipe(stream: TextIO) -> bool:
 def reader_left() -> bool:
     """Return whether standard output has something that nobody read, with all of it written."""
     sys.stdout.flush()
-    return bool(getattr(getattr(sys.stdout.buffer, "raw", None), "reader_left", False))
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(raw, _Pipe) and raw.reader_left
 
 
 def session() -> Session:

@@ -36,8 +36,7 @@ def in_blocks(problem: Problem, budget: float) -> float:
     return epsilon_of_profile(profile_in_blocks(problem, budget), problem.delta)
 
 
-# --- the figures to expect
-# -------------------------------------------------------------------------------------------
+# --- the figures to expect ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,8 +74,7 @@ def test_a_large_range_is_not_given_up_either() -> None:
     assert found.epsilon < 0.98 * epsilon_of(0.1, 100_000, 1e-6, method="rdp").epsilon
 
 
-# --- upper >= exact >= lower
-# -----------------------------------------------------------------------------------------
+# --- upper >= exact >= lower ----------------------------------------------------------------------
 
 
 def both_sides(problem: Problem) -> tuple[float, float]:
@@ -167,8 +165,7 @@ def test_what_is_reached_is_what_randomised_response_has() -> None:
         assert found is not None and truth * 0.998 < found <= truth * (1 + 1e-9)
 
 
-# --- edges
-# --------------------------------------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------------------------------
 
 
 def test_nothing_is_said_to_be_reached_where_nothing_is() -> None:

@@ -40,8 +40,7 @@ CHANG = ChangScales(12, 20.0, 6.0)
 DPM = DpmScales(7, 120.0, 0.012, 6.0)
 PRECISE = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
-# --- Chang's tree
-# --------------------------------------------------------------------------------------------------
+# --- Chang's tree ---------------------------------------------------------------------------------
 
 
 def laplace_losses(epsilon: float, cells: int, up: bool) -> Doubles:
@@ -123,8 +122,7 @@ def test_an_epsilon_that_protects_nobody_is_bounded_too() -> None:
     assert replace(CHANG, sum_sd=1e-3).epsilon(1e-6, "add_remove") > 1e5
 
 
-# --- DPM
-# --------------------------------------------------------------------------------------------------
+# --- DPM ------------------------------------------------------------------------------------------
 
 #: Epsilons of Laplace noise and of splits, and the square of a sum's shift in units of its noise's
 #: deviation.
@@ -272,8 +270,7 @@ def test_levels_have_less_and_less_noise() -> None:
     assert DPM.split_epsilons[6] == pytest.approx(DPM.split_epsilon * 8)
 
 
-# --- both
-# --------------------------------------------------------------------------------------------------
+# --- both -----------------------------------------------------------------------------------------
 
 
 @cache
@@ -417,8 +414,7 @@ def cost_or_refusal(method: Any, found: dict[str, Any], delta: float, relation: 
         assert "must" in str(error)
 
 
-# --- calibration
-# --------------------------------------------------------------------------------------------------
+# --- calibration ----------------------------------------------------------------------------------
 
 
 def test_a_budget_is_met_or_refused_by_its_name() -> None:

@@ -31,8 +31,7 @@ AG_NEWS = 108_000**-1.1
 Doubles = NDArray[np.float64]
 
 
-# --- the figures to expect
-# -------------------------------------------------------------------------------------------
+# --- the figures to expect ------------------------------------------------------------------------
 
 
 def test_at_the_papers_settings() -> None:
@@ -72,8 +71,7 @@ def test_a_finer_grid_comes_closer() -> None:
     assert all(fine < coarse for coarse, fine in pairwise(gaps))
 
 
-# --- against brute force
-# ---------------------------------------------------------------------------------------------
+# --- against brute force --------------------------------------------------------------------------
 
 
 def brute_force(e: Doubles, etas: Sequence[float], trials: int = 61) -> Doubles:
@@ -170,8 +168,7 @@ def test_one_segment_in_two_parts() -> None:
     )
 
 
-# --- against a naive recursion that shares no code and no idea with ours
-# ----------------------------------------------
+# --- against a naive recursion that shares no code and no idea with ours --------------------------
 
 
 def naive_profile(eta: float, places: int, inflated: bool) -> Callable[[int, int], float]:
@@ -210,8 +207,7 @@ def test_naive_recursions_enclose_ours() -> None:
         assert found.epsilon_lower <= fine.epsilon <= found.epsilon + h
 
 
-# --- against adversaries
-# ---------------------------------------------------------------------------------------------
+# --- against adversaries --------------------------------------------------------------------------
 
 ETA, STEPS, DELTA, PLACES = 0.4, 25, 5e-3, 20
 
@@ -292,8 +288,7 @@ def test_the_formula_for_draws_fixed_beforehand_is_no_bound() -> None:
     assert delta(lower) < DELTA
 
 
-# --- pure events
-# --------------------------------------------------------------------------------------------------
+# --- pure events ----------------------------------------------------------------------------------
 
 
 def test_single_pure_events_have_their_closed_forms() -> None:
@@ -383,8 +378,7 @@ def test_answers_that_hardly_ever_lie() -> None:
     assert zcdp_epsilon(0.0, 1e-5, laplace=[1e200]) == math.inf
 
 
-# --- edges
-# --------------------------------------------------------------------------------------------------
+# --- edges ----------------------------------------------------------------------------------------
 
 
 def test_nothing_costs_nothing_and_an_unbounded_range_everything() -> None:

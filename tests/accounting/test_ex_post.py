@@ -555,8 +555,7 @@ def test_what_a_unit_changes() -> None:
         assert context_change(*claim, records_per_user=5) == expected, claim  # type: ignore[arg-type]
 
 
-# --- sums that other accountants worked out, and columns that are left out
-# --------------------------------------------
+# --- sums that other accountants worked out, and columns that are left out ------------------------
 
 
 def test_batches_that_other_accountants_summed_give_the_same_run() -> None:

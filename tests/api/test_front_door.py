@@ -189,8 +189,7 @@ def test_a_run_that_is_not_there_is_an_error(tmp_path):
         dpaudit.open_run(tmp_path / "nowhere")
 
 
-# --- several runs
-# --------------------------------------------------------------------------------------------------
+# --- several runs ---------------------------------------------------------------------------------
 
 
 def test_compare(make_run, tmp_path):
@@ -236,8 +235,7 @@ def test_a_failing_run_is_not_composed(make_run):
         dpaudit.compose(good, bad)
 
 
-# --- one run, opened
-# --------------------------------------------------------------------------------------------------
+# --- one run, opened ------------------------------------------------------------------------------
 
 
 def test_steps_give_arrays(make_run):
@@ -285,8 +283,7 @@ def test_texts_as_a_dataframe_and_a_dataset(make_run):
     assert dataset["text"] == list(frame["text"])
 
 
-# --- a release
-# --------------------------------------------------------------------------------------------------
+# --- a release ------------------------------------------------------------------------------------
 
 
 def test_release(make_run, tmp_path):

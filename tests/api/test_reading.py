@@ -73,8 +73,7 @@ def printed(look, width=80):
         return console.export_text()
 
 
-# --- the figures
-# --------------------------------------------------------------------------------------------------
+# --- the figures ----------------------------------------------------------------------------------
 
 
 def test_a_runs_figures_are_the_audits(run):
@@ -207,8 +206,7 @@ def test_sums_that_are_no_numbers_are_shown(make_run):
     assert {objection.check for objection in step.objections} >= {"budget.sums", "budget.limit"}
 
 
-# --- what is wrong with a run
-# -----------------------------------------------------------------------------------------
+# --- what is wrong with a run ---------------------------------------------------------------------
 
 
 def test_objections_of_a_step_are_told_where_they_are(make_run, dpaudit):
@@ -436,8 +434,7 @@ def test_only_the_step_that_is_asked_for_is_read(make_run):
         batch_of(run, 1).read()
 
 
-# --- what is printed
-# --------------------------------------------------------------------------------------------------
+# --- what is printed ------------------------------------------------------------------------------
 
 
 def each(run):

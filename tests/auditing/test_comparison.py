@@ -145,8 +145,7 @@ def check(name: str, status: Any, evidence: int = 1, **changes: Any) -> CheckRes
     return CheckResult(id=name, evidence=evidence, status=status, **words, **changes)
 
 
-# --- ex-post at one length
-# --------------------------------------------------------------------------------------------
+# --- ex-post at one length ------------------------------------------------------------------------
 
 
 def test_ex_post_at_the_shortest_of_the_longest_batches() -> None:
@@ -224,8 +223,7 @@ def test_missing_steps_of_one_batch_show_no_figure_below_the_truth(make_run: Any
     assert found is None or found.exact == math.inf
 
 
-# --- figures
-# --------------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 def test_kinds_never_share_a_table() -> None:
@@ -281,8 +279,7 @@ def test_claimed_figures_and_neighbours_stand_beside_recomputed_ones() -> None:
     assert "claimed: replace one record" in found["Neighbours"][0]
 
 
-# --- settings, checks, texts
-# ------------------------------------------------------------------------------------------
+# --- settings, checks, texts ----------------------------------------------------------------------
 
 
 def test_settings_that_differ_are_listed() -> None:
@@ -317,8 +314,7 @@ def test_texts_of_each_label_stand_first() -> None:
     assert [sample.batch for sample in comparison.runs["one"].samples] == [2, 0, 1]
 
 
-# --- what does not hold
-# -----------------------------------------------------------------------------------------------
+# --- what does not hold ---------------------------------------------------------------------------
 
 
 def doubtful(result: AuditResult) -> AuditResult:
@@ -356,8 +352,7 @@ def test_an_unread_run_has_no_figures_at_all() -> None:
         assert {cells[0] for cells in rows(comparison, start).values()} == {"–"}
 
 
-# --- the page and the screen
-# ------------------------------------------------------------------------------------------
+# --- the page and the screen ----------------------------------------------------------------------
 
 
 def test_a_caveat_that_runs_share_is_said_once() -> None:

@@ -206,8 +206,7 @@ def check_of(result: AuditResult) -> CheckResult:
     return found
 
 
-# --- what a public report holds
-# --------------------------------------------------------------------------------------
+# --- what a public report holds -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -542,8 +541,7 @@ def test_a_folders_name_for_the_model_stays_on_the_machine(make_run):
         assert "withheld" in settings(public_form(result))["model"]["name"]
 
 
-# --- the check
-# --------------------------------------------------------------------------------------------------
+# --- the check ------------------------------------------------------------------------------------
 
 
 def a_record(run: Run) -> str:
@@ -882,8 +880,7 @@ def test_more_labels_than_can_be_tried_are_not_passed(make_run, monkeypatch):
     assert (found.status, found.applicable, found.code) == ("skip", True, "too-many-labels")
 
 
-# --- the command
-# --------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def dpaudit(*arguments: object) -> int:

@@ -24,8 +24,7 @@ CLIP = 6.0
 SLACK = 1e-9
 
 
-# --- Theorem 1 against actual neighbours
-# -----------------------------------------------------------------------------
+# --- Theorem 1 against actual neighbours ----------------------------------------------------------
 
 
 def log_probabilities(values, tau):
@@ -161,8 +160,7 @@ def test_removals_from_a_recorded_run_stay_within_its_batches_bounds(make_run):
                 assert abs(losses(steps, tokens, 1.25, neighbour)) <= batch.exact + SLACK
 
 
-# --- the claim's relation and unit
-# -----------------------------------------------------------------------------------
+# --- the claim's relation and unit ----------------------------------------------------------------
 
 
 def epsilon_under(run, change):
@@ -353,8 +351,7 @@ def test_a_failed_claim_gives_both_numbers(make_run):
     assert f"{run.audit().guarantees.ex_post.batch_epsilon:.3f}"[:4] in said
 
 
-# --- both levels
-# --------------------------------------------------------------------------------------------------
+# --- both levels ----------------------------------------------------------------------------------
 
 
 def test_says_why_secret_batches_gain_nothing(make_run):

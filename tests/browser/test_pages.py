@@ -323,8 +323,7 @@ def letters(text: str) -> str:
     return re.sub(r"[^\w]", "", text.replace("ﬁ", "fi").replace("ﬂ", "fl")).casefold()
 
 
-# --- would they find it?
-# ---------------------------------------------------------------------------------------------
+# --- would they find it? --------------------------------------------------------------------------
 
 
 def test_a_planted_flaw_of_the_layout_is_found(reader: Reader) -> None:

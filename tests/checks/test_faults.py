@@ -129,8 +129,7 @@ def plain(name: str, plant: Callable[[Any], None], *fails: str, **kind: Any) -> 
     FAULTS[name] = Fault(frozenset(fails), plant, kind)
 
 
-# --- integrity
-# --------------------------------------------------------------------------------------------------
+# --- integrity ------------------------------------------------------------------------------------
 
 
 @fault("integrity.format", **MEAN)
@@ -432,8 +431,7 @@ def swapped_batches(run):
     other.write_bytes(first)
 
 
-# --- partition
-# --------------------------------------------------------------------------------------------------
+# --- partition ------------------------------------------------------------------------------------
 
 
 def assigned(change: Callable[[list[list[str]]], None]) -> Callable[[Any], None]:
@@ -655,8 +653,7 @@ def costly_batch_dropped_with_the_declared_number(run):
     run.edit_manifest({"batching.batches": 1})
 
 
-# --- record.range
-# --------------------------------------------------------------------------------------------------
+# --- record.range ---------------------------------------------------------------------------------
 # Row 0 of four central values bounds nothing under add_remove, so the claim stands and only the
 # range is wrong.
 
@@ -776,8 +773,7 @@ plain(
     seed=3,
 )
 
-# --- record.aggregate
-# ------------------------------------------------------------------------------------------------
+# --- record.aggregate -----------------------------------------------------------------------------
 
 plain(
     "aggregate_altered",
@@ -867,8 +863,7 @@ def mean_of_no_contexts_is_not_zero(run):
     )
 
 
-# --- record.sides
-# --------------------------------------------------------------------------------------------------
+# --- record.sides ---------------------------------------------------------------------------------
 
 
 def bits(draft: Any) -> Any:
@@ -947,8 +942,7 @@ plain("wrong_padding_of_1", wrong_padding, "record.sides", sizes=(1, 4))
 plain("wrong_padding_of_2", wrong_padding, "record.sides", sizes=(2, 4))
 plain("wrong_padding_of_3", wrong_padding, "record.sides", sizes=(3, 4))
 
-# --- sampling, release, mechanism
-# ------------------------------------------------------------------------------------
+# --- sampling, release, mechanism -----------------------------------------------------------------
 
 
 @fault("sampling.support", top_k=5, text=False, **MEAN)
@@ -1221,8 +1215,7 @@ plain(
     "mechanism.randomness",
 )
 
-# --- clusters
-# --------------------------------------------------------------------------------------------------
+# --- clusters -------------------------------------------------------------------------------------
 
 REBALANCED = {"clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2)}
 PUBLIC = {"clusters": "public-centers", "sizes": (3, 4, 5, 2)}
@@ -1556,8 +1549,7 @@ plain("clusters_of_other_centers", grouped(centers="AAAA" * 4), "integrity.forma
 plain("clusters_without_centers", grouped(centers=""), "integrity.format", **REBALANCED)
 plain("clusters_of_half_a_center", grouped(centers="AAAA"), "integrity.format", **REBALANCED)
 
-# --- claim
-# --------------------------------------------------------------------------------------------------
+# --- claim ----------------------------------------------------------------------------------------
 
 plain("claim_one_percent_too_low", scaled_claim(0.99), "claim.epsilon")
 plain("claim_a_hair_too_low", scaled_claim(1 - 1e-9), "claim.epsilon")
@@ -2171,8 +2163,7 @@ def support_of_fewer_tokens(run):
     run.rewrite(0, change)
 
 
-# --- committed seed
-# --------------------------------------------------------------------------------------------------
+# --- committed seed -------------------------------------------------------------------------------
 
 
 SEEDED: dict[str, Any] = {
@@ -2264,8 +2255,7 @@ def no_commitment_under_a_seed(run):
     no_commitment(run)
 
 
-# --- canaries
-# --------------------------------------------------------------------------------------------------
+# --- canaries -------------------------------------------------------------------------------------
 
 
 CANARIES = MEAN | {"sizes": (4,) * 24, "canaries": 24, "max_tokens": 6}
@@ -2379,8 +2369,7 @@ plain(
 )
 
 
-# --- amplification
-# --------------------------------------------------------------------------------------------------
+# --- amplification --------------------------------------------------------------------------------
 # Claims of the release level that nothing bears out: what secret batches would give where there are
 # none, and wrong sums of what they do give.
 
@@ -2828,8 +2817,7 @@ def fewer_rounds_than_were_committed_to(run):
     claimed(of_rounds(2))(run)
 
 
-# --- replay
-# --------------------------------------------------------------------------------------------------
+# --- replay ---------------------------------------------------------------------------------------
 # What a replay may find; tests/generation plants the faults that make one find it.
 
 

@@ -177,8 +177,7 @@ def test_a_user_changes_no_more_contexts_than_declared(
     assert sum(map(sum, moves(here, there))) <= most_of("user", "replace", each) == 2 * each
 
 
-# --- what it costs
-# --------------------------------------------------------------------------------------------------
+# --- what it costs --------------------------------------------------------------------------------
 
 Doubles = NDArray[np.float64]
 
@@ -271,8 +270,7 @@ def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() ->
     assert exceeded[1] and exceeded[2]
 
 
-# --- runs
-# --------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 #: Under this key batch 0 has two cells of one record each; batch 1 has two of two, and one of
 #: three.

@@ -733,8 +733,7 @@ def test_a_file_that_is_called_like_a_section_is_no_field_of_the_config() -> Non
         assert told == (f"own.yaml: {where}" if named else where)
 
 
-# --- what run.json repeats
-# -------------------------------------------------------------------------------------------
+# --- what run.json repeats ------------------------------------------------------------------------
 
 
 def test_every_field_is_a_setting_that_run_json_repeats_or_says_that_it_is_not() -> None:

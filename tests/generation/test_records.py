@@ -434,8 +434,7 @@ def test_a_row_is_left_out_and_every_other_byte_stays(tmp_path: Path) -> None:
             write_without_row(tmp_path / name, 1, tmp_path / "out")
 
 
-# --- files as people have them
-# ---------------------------------------------------------------------------------------
+# --- files as people have them --------------------------------------------------------------------
 
 HEADER, PAIR = "text,label\n", (Record("a", "one"), Record("b", "two"))
 
@@ -771,8 +770,7 @@ def test_hidden_files_and_links_in_a_circle(tmp_path: Path) -> None:
     assert "nothing is there" in failure(data(tmp_path / "circle")).problem
 
 
-# --- labels that are numbers of classes
-# ------------------------------------------------------------------------------
+# --- labels that are numbers of classes -----------------------------------------------------------
 
 
 def hubs(monkeypatch: pytest.MonkeyPatch, numbers: list[int | None], classes: list[str]) -> None:

@@ -41,8 +41,7 @@ def of(m: int, temperature: float = 1.0, **fields: Any) -> Mechanism:
     return central_case(m).mechanism(temperature, **fields)
 
 
-# --- the definition
-# --------------------------------------------------------------------------------------------------
+# --- the definition -------------------------------------------------------------------------------
 
 
 def integral(values: list[float], m: int, shift: Fraction = Fraction(0)) -> Fraction:
@@ -107,8 +106,7 @@ def test_m_is_a_whole_number_from_1() -> None:
     assert Mechanism.model_validate_json(of(8).model_dump_json()).aggregator == Central(central=8)
 
 
-# --- the median
-# --------------------------------------------------------------------------------------------------
+# --- the median -----------------------------------------------------------------------------------
 
 
 def same(one: Any, other: Any) -> bool:
@@ -149,8 +147,7 @@ def test_of_one_place_it_is_the_median_to_the_last_bit() -> None:
             )
 
 
-# --- its neighbours
-# --------------------------------------------------------------------------------------------------
+# --- its neighbours -------------------------------------------------------------------------------
 
 TOKENS, BATCHES = 3, 60
 LAST = int(2 * CLIP)  # the clip in steps of a half
@@ -269,8 +266,7 @@ def test_its_neighbours_lie_in_its_box_and_its_steps_come_back(m: int, tmp_path:
     conformance.check_round_trip(central_case(m), tmp_path)
 
 
-# --- its record
-# --------------------------------------------------------------------------------------------------
+# --- its record -----------------------------------------------------------------------------------
 
 
 def test_what_contradicts_a_record_is_seen() -> None:
@@ -296,8 +292,7 @@ def test_what_contradicts_a_record_is_seen() -> None:
         mechanism.box({"central": np.zeros((7, 1))}, ContextChange("replace", 2))
 
 
-# --- a run
-# --------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

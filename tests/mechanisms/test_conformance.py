@@ -201,8 +201,7 @@ def test_the_suite_knows_every_aggregator_and_every_contribution() -> None:
     assert CONTRIBUTIONS.keys() == DEFINITIONS.keys()
 
 
-# --- batches and their neighbours
-# -------------------------------------------------------------------------------------
+# --- batches and their neighbours -----------------------------------------------------------------
 
 
 def contexts(
@@ -421,8 +420,7 @@ def check_width(case: Case) -> None:
                 mechanism.box(arrays, change)
 
 
-# --- one step
-# --------------------------------------------------------------------------------------------------
+# --- one step -------------------------------------------------------------------------------------
 
 
 def steps(case: Case) -> st.SearchStrategy[tuple[Mechanism, Floats, int]]:
@@ -564,8 +562,7 @@ def check_joined(case: Case) -> None:
             np.testing.assert_array_equal(found, with_anchor(arrays, joined))
 
 
-# --- its record
-# --------------------------------------------------------------------------------------------------
+# --- its record -----------------------------------------------------------------------------------
 
 
 def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: bool) -> Manifest:
@@ -759,8 +756,7 @@ def test_steps_come_back_from_a_batch_file(case: Case, tmp_path: Path) -> None:
     check_round_trip(case, tmp_path)
 
 
-# --- contributions
-# --------------------------------------------------------------------------------------------------
+# --- contributions --------------------------------------------------------------------------------
 
 
 def clipped(logits: Floats, grid: float | None) -> Floats:
@@ -926,8 +922,7 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
             contribution.anchor(with_entry(public, (7,), bad))
 
 
-# --- how it is written
-# ------------------------------------------------------------------------------------------------
+# --- how it is written ----------------------------------------------------------------------------
 
 
 @every

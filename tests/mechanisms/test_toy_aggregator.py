@@ -60,8 +60,7 @@ def test_its_neighbours_lie_in_its_box_and_its_steps_come_back(tmp_path: Path) -
     conformance.check_round_trip(TOY, tmp_path)
 
 
-# --- through the program
-# ----------------------------------------------------------------------------------------------
+# --- through the program --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -62,8 +62,7 @@ def results(make_run: Callable[..., Run]) -> Iterator[AuditResult]:
     yield audit_run(failed.path, evidence=4)
 
 
-# --- Ajv, in strict mode
-# ----------------------------------------------------------------------------------------------
+# --- Ajv, in strict mode --------------------------------------------------------------------------
 
 AJV = """
 const Ajv = require(process.argv[1] + "/dist/2020").default;
@@ -130,8 +129,7 @@ def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(
     assert "discriminator" in discriminator and "required" in required and "policy_version" in wrong
 
 
-# --- Jenkins' xUnit plugin
-# --------------------------------------------------------------------------------------------
+# --- Jenkins' xUnit plugin ------------------------------------------------------------------------
 
 
 def test_the_schema_of_jenkins_takes_junit(make_run: Callable[..., Run]) -> None:
@@ -145,8 +143,7 @@ def test_the_schema_of_jenkins_takes_junit(make_run: Callable[..., Run]) -> None
         )
 
 
-# --- GitHub's code scanning
-# -------------------------------------------------------------------------------------------
+# --- GitHub's code scanning -----------------------------------------------------------------------
 
 #: The project has no address that rules could lead to.
 NO_ADDRESS = {"SARIF2005"}
@@ -212,8 +209,7 @@ def test_rules_and_findings_have_what_github_asks_for(make_run: Callable[..., Ru
         assert len(prints) == len({found["ruleId"] for found in run["results"]})
 
 
-# --- the Hugging Face hub
-# ---------------------------------------------------------------------------------------------
+# --- the Hugging Face hub -------------------------------------------------------------------------
 
 
 def test_the_hub_reads_the_card_and_knows_its_identifiers(make_run: Callable[..., Run]) -> None:
@@ -244,8 +240,7 @@ def test_languages_are_those_of_the_hubs_own_package() -> None:
     assert languages() == {*done.stdout.split(), "code", "multilingual"}
 
 
-# --- OpenDP's registry of deployments
-# ---------------------------------------------------------------------------------
+# --- OpenDP's registry of deployments -------------------------------------------------------------
 
 
 def leaves(values: Any, path: str = "") -> Iterator[str]:

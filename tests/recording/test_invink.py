@@ -461,8 +461,7 @@ def test_a_generator_that_is_not_there_is_one_error(tmp_path, monkeypatch):
     assert [each.name for each in plug_ins(RECORDERS)] == ["invink"]
 
 
-# --- the package itself
-# -----------------------------------------------------------------------------------------------
+# --- the package itself ---------------------------------------------------------------------------
 
 SCRIPT = """
 import sys

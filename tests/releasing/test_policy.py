@@ -236,8 +236,7 @@ def test_a_public_report_names_the_policy_and_no_figure(audited: AuditResult) ->
     )
 
 
-# --- files
-# --------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:

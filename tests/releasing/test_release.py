@@ -70,8 +70,7 @@ def registry_schema() -> dict[str, Any]:
     )
 
 
-# --- what is in it
-# --------------------------------------------------------------------------------------------------
+# --- what is in it --------------------------------------------------------------------------------
 
 
 def test_a_folder_has_all_its_files_and_no_other(released: Releases, contents: Any) -> None:
@@ -368,8 +367,7 @@ def test_a_name_is_text_to_every_version_of_yaml(make_run: Callable[..., Run]) -
         assert yaml.safe_load(entry)["deployment"]["basic"]["data_curators"] == [name]
 
 
-# --- the public baseline
-# ----------------------------------------------------------------------------------------------
+# --- the public baseline --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -458,8 +456,7 @@ def test_the_card_has_the_evaluation_that_the_policy_was_held_against(
     assert "0.375" in (tmp_path / "texts" / "README.md").read_text()
 
 
-# --- nothing private
-# --------------------------------------------------------------------------------------------------
+# --- nothing private ------------------------------------------------------------------------------
 
 
 def test_nothing_that_is_private_is_in_any_byte(
@@ -548,8 +545,7 @@ def test_the_plants_would_be_found(
     assert "DPAUDIT_EVIDENCE_2" in found["attestation.intoto.jsonl"]
 
 
-# --- files that people write
-# ------------------------------------------------------------------------------------------
+# --- files that people write ----------------------------------------------------------------------
 
 
 def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
@@ -600,8 +596,7 @@ def test_an_entrys_address_is_the_one_that_the_registry_gives_it(
         assert yaml.safe_load(text)["url_slug"] == slug
 
 
-# --- what is refused
-# --------------------------------------------------------------------------------------------------
+# --- what is refused ------------------------------------------------------------------------------
 
 
 def plant_text(run: Run) -> None:

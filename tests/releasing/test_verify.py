@@ -817,8 +817,7 @@ main(["verify", {str(folder)!r}, "--key", {str(keys / "key.pub")!r}])
     assert done.returncode == 0, done.stderr
 
 
-# --- a hundred changes
-# ------------------------------------------------------------------------------------------------
+# --- a hundred changes ----------------------------------------------------------------------------
 
 
 def a_file(folder: Path, chance: random.Random) -> Path:

@@ -41,8 +41,7 @@ def drawn(use: BudgetUse) -> Any:
     return axes
 
 
-# --- words
-# --------------------------------------------------------------------------------------------------
+# --- words ----------------------------------------------------------------------------------------
 
 
 def said_of(use: BudgetUse) -> dict[str, str]:
@@ -92,8 +91,7 @@ def test_a_run_of_any_length_has_no_more_points_than_are_drawn() -> None:
         assert not length or positions[-1] == length
 
 
-# --- the figure
-# --------------------------------------------------------------------------------------------------
+# --- the figure -----------------------------------------------------------------------------------
 
 
 def test_the_figure_holds_both_shares_from_nothing_to_all() -> None:
@@ -134,8 +132,7 @@ def test_a_file_of_the_figure_speaks_of_no_cost() -> None:
     )
 
 
-# --- for whom
-# --------------------------------------------------------------------------------------------------
+# --- for whom -------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -193,8 +190,7 @@ def test_the_approximate_block_names_what_budgets_promise() -> None:
     assert "All tokens" in as_well and as_well["Tokens accounted for"] == "48"
 
 
-# --- runs
-# --------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
 RUNS: dict[str, dict[str, Any]] = {
     "one token": {"max_tokens": 1, "budget": 0.9},

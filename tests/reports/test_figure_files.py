@@ -88,8 +88,7 @@ def canvas(draw: Callable[[Figure], None]) -> Figure:
     return figure
 
 
-# --- one run
-# --------------------------------------------------------------------------------------------------
+# --- one run --------------------------------------------------------------------------------------
 
 
 def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) -> None:
@@ -210,8 +209,7 @@ def test_costs_that_are_all_infinite_are_no_figure(samples: Samples) -> None:
     )  # the first token's cost is finite
 
 
-# --- several runs
-# --------------------------------------------------------------------------------------------------
+# --- several runs ---------------------------------------------------------------------------------
 
 
 def test_several_runs_share_two_figures(files_of: Files) -> None:
@@ -329,8 +327,7 @@ def test_what_the_font_lacks_is_marked() -> None:
     assert drawable("x" * 50, 40) == "x" * 39 + "…"
 
 
-# --- the command
-# --------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture

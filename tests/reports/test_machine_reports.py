@@ -28,8 +28,7 @@ def _sarif(result: AuditResult) -> dict[str, Any]:
     return dict(run)
 
 
-# --- JUnit
-# --------------------------------------------------------------------------------------------------
+# --- JUnit ----------------------------------------------------------------------------------------
 
 
 def test_junit_parses_and_its_counts_are_true(results: dict[str, AuditResult]) -> None:
@@ -89,8 +88,7 @@ def test_junit_holds_no_character_that_xml_forbids(samples: Samples) -> None:
     assert "\ufffd" in text
 
 
-# --- SARIF
-# --------------------------------------------------------------------------------------------------
+# --- SARIF ----------------------------------------------------------------------------------------
 
 
 def test_sarif_has_the_structure_of_the_standard(results: dict[str, AuditResult]) -> None:

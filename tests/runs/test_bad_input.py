@@ -90,8 +90,7 @@ def digits(name, number):
     return damage
 
 
-# --- the path itself
-# -------------------------------------------------------------------------------------------------
+# --- the path itself ------------------------------------------------------------------------------
 
 PATHS = {
     "missing": lambda path: None,
@@ -132,8 +131,7 @@ def test_file_that_may_not_be_read(make_run):
         assert_refused(result, name, ("error", "fail"))
 
 
-# --- run.json
-# --------------------------------------------------------------------------------------------------
+# --- run.json -------------------------------------------------------------------------------------
 
 TEXTS = {
     "empty": "",
@@ -237,8 +235,7 @@ def test_extreme_settings_overflow_nowhere(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- files missing, linked, of another kind
-# --------------------------------------------------------------------------
+# --- files missing, linked, of another kind -------------------------------------------------------
 
 NAMES = [
     "run.json",
@@ -288,8 +285,7 @@ def test_file_that_is_missing_linked_or_of_another_kind(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- clusters
-# --------------------------------------------------------------------------------------------------
+# --- clusters -------------------------------------------------------------------------------------
 
 CLUSTERED = {"sizes": (1, 2, 1, 2), "clusters": "public-centers-rebalanced"}
 CLUSTERS = {
@@ -411,8 +407,7 @@ def test_extreme_clusterings_overflow_nowhere(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- samples.jsonl, hashes, tokenizer.json
-# ---------------------------------------------------------------------------
+# --- samples.jsonl, hashes, tokenizer.json --------------------------------------------------------
 
 
 def line_edit(change):
@@ -487,8 +482,7 @@ def test_damaged_hashes_tokenizer_and_foreign_files(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- batch files
-# --------------------------------------------------------------------------------------------------
+# --- batch files ----------------------------------------------------------------------------------
 
 
 def test_truncated_batch_is_never_read_as_whole(make_run):

@@ -474,8 +474,7 @@ def test_hostile_runs_are_refused_within_bounds(make_run, tmp_path):
     assert not (tmp_path / "unpickled").exists()
 
 
-# --- text that would act
-# ---------------------------------------------------------------------------------------------
+# --- text that would act --------------------------------------------------------------------------
 
 MARKUP = "<script>alert(1)</script>\"><img src=x onerror=alert(1)>'&amp;]]><!--"
 CONTROLS = "\x1b[31mred\x1b]0;title\x07\x9b2J\r\b\u202egnp\u2028"
@@ -549,8 +548,7 @@ def test_report_folder_that_is_a_link(make_run, dpaudit, tmp_path):
     assert (code, "link" in said, list(outside.iterdir())) == (2, True, [])
 
 
-# --- a tokenizer that would not end
-# ----------------------------------------------------------------------------------
+# --- a tokenizer that would not end ---------------------------------------------------------------
 
 REPLACED = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 NESTED = {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": [REPLACED] * 10}] * 4}

@@ -30,8 +30,7 @@ def seventeen() -> PrivateCounts:
     return PrivateCounts(np.repeat([0, 1], 17), np.repeat([2, 1], 17), (2, 3))
 
 
-# --- noise
-# --------------------------------------------------------------------------------------------------
+# --- noise ----------------------------------------------------------------------------------------
 
 
 def test_every_count_has_the_noise_of_its_sensitivity() -> None:
@@ -104,8 +103,7 @@ def test_what_cannot_be_counted_is_refused() -> None:
             PrivateCounts(np.array(labels), np.array(centers), shape)
 
 
-# --- nothing else comes out
-# -------------------------------------------------------------------------------------------
+# --- nothing else comes out -----------------------------------------------------------------------
 
 
 def test_looking_at_them_shows_nothing() -> None:
@@ -164,8 +162,7 @@ def test_numpy_sees_an_object_and_no_numbers() -> None:
     assert np.asarray(seventeen()).shape == ()
 
 
-# --- types
-# --------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 
 def test_private_counts_do_not_type_check_where_noisy_ones_are_wanted(tmp_path: Path) -> None:

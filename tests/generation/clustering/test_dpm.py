@@ -43,8 +43,7 @@ def noise(seed: int = 1) -> Noise:
     return Noise(SeededStream(seed, 0))
 
 
-# --- scores
-# --------------------------------------------------------------------------------------------------
+# --- scores ---------------------------------------------------------------------------------------
 
 
 def naive_score(
@@ -150,8 +149,7 @@ def test_a_record_has_one_place_on_every_axis_whoever_else_is_there() -> None:
         np.testing.assert_array_equal(part, whole[:, rows])
 
 
-# --- cost
-# --------------------------------------------------------------------------------------------------
+# --- cost -----------------------------------------------------------------------------------------
 
 
 def test_the_budget_is_used_up_and_kept() -> None:
@@ -190,8 +188,7 @@ def test_what_is_asked_of_the_noise_is_what_the_cost_is_for() -> None:
         assert method.cost(relation).epsilon == pytest.approx(2.0, rel=1e-3)
 
 
-# --- what is let through
-# ----------------------------------------------------------------------------------------------
+# --- what is let through --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -483,8 +480,7 @@ def test_one_record_moves_what_the_proof_says_and_no_more(seeds: Iterable[int]) 
                     assert lengths.max() <= (2 if len(lengths) == 1 else 1)
 
 
-# --- distinguishing
-# --------------------------------------------------------------------------------------------------
+# --- distinguishing -------------------------------------------------------------------------------
 
 
 def lower_bound(first: int, second: int, delta: float) -> float:
@@ -618,8 +614,7 @@ def test_splits_tell_no_more_than_they_may_and_ones_at_eight_times_their_epsilon
     )
 
 
-# --- centres
-# --------------------------------------------------------------------------------------------------
+# --- centres --------------------------------------------------------------------------------------
 
 
 def blobs(

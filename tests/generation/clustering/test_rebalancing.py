@@ -28,8 +28,7 @@ def noisy(values: Any) -> NoisyCounts:
     return NoisyCounts(np.asarray(values, dtype=np.int64), 1.0)
 
 
-# --- what follows from noisy counts (tests/accounting/test_rebalancing.py has the rest)
-# -------------------------------
+# --- what follows from noisy counts (tests/accounting/test_rebalancing.py has the rest) -----------
 
 
 def test_noisy_counts_decide_what_is_kept_and_how_many_batches_it_has() -> None:
@@ -50,8 +49,7 @@ def test_each_label_keeps_its_own() -> None:
         assert noised.kept(1).tolist() == [[4], [1]]
 
 
-# --- noise before choice
-# ----------------------------------------------------------------------------------------------
+# --- noise before choice --------------------------------------------------------------------------
 
 
 def right_order(values: NDArray[np.int64], epsilon: float, seed: int) -> int:

@@ -181,7 +181,7 @@ def test_what_is_not_the_runs_own_is_named(
         (("data", "digest", None), "does not say which data"),
     ):
         fields = json.loads(whole)
-        fields[change[0]][change[1]] = change[2]
+        fields["made"][change[0]][change[1]] = change[2]
         everything.write_text(json.dumps(fields))
         assert problem in refused(run)
     everything.write_text(whole)

@@ -517,8 +517,7 @@ def test_table_json_reads_back(table_file: Path, out: Path, quality: Quality) ->
     assert TableResult.model_validate_json(found.to_json()) == found
 
 
-# --- the command
-# --------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 def command(*arguments: object) -> tuple[int, str, str]:
