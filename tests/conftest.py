@@ -437,6 +437,7 @@ class Spec:
                 shared_budgets=bool(self.users),
                 earlier=(KEY,) if self.before else (),
                 split_delta=self.split,
+                canaries=self.canaries or None,
             ),
             mechanism=self.mechanism,
             batching=Batching(

@@ -295,6 +295,8 @@ class Mechanism(Fields):
             "budget": self.budget,
         }
         for field, needed in self.draw.needs.items():
+            if field not in found:
+                raise ValueError(f"the draw {self.draw.name} needs {field}, which is no setting")
             if found[field] != needed:
                 allowed = f"{'null' if needed is None else needed} with the draw {self.draw.name}"
                 raise clash(field, found[field], allowed)

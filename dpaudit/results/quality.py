@@ -250,6 +250,14 @@ class Downstream(Fields):
     majority: Share
     trained: Annotated[tuple[Trained, ...], Field(min_length=1, max_length=4)]
 
+    @model_validator(mode="after")
+    def _settings_fit_the_method(self) -> Downstream:
+        if isinstance(self.settings, ProbeSettings) != (self.method == "linear-probe"):
+            raise ValueError("the settings are another method's")
+        if len({trained.source for trained in self.trained}) < len(self.trained):
+            raise ValueError("a source is listed twice")
+        return self
+
     def of(self, source: Source) -> Trained | None:
         """Return what was trained on this source."""
         return next((trained for trained in self.trained if trained.source == source), None)
@@ -274,6 +282,12 @@ class HeldOut(Fields):
     own: Count | None
     dropped_real: Count
     dropped_synthetic: Count
+
+    @model_validator(mode="after")
+    def _own_ones_are_among_them(self) -> HeldOut:
+        if (self.own or 0) > self.test.texts:
+            raise ValueError("there are fewer test texts than those of the run's own")
+        return self
 
 
 class Added(Fields):

@@ -154,6 +154,9 @@ def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
         return f"a cluster has more than batching.most_batches, {most}"
     if least is not None and any(count < least for row in clusters.batches for count in row):
         return f"a cluster has fewer than batching.least_batches, {least}"
+    each = manifest.batching.batches_per_cluster
+    if each is not None and any(count != each for row in clusters.batches for count in row):
+        return f"a cluster has another number than batching.batches_per_cluster, {each}"
     if not clusters.centers and declared.digest is None:
         return None
     try:

@@ -1072,6 +1072,23 @@ class Manifest(Settings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _what_was_made_is_what_was_asked_for(self) -> Manifest:
+        asked, claim = self.privacy, self.claim
+        made = 0 if self.canaries is None else self.canaries.count
+        if (asked.canaries or 0) != made:
+            raise ValueError(
+                f"privacy.canaries asks for {asked.canaries or 0}, and canaries has {made}"
+            )
+        if asked.epsilon is not None:
+            if self.mechanism.budget is None:
+                raise ValueError("privacy.epsilon is kept by a mechanism.budget, and there is none")
+            if claim is not None and claim.epsilon is not None and claim.epsilon > asked.epsilon:
+                raise ValueError("claim.epsilon is above privacy.epsilon, which is the most")
+        if claim is not None and claim.delta and asked.delta not in (None, claim.delta):
+            raise ValueError("claim.delta is another number than privacy.delta")
+        return self
+
     @classmethod
     def of_json(cls, text: str) -> Manifest:
         """Read run.json. Raises ValidationError where it is none."""

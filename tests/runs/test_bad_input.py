@@ -209,6 +209,31 @@ def test_manifest_field_of_the_wrong_type_or_value(make_run):
     assert not_refused(make_run, cases) == {}
 
 
+def test_settings_that_what_was_made_contradicts(make_run):
+    mean = {"aggregator": "mean", "sizes": (4, 5, 6)}
+    cases = {
+        f"{name} {value}": Case(field(name, value), ["run.json", word], kind=kind)
+        for kind, name, value, word in (
+            (mean | {"budget": 0.5}, "privacy.epsilon", 1e-6, "claim.epsilon"),
+            (mean | {"budget": 0.5}, "privacy.delta", 1e-15, "claim.delta"),
+            (mean, "privacy.epsilon", 99.0, "mechanism.budget"),
+            (mean | {"budget": 0.5}, "privacy.canaries", 4000, "privacy.canaries"),
+            ({"canaries": 3, "sizes": (4, 5, 6, 4)}, "privacy.canaries", None, "privacy.canaries"),
+        )
+    }
+    cases["batches of each cluster"] = Case(
+        lambda run: run.edit_manifest(
+            dict.fromkeys(
+                ("batching.records_per_batch", "batching.most_batches", "batching.least_batches")
+            )
+            | {"batching.batches_per_cluster": 999}
+        ),
+        ["clusters", "batching.batches_per_cluster"],
+        kind=CLUSTERED,
+    )
+    assert not_refused(make_run, cases) == {}
+
+
 EXTREMES = [
     ({}, {"mechanism.temperature": 5e-324}),
     ({}, {"record.vocabulary": 1 << 22}),
