@@ -154,9 +154,8 @@ def main(config: Path, batches_per_label: int, out: Path, seed: int | None) -> N
 
     \b
     Example:
-      python -m benchmarks.homogeneity examples/agnews-clustered.yaml --batches-per-label 100 --out
-      homogeneity
-    """
+      python -m benchmarks.homogeneity examples/agnews-clustered.yaml --batches-per-label 100 --out homogeneity
+    """  # noqa: E501
     found = {}
     for name, settings in arms(load_config(config), batches_per_label, seed).items():
         click.echo(name, err=True)

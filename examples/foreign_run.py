@@ -66,9 +66,8 @@ def write_text(batch: RecordedBatch, records: list[str]) -> None:
         contexts, blended = blend(records, last)
         scaled = blended.astype(np.float64) / TEMPERATURE
         log_probabilities = scaled - np.logaddexp.reduce(scaled)
-        (token,) = secrets.SystemRandom().choices(
-            range(len(WORDS)), weights=np.exp(log_probabilities)
-        )
+        weights = np.exp(log_probabilities)
+        (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=weights)
         last = WORDS[
             batch.step(token, log_probabilities[token], contexts=contexts, aggregate=blended)
         ]

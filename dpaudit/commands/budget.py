@@ -124,13 +124,12 @@ def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
 
     \b
     Examples:
-      dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1
-      --epsilon 2 dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64
-      --labels 1 --texts 1000 dpaudit budget --clip 9 --temperature 1.5 --records 108000
-      --batch-size 64 --epsilon 10 dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens
-      200 --epsilon 3 dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64
-      --epsilon 3 --individual
-    """
+      dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --epsilon 2
+      dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --texts 1000
+      dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10
+      dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3
+      dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual
+    """  # noqa: E501
     from dpaudit.api.budgeting import plan_budget
     from dpaudit.reports.budget_plans import build
 

@@ -84,8 +84,9 @@ def table(
     stopped. A row that fails does not stop the others. Rows that cannot pass their audit are
     refused before the first one runs.
 
-    \b Exit codes: 0 all claims hold, 1 an audit did not pass, 2 a row could not be run, 3 internal
-    error.
+    \b
+    Exit codes: 0 all claims hold, 1 an audit did not pass, 2 a row could not be run,
+    3 internal error.
 
     \b
     Example:

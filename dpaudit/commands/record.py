@@ -78,9 +78,9 @@ def record(
 
     \b
     Example:
-      dpaudit record invink --out run -- python their_script.py dpaudit record invink --out mended
-      --mend all --texts 2 --max-tokens 40 -- python their_script.py
-    """
+      dpaudit record invink --out run -- python their_script.py
+      dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py
+    """  # noqa: E501
     from dpaudit.api.recording import record as run_recorded
     from dpaudit.results.shell import argument
 

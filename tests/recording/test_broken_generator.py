@@ -17,8 +17,7 @@ BROKEN = {
         {"mechanism.clip"},
     ),
     "the likeliest token": (
-        "(token,) = secrets.SystemRandom().choices(range(len(WORDS)), "
-        "weights=np.exp(log_probabilities))",
+        "(token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=weights)",
         "token = int(log_probabilities.argmax())",
         {"sampling.distribution"},
     ),
