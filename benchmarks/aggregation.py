@@ -1,4 +1,7 @@
-"""One step's clipping, central order statistics, medians and leave-one-out sides, against a sort and a memory pass."""
+"""Aggregation of one step, against a sort and a memory pass.
+
+Aggregation is clipping, central order statistics, medians and leave-one-out sides.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,13 @@ from dpaudit.mechanisms import Mechanism, Median, TopClippedLogits
 WIDTH = 2
 #: The paper's clip for the median.
 CLIP = 6.0
-#: Standard deviations of a common row and of each context's own deviations from it: some 70% of the values then lie
-#: at the floor of a vocabulary of 256,000 with this clip.
+#: Standard deviations of a common row and of each context's own deviations from it: some 70% of the
+#: values then lie at the floor of a vocabulary of 256,000 with this clip.
 COMMON, OWN = 2.85, 0.7
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Against clamp and sort, and against one pass of amax; with a realistic floor and without any."""
+    """Compare with clamp and sort, and with a pass of amax, at a realistic floor and at none."""
     vocabulary, rounds = (4096, 2) if small else (256_000, 15)
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         for contexts in (64, 63):
@@ -30,7 +33,10 @@ def rows(small: bool) -> Iterator[Row]:
 
 
 def _logits(contexts: int, vocabulary: int, floor: bool) -> torch.Tensor:
-    """float32 [contexts, vocabulary]. Without a floor, the clip cuts off nothing."""
+    """Draw float32 [contexts, vocabulary].
+
+    Without a floor, the clip cuts off nothing.
+    """
     random = torch.Generator().manual_seed(0)
     if not floor:
         return torch.rand((contexts, vocabulary), generator=random) * CLIP
@@ -39,7 +45,9 @@ def _logits(contexts: int, vocabulary: int, floor: bool) -> torch.Tensor:
 
 
 def _rows(floor: str, logits: torch.Tensor, rounds: int) -> Iterator[Row]:
-    mechanism = Mechanism(contribution=TopClippedLogits(clip=CLIP), aggregator=Median(), temperature=1.0)
+    mechanism = Mechanism(
+        contribution=TopClippedLogits(clip=CLIP), aggregator=Median(), temperature=1.0
+    )
     settle = _settle(logits.device)
 
     def ours() -> None:
@@ -63,10 +71,19 @@ def _rows(floor: str, logits: torch.Tensor, rounds: int) -> Iterator[Row]:
         ("clamp and sort over ours", "sort", "ours", Wanted("at least", 10)),
         ("ours over one pass of amax", "ours", "amax", Wanted("at most", 12)),
     ):
-        figures: dict[str, float | str] = {**milliseconds, "lowest to highest": timings.spread(over, under)}
-        yield Row("aggregation", f"{what}: {case}", timings.ratio(over, under), wanted=wanted, figures=figures)
+        figures: dict[str, float | str] = {
+            **milliseconds,
+            "lowest to highest": timings.spread(over, under),
+        }
+        yield Row(
+            "aggregation",
+            f"{what}: {case}",
+            timings.ratio(over, under),
+            wanted=wanted,
+            figures=figures,
+        )
 
 
 def _settle(device: torch.device) -> Callable[[], None]:
-    """Waits until the device has done what it was told; a CPU is asked nothing."""
+    """Return a function that waits for the device; on a CPU there is nothing to wait for."""
     return (lambda: torch.cuda.synchronize(device)) if device.type == "cuda" else (lambda: None)

@@ -1,4 +1,4 @@
-"""What an audit costs, against reading the same arrays: seconds a step, and memory as the run grows."""
+"""An audit's cost, against reading the same arrays: seconds a step, and memory as the run grows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,15 @@ PEAK = "import sys; from benchmarks.auditing import peak_memory; print(peak_memo
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Accounting and whole audit against reading; anchored records against whole vocabularies; then peak memory."""
-    shape = Shape(2, 2, 8, 512) if small else Shape(batches=8, steps=12, contexts=32, vocabulary=VOCABULARY)
+    """Compare accounting and audits with reading, and anchored records with whole vocabularies.
+
+    Then measure peak memory.
+    """
+    shape = (
+        Shape(2, 2, 8, 512)
+        if small
+        else Shape(batches=8, steps=12, contexts=32, vocabulary=VOCABULARY)
+    )
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         write_run(run, shape)
@@ -64,13 +71,16 @@ def _times(run: Path, shape: Shape, rounds: int) -> Iterator[Row]:
             "read, ms a step": timings.median("read") / number * 1e3,
             "lowest to highest": timings.spread(name, "read"),
         }
-        yield Row("audit", f"{what}: {case}", timings.ratio(name, "read"), wanted=wanted, figures=figures)
+        yield Row(
+            "audit", f"{what}: {case}", timings.ratio(name, "read"), wanted=wanted, figures=figures
+        )
 
 
 def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterator[Row]:
-    """Steps a second of a record of a support's tokens with every context's differences, over larger records.
+    """Compare the steps a second of an anchored record with those of larger records.
 
-    It has more steps, so that what an audit does once a run does not count for much in either.
+    An anchored record has a support's tokens with every context's differences. It has more steps,
+    so that what an audit does once a run does not count for much in either.
     """
     shapes = {
         "anchored": replace(shape, steps=8 * shape.steps, mechanism=ANCHORED),
@@ -80,7 +90,9 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
     runs = {name: folder / name for name in shapes} | {"medians": medians}
     for name in ("anchored", "whole vocabulary"):
         write_run(runs[name], shapes[name])
-    timings = interleaved({name: partial(_require_pass, run, LocalEngine(1)) for name, run in runs.items()}, rounds)
+    timings = interleaved(
+        {name: partial(_require_pass, run, LocalEngine(1)) for name, run in runs.items()}, rounds
+    )
     steps = {name: each.batches * each.steps for name, each in shapes.items()}
     rates = {name: f"{steps[name] / timings.median(name):.3g}" for name in runs}
     case = f"{shape.contexts} contexts, {ANCHORED.support.size} of {shape.vocabulary:,} tokens"
@@ -88,10 +100,15 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
         ("the same of the whole vocabulary", "whole vocabulary", Wanted("at least", 20)),
         ("medians of the whole vocabulary without contexts", "medians", None),
     ):
-        ratios = [ratio * steps["anchored"] / steps[other] for ratio in timings.ratios(other, "anchored")]
+        ratios = [
+            ratio * steps["anchored"] / steps[other] for ratio in timings.ratios(other, "anchored")
+        ]
         figures = {f"{name}, steps/s": rates[name] for name in ("anchored", other)}
         figures |= {"lowest to highest": f"{min(ratios):.3g} to {max(ratios):.3g}"}
-        said = f"steps a second of a whole audit, one core, anchored with all contexts, over {what}: {case}"
+        said = (
+            "steps a second of a whole audit, one core, anchored with all contexts, over "
+            f"{what}: {case}"
+        )
         yield Row("audit", said, median(ratios), wanted=wanted, figures=figures)
 
 
@@ -103,7 +120,7 @@ def _read(run: Path) -> Iterator[Step]:
 
 
 def _account(steps: list[Step]) -> None:
-    """Theorem 1, the exact cost and all leave-one-out losses of every step."""
+    """Work out Theorem 1, the exact cost and all leave-one-out losses of every step."""
     accountant = ExPostAccountant(MECHANISM, ContextChange("add_remove"))
     for step in steps:
         reduced = MECHANISM.reduced(dict(step.arrays), step.token)
@@ -118,7 +135,7 @@ def _require_pass(run: Path, engine: Engine | None = None) -> None:
 
 
 def _memory(few: int, many: int, shape: Shape) -> Row:
-    """Peak memory of an audit of many batches over that of a few."""
+    """Compare peak memory of an audit of many batches with that of a few."""
     peaks = {}
     for batches in (few, many):
         with TemporaryDirectory() as folder:

@@ -1,4 +1,7 @@
-"""Assigning vectors to their nearest centres, from a file: time against a plain matrix product, and peak memory."""
+"""Assignment of vectors from a file to nearest centres: time and peak memory.
+
+Time is compared with a plain matrix product.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ from dpaudit.generation.clustering.interfaces import Vectors
 #: Rows that are read at a time.
 _PIECE = 16_384
 #: How `peak_memory` is run in a process of its own.
-_PEAK = "import sys; from benchmarks.clustering import peak_memory; print(peak_memory(*sys.argv[1:]))"
+_PEAK = (
+    "import sys; from benchmarks.clustering import peak_memory; print(peak_memory(*sys.argv[1:]))"
+)
 _VECTORS, _CENTERS = "vectors.npy", "centers.npy"
 
 
@@ -31,7 +36,7 @@ class _Shape(NamedTuple):
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Throughput over the floor's; then peak memory of all rows over that of a tenth of them."""
+    """Compare throughput with the floor's, then peak memory of all rows with that of a tenth."""
     shape = _Shape(20_000, 50, 32) if small else _Shape(1_000_000, 1000, 384)
     with TemporaryDirectory() as name:
         folder = Path(name)
@@ -45,18 +50,25 @@ def rows(small: bool) -> Iterator[Row]:
 
 
 def _write(folder: Path, shape: _Shape) -> None:
-    """Normal vectors of length about 1, as wide as sentence embeddings."""
+    """Write normal vectors of length about 1, as wide as sentence embeddings."""
     random = np.random.default_rng(0)
     scale = np.float32(shape.dimensions**-0.5)
     for name, count in ((_VECTORS, shape.rows), (_CENTERS, shape.centers)):
-        written = open_memmap(folder / name, mode="w+", dtype=np.float32, shape=(count, shape.dimensions))
+        written = open_memmap(
+            folder / name, mode="w+", dtype=np.float32, shape=(count, shape.dimensions)
+        )
         for start in range(0, count, _PIECE):
             size = min(_PIECE, count - start)
-            written[start : start + size] = random.standard_normal((size, shape.dimensions), dtype=np.float32) * scale
+            written[start : start + size] = (
+                random.standard_normal((size, shape.dimensions), dtype=np.float32) * scale
+            )
 
 
 def _pieces(folder: Path, count: int) -> Iterator[Vectors]:
-    """The first rows, from a mapping that is opened for each piece anew: pages that were read are let go of."""
+    """Yield the first rows, in pieces.
+
+    Each piece opens the mapping anew, which lets go of the pages read.
+    """
     for start in range(0, count, _PIECE):
         yield np.load(folder / _VECTORS, mmap_mode="r")[start : min(start + _PIECE, count)]
 
@@ -78,18 +90,26 @@ def _throughput(folder: Path, shape: _Shape, case: str, rounds: int) -> Row:
     }
     figures["lowest to highest"] = timings.spread("floor", "ours")
     what = f"nearest centres, streamed, over a plain matrix product: {case}"
-    return Row("clustering", what, timings.ratio("floor", "ours"), wanted=Wanted("at least", 0.7), figures=figures)
+    return Row(
+        "clustering",
+        what,
+        timings.ratio("floor", "ours"),
+        wanted=Wanted("at least", 0.7),
+        figures=figures,
+    )
 
 
 def _memory(folder: Path, shape: _Shape, case: str) -> Row:
-    """Peak memory of all rows over that of a tenth."""
+    """Compare peak memory of all rows with that of a tenth."""
     peaks = {}
     for count in (shape.rows // 10, shape.rows):
         command = [sys.executable, "-c", _PEAK, str(folder), str(count)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
         peaks[count] = int(done.stdout)
     few, many = peaks.values()
-    figures: dict[str, float | str] = {f"{count:,} rows, MiB": peak / 2**20 for count, peak in peaks.items()}
+    figures: dict[str, float | str] = {
+        f"{count:,} rows, MiB": peak / 2**20 for count, peak in peaks.items()
+    }
     figures["the vectors themselves, MiB"] = shape.rows * shape.dimensions * 4 / 2**20
     what = f"peak memory, all rows over a tenth of them: {case}"
     return Row("clustering", what, many / few, wanted=Wanted("at most", 1.1), figures=figures)

@@ -1,4 +1,4 @@
-"""Optimal composition against Rényi accounting at the paper's settings: the tighter epsilon, and what it costs."""
+"""Optimal composition against Rényi accounting at the paper's settings: epsilon and costs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = Setting(0.1875, 20, 0.0)
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """A row per setting: the optimal epsilon as a share of Rényi accounting's."""
+    """Yield a row per setting: the optimal epsilon as a share of Rényi accounting's."""
     for setting in (SMALL,) if small else SETTINGS:
         yield _row(setting, rounds=1 if small else 3)
 
@@ -40,13 +40,17 @@ def _row(setting: Setting, rounds: int) -> Row:
     delta, laplace = RECORDS**-1.1, [setting.rebalancing]
 
     def renyi() -> object:
-        return exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, method="rdp", laplace=laplace)
+        return exponential_mechanism_epsilon(
+            setting.eta, setting.tokens, delta, method="rdp", laplace=laplace
+        )
 
     def optimal() -> object:
         return exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, laplace=laplace)
 
     timings = interleaved({"renyi": renyi, "optimal": optimal}, rounds)
-    known = exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, method="rdp", laplace=laplace).epsilon
+    known = exponential_mechanism_epsilon(
+        setting.eta, setting.tokens, delta, method="rdp", laplace=laplace
+    ).epsilon
     found = exponential_mechanism_epsilon(setting.eta, setting.tokens, delta, laplace=laplace)
     note = f", rebalancing {setting.rebalancing:g}" if setting.rebalancing else ""
     return Row(
@@ -56,17 +60,18 @@ def _row(setting: Setting, rounds: int) -> Row:
         wanted=Wanted("at most", 1.0),
         figures={
             "Rényi": _up(known),
-            "optimal": f"{'?' if found.epsilon_lower is None else _down(found.epsilon_lower)} to {_up(found.epsilon)}",
+            "optimal": f"{'?' if found.epsilon_lower is None else _down(found.epsilon_lower)} to "
+            f"{_up(found.epsilon)}",
             "seconds": timings.median("optimal"),
         },
     )
 
 
 def _up(epsilon: float) -> str:
-    """Four decimals, rounded up."""
+    """Return four decimals, rounded up."""
     return f"{math.ceil(epsilon * 1e4) / 1e4:.4f}"
 
 
 def _down(epsilon: float) -> str:
-    """Four decimals, rounded down."""
+    """Return four decimals, rounded down."""
     return f"{math.floor(epsilon * 1e4) / 1e4:.4f}"

@@ -1,4 +1,4 @@
-"""What an engine adds to the work: starting workers, and handing out batches."""
+"""The overhead of an engine: starting workers, and handing out batches."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ WORKERS = 2
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Seconds until the first result is there, and for each task after it; tasks take no time."""
+    """Measure the seconds until the first result, and for each task after it.
+
+    Tasks take no time.
+    """
     tasks, rounds = (20, 1) if small else (2000, 3)
     yield from _rows("local", LocalEngine(WORKERS), tasks, rounds)
     if importlib.util.find_spec("ray") is None:
-        yield Row("engine", "ray: start", None, unit="s", skipped="ray is not installed: pip install '.[ray]'")
+        yield Row(
+            "engine",
+            "ray: start",
+            None,
+            unit="s",
+            skipped="ray is not installed: pip install '.[ray]'",
+        )
     elif not small:  # starting a cluster takes longer than all of the small form
         from dpaudit.engines.ray import RayEngine
 
@@ -28,7 +37,9 @@ def rows(small: bool) -> Iterator[Row]:
 def _rows(name: str, engine: Engine, tasks: int, rounds: int) -> Iterator[Row]:
     starts, each = zip(*(_run(engine, tasks) for _ in range(rounds)), strict=True)
     case = f"{WORKERS} workers"
-    yield Row("engine", f"{name}: until the first of {tasks:,} results, {case}", median(starts), unit="s")
+    yield Row(
+        "engine", f"{name}: until the first of {tasks:,} results, {case}", median(starts), unit="s"
+    )
     yield Row("engine", f"{name}: for each result after it, {case}", 1e3 * median(each), unit="ms")
 
 

@@ -1,8 +1,9 @@
-"""Tokens per second of a whole generation, its record included, against a bare loop and against InvisibleInk.
+"""Tokens per second of whole generation, recording included, against a bare loop and InvisibleInk.
 
 Of medians over the whole vocabulary, and of anchored means over the tokens of a public support.
 
-All continue the same prompts of the same model by as many tokens, and loading the model is nobody's time.
+All continue the same prompts of the same model by as many tokens, and loading the model is nobody's
+time.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from dpaudit.runs import RunReader
 
 #: The paper's settings for the median.
 CLIP, TEMPERATURE = 6.0, 1.5
-#: Contexts of a batch, and batches: the most rows that InvisibleInk recommends, and its own default.
+#: Contexts of a batch, and batches: the most rows that InvisibleInk recommends, and its own
+#: default.
 CASES = ((32, 2), (8, 8))
 #: Of a text: enough for them, and not the prompts, to take most of the time.
 TOKENS = 64
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Two rows against the bare loop, and one against InvisibleInk, for each number of contexts."""
+    """Compare with the bare loop in two rows, and with InvisibleInk in one, by contexts."""
     for contexts, batches in ((4, 2),) if small else CASES:
         with TemporaryDirectory() as folder:
             tokens = 4 if small else TOKENS
-            work, model = workload(Path(folder), small=small, contexts=contexts, batches=batches, tokens=tokens)
+            work, model = workload(
+                Path(folder), small=small, contexts=contexts, batches=batches, tokens=tokens
+            )
             with Rivals(work) as rivals:
                 yield from _rows(work, model, rivals, rounds=1 if small else 3)
 
@@ -49,8 +53,17 @@ def _rows(work: Workload, model: LanguageModel, rivals: Rivals, rounds: int) -> 
     }
     reason = rivals.lacks_invink()
     timings = interleaved(cases if reason else {**cases, INVINK: rivals.invink}, rounds, warm=False)
-    case = f"{work.batches} texts of {work.contexts} contexts and {work.tokens} tokens, {model.device.type}"
-    yield _row(f"ours over a bare loop: {case}", timings, "bare", Wanted("at least", 0.9), {"rows": together})
+    case = (
+        f"{work.batches} texts of {work.contexts} contexts and {work.tokens} tokens, "
+        f"{model.device.type}"
+    )
+    yield _row(
+        f"ours over a bare loop: {case}",
+        timings,
+        "bare",
+        Wanted("at least", 0.9),
+        {"rows": together},
+    )
     anchored = f"ours, anchored, top {TOP}, over a bare loop: {case}"
     yield _row(anchored, timings, "bare", Wanted("at least", 1.2), {"rows": together}, "anchored")
     against = f"ours over {INVINK}: {case}"
@@ -60,15 +73,28 @@ def _rows(work: Workload, model: LanguageModel, rivals: Rivals, rounds: int) -> 
         yield _row(against, timings, INVINK, Wanted("at least", 1.1), {})
 
 
-def _row(what: str, timings: Timings, other: str, wanted: Wanted, more: dict[str, int], ours: str = "ours") -> Row:
-    """A ratio of rates is the inverse ratio of the seconds that a token takes."""
+def _row(
+    what: str,
+    timings: Timings,
+    other: str,
+    wanted: Wanted,
+    more: dict[str, int],
+    ours: str = "ours",
+) -> Row:
+    """Return a row: a ratio of rates is the inverse ratio of the seconds that a token takes."""
     figures = {f"{name}, tokens/s": 1 / timings.median(name) for name in (ours, other)}
     spread = {"lowest to highest": timings.spread(other, ours)}
-    return Row("generation", what, timings.ratio(other, ours), wanted=wanted, figures={**figures, **spread, **more})
+    return Row(
+        "generation",
+        what,
+        timings.ratio(other, ours),
+        wanted=wanted,
+        figures={**figures, **spread, **more},
+    )
 
 
 def _rows_together(work: Workload, model: LanguageModel) -> int:
-    """Contexts that `generation` forwards together: whole batches. Also warms up."""
+    """Return the contexts that `generation` forwards together: whole batches. Also warm up."""
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         with mock.patch.object(algorithm, "load_model", lambda _: model):
@@ -78,8 +104,11 @@ def _rows_together(work: Workload, model: LanguageModel) -> int:
 
 
 def _generate(config: Config, model: LanguageModel) -> float:
-    """Seconds a token of a whole run, from the records to the last digest."""
-    with TemporaryDirectory() as folder, mock.patch.object(algorithm, "load_model", lambda _: model):
+    """Return seconds a token of a whole run, from the records to the last digest."""
+    with (
+        TemporaryDirectory() as folder,
+        mock.patch.object(algorithm, "load_model", lambda _: model),
+    ):
         run = Path(folder) / "run"
         start = time.perf_counter()
         algorithm.generate(config, run)

@@ -14,11 +14,13 @@ PACKAGES = ("dpaudit", "numpy", "scipy", "numcodecs", "torch", "transformers", "
 
 
 def describe() -> dict[str, object]:
-    """Processor, cores, memory, accelerator, versions, commit and date."""
+    """Return processor, cores, memory, accelerator, versions, commit and date."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "accelerator": _accelerator(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -28,12 +30,19 @@ def describe() -> dict[str, object]:
 
 
 def _processor() -> str:
-    """Model, and the widest vectors it computes with."""
+    """Return the model, and the widest vectors it computes with."""
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8") if info.exists() else ""
     found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     name = found[1].strip() if found else platform.processor() or "unknown"
-    widest = next((label for flag, label in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if f" {flag} " in text), None)
+    widest = next(
+        (
+            label
+            for flag, label in (("avx512f", "AVX-512"), ("avx2", "AVX2"))
+            if f" {flag} " in text
+        ),
+        None,
+    )
     return f"{name} ({widest})" if widest else name
 
 
@@ -56,12 +65,17 @@ def _versions() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """The commit, and whether files differ from it; "unknown" outside a repository."""
+    """Return the commit, and whether files differ from it; "unknown" outside a repository."""
     root = Path(__file__).parent
-    commands = (["git", "rev-parse", "--short=12", "HEAD"], ["git", "status", "--porcelain", "--untracked-files=no"])
+    commands = (
+        ["git", "rev-parse", "--short=12", "HEAD"],
+        ["git", "status", "--porcelain", "--untracked-files=no"],
+    )
     try:
         commit, changes = (
-            subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603
+            subprocess.run(  # noqa: S603
+                command, cwd=root, capture_output=True, text=True, check=True
+            ).stdout.strip()
             for command in commands
         )
     except (OSError, subprocess.CalledProcessError):

@@ -14,54 +14,36 @@ TOPICS = {
     "aggregation": (
         "Aggregation",
         """\
-One step over the logits of a whole batch: clip every row, then find each token's central order statistics, the
-median, and the bits that say on which side of it every context lies. It is held against the obvious way,
-`torch.clamp` and `torch.sort(dim=0)`, which gives no bits, and against one pass over the same memory,
-`torch.amax(dim=0)` on all cores. Logits are float32: a common row, and each context's own deviations from it. Cases
-without a floor are the worst: no column can be skipped.
-""",
+One step over a batch's float32 logits: clip, central order statistics, median and sides. Against `torch.clamp` and
+`torch.sort(dim=0)`, and one pass of `torch.amax(dim=0)` on all cores. Without a floor no column can be skipped: the
+worst case.
+""",  # noqa: E501
     ),
     "generation": (
         "Generation",
         """\
-Tokens per second of `dpaudit generate`, from the records to the last digest, with SmolLM2-135M over its whole
-vocabulary. Loading the model is left out on every side. The rivals run in a process of their own, without the setting
-for repeatable sums that `generation` makes.
-
-The bare loop makes forward passes for the same prompts, as many rows together as ours, with a key-value cache and the
-logits of the last position. Its prompts are padded to the longest of them, its tokens are random, and it does nothing
-else. Anchored means sample from the 100 tokens that a public prompt makes likeliest, and score private contexts over
-these alone, where the bare loop computes the whole head; their public prompts, and every context's differences in the
-record, are part of their time. Of this model's weights a fifth are the head's, and a public prompt, which may share no
-pass with private rows, has all of them read once more for every token: so these do not reach 1.2 with it.
-
-`invink` is the package of InvisibleInk (arXiv 2507.02974). It continues the same prompts with as many rows a step as
-ours has contexts, its public prompt among them (one private text less), all in one forward pass, in the same dtype,
-with its default top-k and its own clip for its default epsilon; no end token stops it. Its default is 8 rows, and 32
-the most that it recommends. It has no way to share a pass between texts; ours has.
-""",
+Tokens per second of `dpaudit generate`, from records to last digest, with SmolLM2-135M; loading the model is left out.
+The bare loop makes the same forward passes, draws random tokens and does nothing else. Anchored runs sample from the
+public prompt's top 100 tokens; public prompts and recorded differences are part of their time. `invink` continues the
+same prompts with as many rows a step, in one pass, with its defaults.
+""",  # noqa: E501
     ),
     "record": (
         "Record",
         """\
-Bytes that a step of SmolLM2-135M takes over its whole vocabulary of 49,152, against its raw central order statistics
-(four float32 a token), and the share of the generation's time that writing takes. The temperature is a fifteenth of
-the clip, with which this small model writes language; every clip generates texts of its own. A grid, declared in the
-manifest, rounds each context's clipped logits before anything is aggregated; its figures are for the very same steps,
-rounded. A third is wanted at the paper's clip for the median, 6: the larger the clip, the more of the values are random
-bits that nothing can spare. The last row is of an anchored mean, which records every context's differences over a
-public support; raw are these as float32.
-""",
+Bytes of a step over SmolLM2-135M's vocabulary of 49,152, against its raw central order statistics (four float32 a
+token, 768 KiB), and the share of generation time that writing takes, at a temperature of a fifteenth of the clip. A
+third is wanted at the paper's median clip, 6: the larger the clip, the more bits are random. The last row is an
+anchored mean with every context's differences.
+""",  # noqa: E501
     ),
     "audit": (
         "Audit",
         """\
-Accounting is Theorem 1, the exact cost and every context's leave-one-out loss, on arrays in memory. Reading opens the
-same run and decodes every step. The whole audit reads, accounts and makes every check. Peak memory is the resident
-size of a process that audits and does nothing else, its libraries included. Anchored records hold a public support's
-tokens with every context's differences, from which the audit works out every figure anew; they are held against the
-same of the whole vocabulary, and against medians of it, which have no contexts to work out anything from.
-""",
+Accounting is Theorem 1, the exact cost and every leave-one-out loss, on arrays in memory. Reading decodes every step.
+The whole audit reads, accounts and makes every check. Anchored records hold a public support with every context's
+differences.
+""",  # noqa: E501
     ),
     "engine": (
         "Engines",
@@ -72,28 +54,33 @@ What spreading work over processes costs when the work itself takes no time.
     "clustering": (
         "Clustering",
         """\
-Assigning vectors to their nearest centres: exactly, with ties to the lowest index, from a file that is read piece by
-piece. It is held against `vectors @ centers.T` in float32, which only gives the products, from the same pieces and on
-all cores. Peak memory is the resident size of a process that assigns and does nothing else, its libraries included.
-""",
+Assigning vectors to their nearest centres, exactly, from a file read piece by piece; against `vectors @ centers.T` in
+float32 on all cores.
+""",  # noqa: E501
     ),
     "composition": (
         "Optimal composition",
         """\
 Epsilon of the mean's exponential mechanism by optimal adaptive composition, over that by Rényi accounting, at delta =
 108,000^-1.1. The optimum's two ends are rounded outwards.
-""",
+""",  # noqa: E501
     ),
 }
 
+#: How many of a row's figures the page shows. The first is of dpaudit.
+FIGURES = {"composition": 2, "generation": 1}
+#: Is part of another row's figure.
+NOT_SHOWN = {"central over raw central"}
+
 INTRODUCTION = """\
-Made by `make bench` from one run on one machine; do not edit. Ratios of times are medians of several that were taken
-in turns, beside the lowest and the highest of them. `python -m benchmarks --help` says how to measure a part of it.
-"""
+Made by `make bench` from one run on one machine; do not edit. Ratios of times are medians of several taken in turns.
+Where several cases keep a bound, the page shows the nearest to it. `benchmarks/results/latest.json` has all, with their
+ranges; `python -m benchmarks --help` says how to measure a part.
+"""  # noqa: E501
 
 
 def rendered(results: Results) -> str:
-    """The page.
+    """Return the page.
 
     Raises:
         ValueError: the results are not of a whole run in full.
@@ -108,41 +95,77 @@ def _lines(results: Results) -> Iterator[str]:
     yield from (f"- {line}" for line in machine_lines(results))
     for topic, (heading, text) in TOPICS.items():
         yield from ("", f"## {heading}", "", text)
-        yield "| what | measured | wanted | kept | from |"
-        yield "|---|---|---|---|---|"
-        for row in results.rows:
-            if row.topic == topic:
-                yield f"| {row.what} | {measured(row)} | {wanted(row)} | {kept(row)} | {figures(row)} |"
+        yield "| what | wanted | measured |"
+        yield "|---|---|---|"
+        for (label, bound), rows in _grouped(results, topic).items():
+            yield f"| {label} | {bound} | {'; '.join(case(row) for row in telling(rows))} |"
+
+
+def _grouped(results: Results, topic: str) -> dict[tuple[str, str], list[Row]]:
+    """Group rows that compare the same things and have the same bound."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in results.rows:
+        if row.topic == topic and row.what.partition(": ")[0] not in NOT_SHOWN:
+            groups.setdefault((row.what.partition(": ")[0], wanted(row)), []).append(row)
+    return groups
+
+
+def telling(rows: list[Row]) -> list[Row]:
+    """Return all rows without a bound; of those with one, the nearest and all that miss it."""
+    if all(row.skipped for row in rows):
+        return rows[:1]
+    kept = [row for row in rows if row.met]
+    if not kept or len({row.unit for row in kept}) > 1:
+        return rows
+    nearest = min(
+        kept,
+        key=lambda row: (
+            abs(row.measured - row.wanted.value) if row.wanted and row.measured else 0.0
+        ),
+    )
+    return [row for row in rows if not row.met or row is nearest]
 
 
 def machine_lines(results: Results) -> Iterator[str]:
-    """Date, machine and versions, a line each."""
+    """Yield date, machine and versions, a line each."""
     machine = results.machine
     yield f"{machine['date']}, commit {machine['commit']}"
     yield (
-        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['system']}, "
+        f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
+        f"{machine['system']}, "
         f"accelerator: {machine['accelerator']}"
     )
     yield ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
 
 
 def measured(row: Row) -> str:
-    """The figure, or why there is none."""
+    """Return the figure, or why there is none."""
     return row.skipped if row.measured is None else shown(row.measured, row.unit)
 
 
 def wanted(row: Row) -> str:
-    """The bound."""
+    """Return the bound."""
     return "" if row.wanted is None else f"{row.wanted.bound} {shown(row.wanted.value, row.unit)}"
 
 
-def kept(row: Row) -> str:
-    """Whether the bound is kept."""
-    return {None: "", True: "yes", False: "**no**"}[row.met]
+def case(row: Row) -> str:
+    """Return what was measured in one case, with the figures of its topic."""
+    name = row.what.partition(": ")[2]
+    texts = _texts(row)
+    texts.pop("lowest to highest", "")
+    first = [f"{of}: {value}" for of, value in texts.items()][: FIGURES.get(row.topic, 0)]
+    missed = " **missed**" if row.met is False else ""
+    formed = f" ({', '.join(first)})" if first else ""
+    return f"{name}: {measured(row)}{missed}{formed}"
 
 
 def figures(row: Row) -> str:
-    """What the figure was formed from."""
-    return "; ".join(
-        f"{name}: {value if isinstance(value, str) else significant(value)}" for name, value in row.figures.items()
-    )
+    """Return all that the figure was formed from."""
+    return "; ".join(f"{name}: {value}" for name, value in _texts(row).items())
+
+
+def _texts(row: Row) -> dict[str, str]:
+    return {
+        name: value if isinstance(value, str) else significant(value)
+        for name, value in row.figures.items()
+    }

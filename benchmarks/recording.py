@@ -1,4 +1,4 @@
-"""What the record takes: bytes against the raw central order statistics, and time against the whole generation."""
+"""The record's size, against raw central order statistics, and its share of generation's time."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from dpaudit.runs import RunReader, RunWriter, Step
 from dpaudit.runs.batches import BatchWriter
 
 CLIPS = (6.0, 7.0, 8.0, 9.0, 12.0)
-#: The paper's clip for the median. The larger the clip, the more of the values are random bits that nothing can spare.
+#: The paper's clip for the median. The larger the clip, the more of the values are random bits that
+#: nothing can spare.
 PAPER = 6.0
 THIRD = Wanted("at most", 100 / 3)
-#: A small model writes language only where the clipped range is many temperatures wide, as in `dpaudit demo`.
+#: A small model writes language only where the clipped range is many temperatures wide, as in
+#: `dpaudit demo`.
 RANGE = 15.0
 GRID = 2.0**-6
 #: Bytes of a float32.
@@ -37,10 +39,15 @@ CENTRAL = ("central", "constant")
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """For each clip: bytes of the central statistics and of all, the share of time, and what a grid saves; anchored."""
+    """Measure for each clip: bytes of central statistics and of all, time, a grid's savings.
+
+    Then measure an anchored run.
+    """
     with TemporaryDirectory() as folder:
         contexts, tokens = (4, 4) if small else (32, 16)
-        work, model = workload(Path(folder), small=small, contexts=contexts, batches=2, tokens=tokens)
+        work, model = workload(
+            Path(folder), small=small, contexts=contexts, batches=2, tokens=tokens
+        )
         for clip in CLIPS[:1] if small else CLIPS:
             yield from _clip_rows(work, model, clip)
         yield _anchored_row(work, model)
@@ -69,35 +76,62 @@ def _clip_rows(work: Workload, model: LanguageModel, clip: float) -> Iterator[Ro
         plain = Measured(*_sizes(run / "steps", steps), writing.seconds / steps)
         on_grid = _on_grid(reader, Path(folder), steps)
         raw = _raw_bytes(reader)
-    yield from _rows(f"clip {clip:g}, no grid", plain, raw, elapsed / steps, THIRD if clip == PAPER else None)
+    yield from _rows(
+        f"clip {clip:g}, no grid", plain, raw, elapsed / steps, THIRD if clip == PAPER else None
+    )
     yield from _rows(f"clip {clip:g}, grid {GRID:g}", on_grid, raw, elapsed / steps, None)
     saved = 100 * on_grid.whole / plain.whole
-    yield Row("record", f"whole record on a grid over one off it: clip {clip:g}", saved, "%", Wanted("at most", 50))
+    yield Row(
+        "record",
+        f"whole record on a grid over one off it: clip {clip:g}",
+        saved,
+        "%",
+        Wanted("at most", 50),
+    )
 
 
 def _anchored_row(work: Workload, model: LanguageModel) -> Row:
-    """Bytes of a step that records every context's differences over the tokens of a public support."""
-    with TemporaryDirectory() as folder, mock.patch.object(algorithm, "load_model", lambda _: model):
+    """Return the bytes of a step that records all contexts' differences over a public support."""
+    with (
+        TemporaryDirectory() as folder,
+        mock.patch.object(algorithm, "load_model", lambda _: model),
+    ):
         run = Path(folder) / "run"
         algorithm.generate(work.anchored(), run)
-        _, whole = _sizes(run / "steps", sum(len(sample.tokens) for sample in RunReader(run).samples()))
+        _, whole = _sizes(
+            run / "steps", sum(len(sample.tokens) for sample in RunReader(run).samples())
+        )
     raw = work.contexts * TOP * FLOAT
     figures = {"KiB a step": whole / 1024, "raw, KiB a step": raw / 1024}
     what = f"whole record over raw differences: anchored, {work.contexts} contexts, top {TOP}"
     return Row("record", what, 100 * whole / raw, "%", Wanted("at most", 150), figures)
 
 
-def _rows(case: str, found: Measured, raw: float, step: float, bound: Wanted | None) -> Iterator[Row]:
-    for what, size, wanted in (("central", found.central, None), ("whole record", found.whole, bound)):
+def _rows(
+    case: str, found: Measured, raw: float, step: float, bound: Wanted | None
+) -> Iterator[Row]:
+    for what, size, wanted in (
+        ("central", found.central, None),
+        ("whole record", found.whole, bound),
+    ):
         figures = {"KiB a step": size / 1024, "raw, KiB a step": raw / 1024}
-        yield Row("record", f"{what} over raw central: {case}", 100 * size / raw, "%", wanted, figures)
+        yield Row(
+            "record", f"{what} over raw central: {case}", 100 * size / raw, "%", wanted, figures
+        )
     figures = {"writing, ms a step": 1e3 * found.writing, "all, ms a step": 1e3 * step}
     share = 100 * found.writing / step
-    yield Row("record", f"time to write over generation: {case}", share, "%", Wanted("at most", 10), figures)
+    yield Row(
+        "record",
+        f"time to write over generation: {case}",
+        share,
+        "%",
+        Wanted("at most", 10),
+        figures,
+    )
 
 
 def _on_grid(reader: RunReader, folder: Path, steps: int) -> Measured:
-    """The same steps written as they would be had every context's logits been rounded.
+    """Measure the same steps as if every context's logits had been rounded.
 
     Rounding keeps the order, so it may as well come after the central statistics are taken.
     """
@@ -112,7 +146,9 @@ def _on_grid(reader: RunReader, folder: Path, steps: int) -> Measured:
             found = [_rounded(step) for step in batch.steps()]
             start = time.perf_counter()
             path = rounded / f"{number}.zip"
-            writer = BatchWriter(path, manifest.model_copy(update={"mechanism": mechanism}), batch.header)
+            writer = BatchWriter(
+                path, manifest.model_copy(update={"mechanism": mechanism}), batch.header
+            )
             for step in found:
                 writer.write(step)
             (sample,) = batch.samples()
@@ -124,23 +160,27 @@ def _on_grid(reader: RunReader, folder: Path, steps: int) -> Measured:
 def _rounded(step: Step) -> Step:
     grid = np.float32(GRID)
     central = np.rint(step.arrays["central"] / grid) * grid + np.float32(0)  # no negative zeros
-    others = {name: array * movable(central) for name, array in step.arrays.items() if name != "central"}
+    others = {
+        name: array * movable(central) for name, array in step.arrays.items() if name != "central"
+    }
     return replace(step, arrays={"central": central, **others})
 
 
 def _sizes(folder: Path, steps: int) -> tuple[float, float]:
-    """Stored bytes a step of what the central statistics are decoded from, and of whole step files."""
+    """Return the stored bytes a step of the arrays for central statistics, and of whole files."""
     central = whole = 0
     for path in folder.iterdir():
         whole += path.stat().st_size
         with zipfile.ZipFile(path) as archive:
             central += sum(
-                entry.compress_size for entry in archive.infolist() if entry.filename.partition("/")[0] in CENTRAL
+                entry.compress_size
+                for entry in archive.infolist()
+                if entry.filename.partition("/")[0] in CENTRAL
             )
     return central / steps, whole / steps
 
 
 def _raw_bytes(reader: RunReader) -> int:
-    """Bytes of one step's central order statistics as plain float32."""
+    """Return bytes of one step's central order statistics as plain float32."""
     with reader.batch(reader.batches[0]) as batch:
         return batch.step(0).arrays["central"].size * FLOAT

@@ -1,10 +1,14 @@
-"""What whole generation is held against, in a process of its own: our setting for repeatable sums is not theirs.
+"""Rivals of whole generation, in a process without our setting for repeatable sums.
 
-- The bare loop makes forward passes and nothing else: left-padded to the longest prompt, with a key-value cache and the
+- The bare loop makes forward passes and nothing else: left-padded to the longest prompt, with a
+key-value cache and the
   logits of the last position, for random tokens.
-- InvisibleInk (arXiv 2507.02974, package `invink`) averages clipped logits of many prompts too. It gets as many rows a
-  step as a batch has contexts, its public prompt among them (so one private text less), all in one forward pass, in
-  the same dtype, with its default top-k and its own clip for its default epsilon. No end token stops it.
+- InvisibleInk (arXiv 2507.02974, package `invink`) averages clipped logits of many prompts too. It
+gets as many rows a
+  step as a batch has contexts, its public prompt among them (so one private text less), all in one
+      forward pass, in
+  the same dtype, with its default top-k and its own clip for its default epsilon. No end token
+      stops it.
 """
 
 from __future__ import annotations
@@ -44,20 +48,20 @@ class Rivals:
         self._pool.shutdown()
 
     def bare(self, rows: int) -> float:
-        """Seconds a token of the bare loop, so many rows together."""
+        """Return seconds a token of the bare loop, `rows` rows together."""
         return self._pool.submit(_bare, rows).result()
 
     def lacks_invink(self) -> str:
-        """Why InvisibleInk cannot be run, and the remedy; empty where it can."""
+        """Return why InvisibleInk cannot be run, and the remedy, or ""."""
         return self._pool.submit(_load_invink).result()
 
     def invink(self) -> float:
-        """Seconds a token of InvisibleInk."""
+        """Return seconds a token of InvisibleInk."""
         return self._pool.submit(_invink).result()
 
 
 class _Here:
-    """What the process holds."""
+    """The state of the process."""
 
     work: Workload
     model: LanguageModel
@@ -84,10 +88,14 @@ def _bare(rows: int) -> float:
 
 @torch.inference_mode()
 def _continue(model: LanguageModel, prompts: Sequence[Sequence[int]], tokens: int) -> None:
-    """Forward passes for so many more tokens of every prompt."""
+    """Run forward passes for `tokens` more tokens of every prompt."""
     longest, device = max(map(len, prompts)), model.device
-    ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device)
-    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device)
+    ids = torch.tensor(
+        [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device
+    )
+    mask = torch.tensor(
+        [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts], device=device
+    )
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
     cache = DynamicCache(config=model.network.config)
     sampled = torch.randint(model.vocabulary, (len(prompts), tokens), device=device)
@@ -118,7 +126,10 @@ def _load_invink() -> str:
     with _silent():
         tokenizer = package.load_hf_tokenizer(folder, dtype="float32")
         network = package.load_hf_model(
-            folder, dtype="float32", device_map=package.setup_device(_gpu()), trust_remote_code=False
+            folder,
+            dtype="float32",
+            device_map=package.setup_device(_gpu()),
+            trust_remote_code=False,
         )
     # It fills in a chat, of which only the request is wanted: our prompt, word for word.
     tokenizer.chat_template = "{{ messages[1]['content'] }}"
@@ -160,13 +171,13 @@ def _prompts(wording: Template) -> dict[str, str]:
 
 
 def _gpu() -> int:
-    """The package's number of the device; -1 is the CPU."""
+    """Return the package's number of the device; -1 is the CPU."""
     return -1 if _Here.model.device.type == "cpu" else 0
 
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """It prints and draws bars."""
+    """Silence its prints and bars."""
     with (
         open(os.devnull, "w", encoding="utf-8") as nowhere,
         contextlib.redirect_stdout(nowhere),

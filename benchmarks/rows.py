@@ -1,4 +1,4 @@
-"""What a benchmark yields, and the JSON that a run of all of them leaves."""
+"""Rows of benchmarks, and the JSON of a run of all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Wanted:
     value: float
 
     def met(self, measured: float) -> bool:
-        """Whether a figure keeps to it."""
+        """Return whether a figure keeps to it."""
         return measured >= self.value if self.bound == "at least" else measured <= self.value
 
 
@@ -51,7 +51,9 @@ class Row:
     @property
     def met(self) -> bool | None:
         """Whether the bound is kept; None without a bound or a figure."""
-        return None if self.wanted is None or self.measured is None else self.wanted.met(self.measured)
+        return (
+            None if self.wanted is None or self.measured is None else self.wanted.met(self.measured)
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,10 @@ class Results:
     def write(self, path: Path) -> None:
         """Write as JSON."""
         fields = {"schema_version": SCHEMA_VERSION, **asdict(self)}
-        path.write_text(json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps(fields, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+            encoding="utf-8",
+        )
 
     @classmethod
     def read(cls, path: Path) -> Results:
@@ -73,11 +78,16 @@ class Results:
         fields = json.loads(path.read_text(encoding="utf-8"))
         if fields.pop("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"{path} is not of version {SCHEMA_VERSION}: measure again")
-        rows = [row | {"wanted": row["wanted"] and Wanted(**row["wanted"])} for row in fields["rows"]]
+        rows = [
+            row | {"wanted": row["wanted"] and Wanted(**row["wanted"])} for row in fields["rows"]
+        ]
         return cls(fields["machine"], tuple(Row(**row) for row in rows), fields["small"])
 
     def row(self, topic: str, what: str) -> Row:
-        """The first row of this topic whose `what` begins so. Raises ValueError when there is none."""
+        """Return this topic's first row whose `what` begins so.
+
+        Raises ValueError when there is none.
+        """
         for row in self.rows:
             if row.topic == topic and row.what.startswith(what):
                 return row
@@ -85,12 +95,12 @@ class Results:
 
 
 def shown(value: float, unit: Unit) -> str:
-    """Three significant digits with the unit."""
+    """Return three significant digits with the unit."""
     return f"{significant(value)} {unit}"
 
 
 def significant(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Return three significant digits, without an exponent."""
     if value == 0:
         return "0"
     rounded = float(f"{value:.3g}")

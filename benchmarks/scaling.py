@@ -1,7 +1,7 @@
-"""docs/scaling.md: time, storage and cost at full size, worked out step by step from the latest measured rates.
+"""docs/scaling.md: time, storage and cost at full size, step by step from the latest measurements.
 
-`python -m benchmarks.scaling` prints the page; `python -m benchmarks --page` writes it. What stands above the section
-on full size is written by hand, and stays.
+`python -m benchmarks.scaling` prints the arithmetic; `python -m benchmarks --page` writes the page.
+What stands above the section on full size is written by hand, and stays.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ class Given(NamedTuple):
     factor: Factor
     source: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.factor}{' (assumed)' if self.source.startswith(ASSUMED) else ''}"
+
 
 ASSUMED = "**assumed**"
 PRICE = f"{ASSUMED} on 2026-11-21: no quote; put your own"
@@ -55,7 +58,11 @@ H100 = "NVIDIA's data sheet of the H100 SXM"
 TOKENS = Given("longest text", Factor(400, "tokens"), "the paper has 331 to 373 at epsilon 10")
 CONTEXTS = Given("contexts of a batch", Factor(64, "contexts"), "the paper, at epsilon 10")
 VOCABULARY = Given("vocabulary", Factor(256_000, "words"), "Gemma 2, rounded")
-PROMPT = Given("padded prompt", Factor(128, "tokens"), f"{ASSUMED}: a news text of some 100 tokens in its frame")
+PROMPT = Given(
+    "padded prompt",
+    Factor(128, "tokens"),
+    f"{ASSUMED}: a news text of some 100 tokens in its frame",
+)
 PARAMETERS = Given("Gemma 2 2B", Factor(2.6e9, "parameters"), GEMMA)
 CACHE = Given(
     "keys and values of one token",
@@ -65,7 +72,11 @@ CACHE = Given(
 COMPUTE = Given("a GPU's arithmetic", Factor(989e12, "FLOP/s"), f"{H100}: bfloat16, dense")
 BANDWIDTH = Given("a GPU's memory", Factor(3.35e12, "bytes/s"), H100)
 REACHED = Given("what is reached of both", Factor(0.3, ""), f"{ASSUMED}: no GPU was at hand")
-ROWS = Given("contexts forwarded together", Factor(512, "contexts"), f"{ASSUMED}: eight batches, some 28 GB of cache")
+ROWS = Given(
+    "contexts forwarded together",
+    Factor(512, "contexts"),
+    f"{ASSUMED}: eight batches, some 28 GB of cache",
+)
 PASSES = Given(
     "an aggregation on the GPU",
     Factor(12, "memory passes"),
@@ -75,7 +86,19 @@ GPU_HOUR = Given("an H100 for an hour", Factor(3.0, "USD"), PRICE)
 CORE_HOUR = Given("a core for an hour", Factor(0.05, "USD"), PRICE)
 STORAGE = Given("a GB of object storage for a month", Factor(0.023, "USD"), PRICE)
 GIVEN = (
-    *(TOKENS, CONTEXTS, VOCABULARY, PROMPT, PARAMETERS, CACHE, COMPUTE, BANDWIDTH, REACHED, ROWS, PASSES),
+    *(
+        TOKENS,
+        CONTEXTS,
+        VOCABULARY,
+        PROMPT,
+        PARAMETERS,
+        CACHE,
+        COMPUTE,
+        BANDWIDTH,
+        REACHED,
+        ROWS,
+        PASSES,
+    ),
     *(GPU_HOUR, CORE_HOUR, STORAGE),
 )
 
@@ -85,46 +108,51 @@ NANO = Factor(1e9, "ns/s")
 FLOP = Factor(2, "FLOP a parameter")
 FLOAT = Factor(4, "bytes")
 
-#: Heading -> number of texts, each from a batch of its own, and what that number says of the private data.
-SETTINGS = {
-    "The paper's full setting": (
-        1_700,
-        "At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches.",
+#: Texts, each from a batch of its own: in the paper's full setting, and beside it.
+PAPER, MANY = Factor(1_700, "batches"), Factor(1e6, "batches")
+SETTING = """\
+At one record a context, 64 contexts a batch, the 108,000 records of AG News fill some 1,700 batches. A million texts
+need 64 million records. `python -m benchmarks.scaling` prints each line's arithmetic.
+"""  # noqa: E501
+
+#: Lines of the arithmetic that the page shows.
+SHOWN = (
+    *(
+        "steps",
+        "tokens passed through the model",
+        "one GPU (assumed)",
+        "write, one core",
+        "audit, one core",
     ),
-    "A million texts": (
-        1_000_000,
-        "Every text needs a batch of records that no other batch shows: 64 million of them at one a context.",
+    *(
+        "record, without loss",
+        "record on a grid",
+        "for comparison, generate on the measured machine",
+        "**cost**",
     ),
-}
+)
 
 #: Begins what is made here.
 HEADING = "## At full size: time, storage and cost"
 
 INTRODUCTION = """\
-This section is made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. What was not
-measured is listed with its source, and can be changed at the top of `benchmarks/scaling.py`; `python -m benchmarks
---page` then writes the section anew. **No GPU was at hand**: every figure of a GPU follows from data sheets and the
-assumptions below, not from a measurement.
-"""
+Made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. **No GPU was at hand**: figures of
+GPUs follow from data sheets and assumptions.
+"""  # noqa: E501
 
 PROPORTION = f"""\
-Whatever is done for every word of the vocabulary was measured over the {MEASURED_VOCABULARY:,} words of SmolLM2-135M,
-and is taken to grow in proportion.
-"""
+What is done for every word of the vocabulary was measured over the {MEASURED_VOCABULARY:,} words of SmolLM2-135M and
+grows in proportion.
+"""  # noqa: E501
 
 CONCLUSION = """\
-### What it says
-
-- Batches share nothing: twice the GPUs or cores take half the time, down to one batch each.
-- The work of the GPU grows with the number of contexts. Record and audit grow with the vocabulary: a public support
-  of the top k words divides them by 256,000 / k.
-- An audit needs neither GPU nor model. Storage is for the record without loss; a grid, declared before the run, makes
-  it smaller."""
+Batches share nothing: twice the GPUs or cores take half the time, down to one batch each. The GPU's work grows with the
+number of contexts, record and audit with the vocabulary: a public support of k words divides them by 256,000 / k."""  # noqa: E501
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What was measured.
+    """The measured rates.
 
     Attributes:
         aggregation: a step of 64 contexts and 256,000 tokens on all cores of the machine.
@@ -144,7 +172,11 @@ class Rates:
 
     @classmethod
     def of(cls, results: Results) -> Rates:
-        """From a whole run's results. Raises ValueError when a row is missing."""
+        """Read a whole run's results.
+
+        Raises:
+            ValueError: a row is missing.
+        """
 
         def figure(topic: str, what: str, name: str) -> float:
             return float(results.row(topic, what).figures[name])
@@ -152,16 +184,32 @@ class Rates:
         contexts, texts = generating.CASES[0]
         generated = f"ours over a bare loop: {texts} texts of {contexts}"
         size, clip = "whole record over raw central:", "clip 6"
-        writing = figure("record", f"time to write over generation: {clip}, no grid", "writing, ms a step")
+        writing = figure(
+            "record", f"time to write over generation: {clip}, no grid", "writing, ms a step"
+        )
         audit = figure("audit", "whole audit over reading, one core", "audit, ms a step")
         per_word = 1 / MEASURED_VOCABULARY
         return cls(
-            Factor(figure("aggregation", "ours over one pass of amax: 64 x 256,000, realistic", "ours, ms") / 1e3, "s"),
+            Factor(
+                figure(
+                    "aggregation", "ours over one pass of amax: 64 x 256,000, realistic", "ours, ms"
+                )
+                / 1e3,
+                "s",
+            ),
             Factor(writing * 1e6 * per_word, "ns a word"),
             Factor(audit * 1e6 * per_word, "ns a word"),
-            Factor(figure("record", f"{size} {clip}, no grid", "KiB a step") * 1024 * per_word, "bytes a word"),
-            Factor(figure("record", f"{size} {clip}, grid", "KiB a step") * 1024 * per_word, "bytes a word"),
-            Factor(figure("generation", generated, "ours, tokens/s") * contexts, "context tokens/s"),
+            Factor(
+                figure("record", f"{size} {clip}, no grid", "KiB a step") * 1024 * per_word,
+                "bytes a word",
+            ),
+            Factor(
+                figure("record", f"{size} {clip}, grid", "KiB a step") * 1024 * per_word,
+                "bytes a word",
+            ),
+            Factor(
+                figure("generation", generated, "ours, tokens/s") * contexts, "context tokens/s"
+            ),
             results.row("generation", generated).what.rpartition(", ")[2],
         )
 
@@ -170,25 +218,36 @@ class Rates:
 class Sheet:
     """Arithmetic, a line each: what, from which numbers, and the result."""
 
-    lines: list[str] = field(default_factory=list)
+    lines: list[tuple[str, str, Factor]] = field(default_factory=list)
 
-    def product(self, what: str, unit: str, times: tuple[Factor, ...], over: tuple[Factor, ...] = ()) -> Factor:
+    def product(
+        self, what: str, unit: str, times: tuple[Factor, ...], over: tuple[Factor, ...] = ()
+    ) -> Factor:
         """Multiply and divide, and write it down."""
-        value = math.prod(factor.value for factor in times) / math.prod(factor.value for factor in over)
-        return self._line(what, " × ".join(map(str, times)) + "".join(f" ÷ {factor}" for factor in over), value, unit)
+        value = math.prod(factor.value for factor in times) / math.prod(
+            factor.value for factor in over
+        )
+        return self._line(
+            what,
+            " × ".join(map(str, times)) + "".join(f" ÷ {factor}" for factor in over),
+            value,
+            unit,
+        )
 
     def sum(self, what: str, unit: str, *parts: Factor) -> Factor:
         """Add, and write it down."""
-        return self._line(what, " + ".join(map(str, parts)), sum(part.value for part in parts), unit)
+        return self._line(
+            what, " + ".join(map(str, parts)), sum(part.value for part in parts), unit
+        )
 
     def _line(self, what: str, arithmetic: str, value: float, unit: str) -> Factor:
         result = Factor(value, unit)
-        self.lines.append(f"| {what} | {arithmetic} | {result} |")
+        self.lines.append((what, arithmetic, result))
         return result
 
 
 def rendered(results: Results) -> str:
-    """The page: what was written by hand, as it stands, and the section on full size."""
+    """Return the page: the text written by hand, and the section on full size."""
     by_hand, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
     return by_hand + "\n".join(_lines(results)) + "\n"
 
@@ -199,12 +258,25 @@ def _lines(results: Results) -> Iterator[str]:
     yield f"On {machine['date']}, {machine['processor']}, {machine['cores']} cores. {PROPORTION}"
     yield from ("| what | rate |", "|---|---|")
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
-    yield from ("", "### Taken from elsewhere", "", "| what | value | source |", "|---|---|---|")
-    yield from (f"| {given.name} | {given.factor} | {given.source} |" for given in GIVEN)
-    for heading, (texts, records) in SETTINGS.items():
-        yield from ("", f"### {heading}", "", records, "", "| what | arithmetic | result |", "|---|---|---|")
-        yield from _worked_out(rates, machine["cores"], Factor(texts, "batches"))
+    named = "; ".join(map(str, GIVEN))
+    yield from ("", f"Not measured, with sources at the top of `benchmarks/scaling.py`: {named}.")
+    yield from ("", "### The paper's full setting, and a million texts", "", SETTING)
+    yield from ("| what | result | a million texts |", "|---|---|---|")
+    for what, _, result, many in worked_out(results):
+        if what in SHOWN:
+            yield f"| {what} | {result} | {many} |"
     yield from ("", CONCLUSION)
+
+
+def worked_out(results: Results) -> Iterator[tuple[str, str, Factor, Factor]]:
+    """Yield each line's name, its arithmetic and its two results.
+
+    The results are those in the paper's setting and for a million texts.
+    """
+    rates, cores = Rates.of(results), results.machine["cores"]
+    sheets = (_worked_out(rates, cores, texts).lines for texts in (PAPER, MANY))
+    for (what, arithmetic, result), (_, _, many) in zip(*sheets, strict=True):
+        yield what, arithmetic, result, many
 
 
 def _named(rates: Rates) -> Iterator[tuple[str, Factor]]:
@@ -213,10 +285,13 @@ def _named(rates: Rates) -> Iterator[tuple[str, Factor]]:
     yield "audit a step, one core", rates.audit
     yield "a step's record at clip 6, without loss", rates.record
     yield "the same on a grid", rates.on_grid
-    yield f"generate with SmolLM2-135M ({MEASURED_MODEL}), 32 contexts a text, {rates.device}", rates.contexts
+    yield (
+        f"generate with SmolLM2-135M ({MEASURED_MODEL}), 32 contexts a text, {rates.device}",
+        rates.contexts,
+    )
 
 
-def _worked_out(rates: Rates, cores: int, texts: Factor) -> Iterator[str]:
+def _worked_out(rates: Rates, cores: int, texts: Factor) -> Sheet:
     sheet = Sheet()
     steps = sheet.product("steps", "steps", (texts, TOKENS.factor))
     shown = sheet.product("prompt tokens read", "tokens", (texts, CONTEXTS.factor, PROMPT.factor))
@@ -235,22 +310,30 @@ def _worked_out(rates: Rates, cores: int, texts: Factor) -> Iterator[str]:
         (MEASURED_MODEL, rates.contexts, HOUR),
     )
     sheet.product(
-        "for comparison, aggregate on the measured machine", "core hours", (steps, rates.aggregation, machine), (HOUR,)
+        "for comparison, aggregate on the measured machine",
+        "core hours",
+        (steps, rates.aggregation, machine),
+        (HOUR,),
     )
     on_gpus = sheet.product("cost of the GPU", "USD", (gpu, GPU_HOUR.factor))
     on_cores = sheet.product(
-        "cost of writing and audit", "USD", (Factor(writing.value + audit.value, "core hours"), CORE_HOUR.factor)
+        "cost of writing and audit",
+        "USD",
+        (Factor(writing.value + audit.value, "core hours"), CORE_HOUR.factor),
     )
     a_month = sheet.product("cost of a month's storage", "USD", (stored, STORAGE.factor))
     sheet.sum("**cost**", "USD", on_gpus, on_cores, a_month)
-    yield from sheet.lines
+    return sheet
 
 
 def _gpu(sheet: Sheet, steps: Factor, shown: Factor, decoded: Factor) -> Factor:
-    """Hours of one GPU: arithmetic of all tokens, then what decoding reads from memory, then aggregation."""
+    """Add the hours of one GPU: all tokens' arithmetic, decoding's memory reads, aggregation."""
     passed = sheet.sum("tokens passed through the model", "tokens", shown, decoded)
     arithmetic = sheet.product(
-        "arithmetic (GPU, assumed)", "h", (passed, FLOP, PARAMETERS.factor), (COMPUTE.factor, REACHED.factor, HOUR)
+        "arithmetic (GPU, assumed)",
+        "h",
+        (passed, FLOP, PARAMETERS.factor),
+        (COMPUTE.factor, REACHED.factor, HOUR),
     )
     weights = sheet.product(
         "weights read (GPU, assumed)",
@@ -275,4 +358,5 @@ def _gpu(sheet: Sheet, steps: Factor, shown: Factor, decoded: Factor) -> Factor:
 
 
 if __name__ == "__main__":
-    print(rendered(Results.read(RESULTS)), end="")
+    for line, derivation, figure, _ in worked_out(Results.read(RESULTS)):
+        print(f"{line}: {derivation} = {figure}")

@@ -1,10 +1,12 @@
-"""`python -m benchmarks.soak`: kill -9 generating processes at random moments, resume them, prove that nothing is lost.
+"""`python -m benchmarks.soak`: kill -9 generating processes, resume them, prove nothing is lost.
 
-Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started again, and so on
-until it ends. Then every batch must be there exactly once and be the one that was there after the first kill that it
-survived, every digest must be right, no other file may be left, and the audit must pass.
+Each run is started by `dpaudit generate`, killed at a moment drawn from its whole duration, started
+again, and so on until it ends. Then every batch must be there exactly once and be the one that was
+there after the first kill that it survived, every digest must be right, no other file may be left,
+and the audit must pass.
 
-With `--engine ray` the workers of a Ray cluster are killed instead, and the process that asks them must end by itself.
+With `--engine ray` the workers of a Ray cluster are killed instead, and the process that asks them
+must end by itself.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ TOKENS = 24
 RECORDS = 60
 #: Ray workers that are killed in one run: fewer than may die over one task.
 WORKERS_A_RUN = 3
-#: The longest time from a worker's start to its death, in seconds: more than it takes to load and generate.
+#: The longest time from a worker's start to its death, in seconds: more than it takes to load and
+#: generate.
 LONGEST_PAUSE = 8.0
 #: What Ray calls the processes of our actors.
 _WORKER = "ray::Worker"
@@ -73,10 +76,12 @@ class Run:
     options: tuple[str, ...] = ()
 
     def start(self) -> ForkServerProcess:
-        """`dpaudit generate` in a process of its own."""
+        """Start `dpaudit generate` in a process of its own."""
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
-        process = context.Process(target=_generate, args=(self.config, self.path, self._log, self.options))
+        process = context.Process(
+            target=_generate, args=(self.config, self.path, self._log, self.options)
+        )
         process.start()
         return process
 
@@ -97,11 +102,12 @@ class Run:
         for name, digest in self._batches().items():
             if self.digests.setdefault(name, digest) != digest:
                 raise BrokenError(f"{name} was whole after a kill, and was written again")
-        # A process may be killed when its run is finished and it has nothing left to do but to say so.
+        # A process may be killed when its run is finished and it has nothing left to do but to say
+        # so.
         return not killed or (self.path / "hashes").exists(), killed
 
     def live_on_ray(self, pauses: Iterable[float]) -> int:
-        """Generate until the end, and meanwhile kill a worker of Ray after each of these pauses, in seconds.
+        """Generate until the end, and kill a Ray worker after each of these pauses, in seconds.
 
         Returns:
             How many workers were killed.
@@ -123,7 +129,9 @@ class Run:
 
     def _require_success(self, process: ForkServerProcess) -> None:
         if process.exitcode:
-            raise BrokenError(f"dpaudit generate ended with code {process.exitcode}: {self._log.read_text()}")
+            raise BrokenError(
+                f"dpaudit generate ended with code {process.exitcode}: {self._log.read_text()}"
+            )
 
     @property
     def _log(self) -> Path:
@@ -135,23 +143,39 @@ class Run:
         return len(self._batches())
 
     def prove(self) -> None:
-        """Raises BrokenError unless the finished run is whole, and holds nothing else."""
+        """Require that the finished run is whole, and holds nothing else.
+
+        Raises:
+            BrokenError: it is not.
+        """
         wanted = [f"{batch:08d}.zip" for batch in range(BATCHES * len(LABELS))]
-        found = sorted(path.relative_to(self.path).as_posix() for path in self.path.rglob("*") if not path.is_dir())
+        found = sorted(
+            path.relative_to(self.path).as_posix()
+            for path in self.path.rglob("*")
+            if not path.is_dir()
+        )
         if found != sorted([*FILES, *(f"steps/{name}" for name in wanted)]):
             raise BrokenError(f"files are missing or left over: {found}")
         if sorted(self.digests) != wanted:
             raise BrokenError(f"batches are missing: {sorted(self.digests)}")
-        samples = (self.path / "samples.jsonl").read_bytes().splitlines()  # of bytes: texts hold line breaks of Unicode
+        samples = (
+            (self.path / "samples.jsonl").read_bytes().splitlines()
+        )  # of bytes: texts hold line breaks of Unicode
         if [json.loads(line)["id"] for line in samples] != list(range(len(wanted))):
             raise BrokenError("samples.jsonl does not hold every batch exactly once")
         recorded = RunReader(self.path).hashes()
-        if recorded.digests != {name: _digest(self.path / name) for name in found if name != "hashes"}:
+        if recorded.digests != {
+            name: _digest(self.path / name) for name in found if name != "hashes"
+        }:
             raise BrokenError("a digest in `hashes` is wrong")
         own = frozenset({read_tokenizer(self.path)})  # of the tiny model, which no audit knows
         result = audit_run(self.path, tokenizers=own)
         if result.verdict != "pass":
-            failures = [f"{check.id}: {check.detail}" for check in result.checks if check.status in ("fail", "error")]
+            failures = [
+                f"{check.id}: {check.detail}"
+                for check in result.checks
+                if check.status in ("fail", "error")
+            ]
             raise BrokenError(f"the audit says {result.verdict}: {failures}")
 
     def _batches(self) -> dict[str, str]:
@@ -160,12 +184,12 @@ class Run:
 
 
 def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
-    """Kill so many times, over as many runs as it takes, and prove each run.
+    """Kill `kills` times, over as many runs as it takes, and prove each run.
 
     Args:
         folder: where the model, the data and the runs go; a run that is proved is deleted.
         kills: how many.
-        moments: where the moments come from.
+        moments: the source of the moments.
         tell: told of every life.
 
     Returns:
@@ -175,7 +199,9 @@ def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
         BrokenError: a run did not survive.
     """
     config = write_config(folder)
-    _life_after_life(Run(config, folder / "first"), [None], tell)  # starts the server of processes too
+    _life_after_life(
+        Run(config, folder / "first"), [None], tell
+    )  # starts the server of processes too
     start = time.perf_counter()
     Run(config, folder / "second").live(None)
     duration = time.perf_counter() - start
@@ -189,12 +215,17 @@ def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
 
 
 def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
-    """Kill so many workers of Ray, over as many runs as it takes, and prove each run. See `soak`."""
+    """Kill this many Ray workers, over as many runs as needed, and prove each run.
+
+    See `soak`.
+    """
     config = write_config(folder)
     done = runs = 0
     while done < kills:
         run = Run(config, folder / f"run{runs}", options=("--engine", "ray", "--workers", "2"))
-        pauses = [moments.uniform(0, LONGEST_PAUSE) for _ in range(min(WORKERS_A_RUN, kills - done))]
+        pauses = [
+            moments.uniform(0, LONGEST_PAUSE) for _ in range(min(WORKERS_A_RUN, kills - done))
+        ]
         killed = run.live_on_ray(pauses)
         _prove(run, killed, tell)
         done, runs = done + killed, runs + 1
@@ -202,13 +233,16 @@ def soak_ray(folder: Path, kills: int, moments: random.Random, tell: Tell) -> in
 
 
 def _life_after_life(run: Run, lives: Sequence[float | None], tell: Tell) -> int:
-    """Generate one run, killed after each of these times until it is finished. Returns how often it was killed."""
+    """Generate a run, killed after each of these times until it is finished; return the kills."""
     name, kills = run.path.name, 0
     for seconds in lives:
         finished, killed = run.live(seconds)
         kills += killed
         if killed:
-            tell(f"{name}: killed after {seconds:.3f} s, {run.whole} of {BATCHES * len(LABELS)} batches whole")
+            tell(
+                f"{name}: killed after {seconds:.3f} s, {run.whole} of {BATCHES * len(LABELS)} "
+                "batches whole"
+            )
         if finished:
             break
     _prove(run, kills, tell)
@@ -225,7 +259,9 @@ def ray_workers(process: int | None) -> list[psutil.Process]:
     """Return the processes of our actors on the Ray cluster that a process has started."""
     with suppress(psutil.NoSuchProcess):
         return [
-            child for child in psutil.Process(process).children(recursive=True) if _title(child).startswith(_WORKER)
+            child
+            for child in psutil.Process(process).children(recursive=True)
+            if _title(child).startswith(_WORKER)
         ]
     return []
 
@@ -237,7 +273,10 @@ def _title(process: psutil.Process) -> str:
 
 
 def write_config(folder: Path) -> Path:
-    """A tiny model, data and the config of a run that may be released, but for its model. Returns the config's path."""
+    """Write a config that may be released, but for its model, with a tiny model and data.
+
+    Returns the config's path.
+    """
     save_tiny_model(folder / "model")
     rows = (f"{LABELS[number % 2]},story {number} of a storm\n" for number in range(RECORDS))
     (folder / "data.csv").write_text("label,text\n" + "".join(rows), encoding="utf-8")
@@ -245,8 +284,16 @@ def write_config(folder: Path) -> Path:
         "data": {"path": str(folder / "data.csv"), "labels": list(LABELS)},
         "model": {"name": str(folder / "model"), "device": "cpu", "rows": ROWS},
         "prompt": {"max_example_tokens": 24},
-        "batching": {"batches_per_label": BATCHES, "generate_per_label": BATCHES // ROUNDS, "rounds": ROUNDS},
-        "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
+        "batching": {
+            "batches_per_label": BATCHES,
+            "generate_per_label": BATCHES // ROUNDS,
+            "rounds": ROUNDS,
+        },
+        "mechanism": {
+            "contribution": {"kind": "logits", "clip": 4.0},
+            "aggregator": {"kind": "median"},
+            "temperature": 1.0,
+        },
         "decoding": {"max_tokens": TOKENS},
         "chosen_from": {"batching": "public", "settings": "public"},
     }
@@ -256,7 +303,7 @@ def write_config(folder: Path) -> Path:
 
 
 def _generate(config: Path, out: Path, log: Path, options: tuple[str, ...]) -> None:
-    """The command in a process of its own; what it says goes to the log."""
+    """Run the command in a process of its own; its output goes to the log."""
     from dpaudit.cli import main
 
     with log.open("w", encoding="utf-8") as file:
@@ -271,7 +318,9 @@ def _digest(path: Path) -> str:
 
 
 @click.command()
-@click.option("--kills", type=click.IntRange(min=1), default=50, show_default=True, help="How often to kill.")
+@click.option(
+    "--kills", type=click.IntRange(min=1), default=50, show_default=True, help="How often to kill."
+)
 @click.option(
     "--engine",
     type=click.Choice(["local", "ray"]),
@@ -292,7 +341,9 @@ def main(kills: int, engine: str, seed: int | None) -> None:
     click.echo(f"{kills} kills, --seed {seed}")
     # The killed processes' semaphores are found and freed at the end; nobody needs to read of that.
     os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
-    os.environ |= {"RAY_worker_niceness": "0"}  # by default Ray's workers wait for all other processes
+    os.environ |= {
+        "RAY_worker_niceness": "0"
+    }  # by default Ray's workers wait for all other processes
     folder = Path(tempfile.mkdtemp(prefix="dpaudit-soak-"))
     try:
         kill = soak_ray if engine == "ray" else soak
@@ -301,7 +352,10 @@ def main(kills: int, engine: str, seed: int | None) -> None:
         click.echo(f"BROKEN: {error}\nLeft for inspection: {folder}", err=True)
         sys.exit(1)
     shutil.rmtree(folder)
-    click.echo(f"{kills} kills, {runs} runs: every batch exactly once, all digests right, every audit passed")
+    click.echo(
+        f"{kills} kills, {runs} runs: every batch exactly once, all digests right, every audit "
+        "passed"
+    )
 
 
 if __name__ == "__main__":

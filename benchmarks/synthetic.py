@@ -1,4 +1,4 @@
-"""Honest runs over made-up logits, as large as wanted and without a model: what the audit's cost is measured on."""
+"""Honest runs of any size over made-up logits, without a model, to measure the audit's cost on."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Data,
+    Decoding,
     KeyedHash,
     Manifest,
     Model,
@@ -36,24 +37,29 @@ from dpaudit.runs import (
     Record,
     RunWriter,
     Step,
-    Stopping,
     aggregate_digest,
     data_digest,
 )
 
-#: Deviations of a step's common row and of each context's own from it, at the clip below: some 70% of a vocabulary of
-#: 50,000 lies at the floor.
+#: Deviations of a step's common row and of each context's own from it, at the clip below: some 70%
+#: of a vocabulary of 50,000 lies at the floor.
 COMMON, OWN = 3.75, 0.8
 MECHANISM = Mechanism(contribution=TopClippedLogits(clip=7.0), aggregator=Median(), temperature=2.0)
-#: Of differences, all of which are recorded: over the whole vocabulary, and over the tokens of a public support.
-ANCHORED_FULL = Mechanism(contribution=AnchoredDifferences(clip=2.0), aggregator=Median(), temperature=1.0)
+#: Of differences, all of which are recorded: over the whole vocabulary, and over the tokens of a
+#: public support.
+ANCHORED_FULL = Mechanism(
+    contribution=AnchoredDifferences(clip=2.0), aggregator=Median(), temperature=1.0
+)
 ANCHORED = ANCHORED_FULL.model_copy(update={"support": Support(kind="public-top-k", size=100)})
 WIDTH = 2
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a run: `steps` tokens for each of `batches` batches of `contexts` contexts; and its mechanism."""
+    """A run's size and mechanism.
+
+    There are `batches` batches of `contexts` contexts each, and `steps` tokens for each batch.
+    """
 
     batches: int
     steps: int
@@ -84,16 +90,21 @@ def write_run(path: Path, shape: Shape) -> None:
 
 
 def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple[Step, int]:
-    """A step after these tokens, and where its token stands in the support."""
+    """Return a step after these tokens, and the place of its token in the support."""
     mechanism, part = shape.mechanism, PublicPart()
-    # What all contexts have in common: of the tokens alone where it is public, and new at every step where it is not.
+    # What all contexts have in common: of the tokens alone where it is public, and new at every
+    # step where it is not.
     common = np.random.default_rng(tokens) if mechanism.contribution.anchored else random
     row = common.standard_normal(shape.vocabulary, dtype=np.float32) * np.float32(COMMON)
     if mechanism.contribution.anchored:
         part = mechanism.public_part(row)
         row = row if part.support is None else row[part.support]
-    values = random.standard_normal((shape.contexts, len(row)), dtype=np.float32) * np.float32(OWN) + row
-    mechanism.contribution.write(values, mechanism.contribution.row_constants(values), part.anchor, values)
+    values = (
+        random.standard_normal((shape.contexts, len(row)), dtype=np.float32) * np.float32(OWN) + row
+    )
+    mechanism.contribution.write(
+        values, mechanism.contribution.row_constants(values), part.anchor, values
+    )
     arrays = mechanism.aggregator.step(values, mechanism.clip, WIDTH)
     if part.anchor is not None:
         arrays[ANCHOR] = part.anchor
@@ -101,11 +112,15 @@ def _step(random: np.random.Generator, shape: Shape, tokens: list[int]) -> tuple
     index, log_probability = _draw(random, aggregate, mechanism.temperature)
     token = index if part.support is None else int(part.support[index])
     contexts = values if mechanism.contribution.anchored else None
-    return Step(token, log_probability, aggregate_digest(aggregate), arrays, contexts, part.support), index
+    return Step(
+        token, log_probability, aggregate_digest(aggregate), arrays, contexts, part.support
+    ), index
 
 
-def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperature: float) -> tuple[int, float]:
-    """A token from softmax(aggregate / temperature), and its log-probability."""
+def _draw(
+    random: np.random.Generator, aggregate: NDArray[np.floating], temperature: float
+) -> tuple[int, float]:
+    """Draw a token from softmax(aggregate / temperature), with its log-probability."""
     scores = aggregate.astype(np.float64) / temperature
     weights = np.exp(scores - scores.max())
     cumulated = np.cumsum(weights)
@@ -114,9 +129,10 @@ def _draw(random: np.random.Generator, aggregate: NDArray[np.floating], temperat
 
 
 def _assignment(keyed: KeyedHash, shape: Shape) -> list[Assigned]:
-    """Records that the keyed hash spreads over twice as many batches as are generated, so many for each of these.
+    """Return records that fill each generated batch; the keyed hash has twice as many batches.
 
-    An auditor checks the hash, so records are made up until every batch has its contexts.
+    Each of these gets its contexts. An auditor checks the hash, so records are made up until every
+    batch has them.
     """
     places, wanted = keyed.of_round(0), dict.fromkeys(range(shape.batches), shape.contexts)
     found = []
@@ -144,9 +160,11 @@ def _manifest(shape: Shape, key: bytes, digests: list[str]) -> Manifest:
             generate_per_label=shape.batches,
             key=key.hex(),
         ),
-        origins=Origins(batching="public", settings="public"),
-        stopping=Stopping(max_tokens=shape.steps),
-        record=Record(vocabulary=shape.vocabulary, width=WIDTH, contexts=shape.mechanism.contribution.anchored),
+        chosen_from=Origins(batching="public", settings="public"),
+        decoding=Decoding(max_tokens=shape.steps),
+        record=Record(
+            vocabulary=shape.vocabulary, width=WIDTH, contexts=shape.mechanism.contribution.anchored
+        ),
         data=Data(records=len(digests), digest=data_digest(digests)),
         model=Model(name="made up"),
         prompt=Prompt(template="none"),

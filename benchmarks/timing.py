@@ -18,24 +18,28 @@ class Timings:
     seconds: Mapping[str, tuple[float, ...]]
 
     def median(self, case: str) -> float:
-        """Median seconds of a case."""
+        """Return the median seconds of a case."""
         return median(self.seconds[case])
 
     def ratio(self, case: str, to: str) -> float:
-        """Median over rounds of one case's seconds over another's of the same round."""
+        """Return the median over rounds of one case's seconds over another's of the same round."""
         return median(self.ratios(case, to))
 
     def spread(self, case: str, to: str) -> str:
-        """The lowest and the highest of these ratios."""
+        """Return the lowest and the highest of these ratios."""
         ratios = self.ratios(case, to)
         return f"{min(ratios):.3g} to {max(ratios):.3g}"
 
     def ratios(self, case: str, to: str) -> list[float]:
-        """One case's seconds over another's, round by round."""
-        return [one / other for one, other in zip(self.seconds[case], self.seconds[to], strict=True)]
+        """Return one case's seconds over another's, round by round."""
+        return [
+            one / other for one, other in zip(self.seconds[case], self.seconds[to], strict=True)
+        ]
 
 
-def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int, *, warm: bool = True) -> Timings:
+def interleaved(
+    cases: Mapping[str, Callable[[], object]], rounds: int, *, warm: bool = True
+) -> Timings:
     """Time every case once a round, each round beginning with another case.
 
     Args:

@@ -1,4 +1,4 @@
-"""A randomly initialised Llama with a byte-level tokenizer: real enough to generate with, and done in a moment."""
+"""A random small Llama with a byte-level tokenizer: real enough to generate with, and fast."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def save_tiny_model(folder: Path) -> None:
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte, but for the fence, which is one token, and the special tokens."""
+    """Return a tokenizer of one token a byte, but for the fence and the special tokens.
+
+    The fence is one token.
+    """
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate(["<eos>", *alphabet, "``", "```"])}
     backend = Tokenizer(models.BPE(vocabulary, [("`", "`"), ("``", "`")]))

@@ -1,4 +1,4 @@
-"""What the benchmarks generate: a model, news texts of equal length, and a config for `dpaudit generate`."""
+"""The benchmarks' task: a model, equally long news texts, and a config for `dpaudit generate`."""
 
 from __future__ import annotations
 
@@ -47,30 +47,44 @@ class Workload:
     example_tokens: int
 
     def anchored(self, tokens: int | None = None) -> Config:
-        """A mean of differences over some hundred tokens, all of them recorded: what which-mechanism.md recommends.
+        """Return a mean of differences over some hundred tokens, all recorded.
 
-        Its texts may not end before their longest, as they would soon: prompts would take most of the time.
+        This is what which-mechanism.md recommends. Its texts may not end before their longest, as
+        they would soon: prompts would take most of the time.
         """
-        support = {"kind": "public-top-k", "size": TOP}
-        mean = {"aggregator": "mean", "divisor": float(self.contexts)}
-        config = self.config(
-            clip=2.0, temperature=1.0, tokens=tokens, contribution="differences", support=support, **mean
-        )
+        parts = {
+            "contribution": {"kind": "differences", "clip": 2.0},
+            "aggregator": {"kind": "mean", "divisor": float(self.contexts)},
+            "support": {"kind": "public-top-k", "size": TOP},
+        }
+        config = self.config(clip=2.0, temperature=1.0, tokens=tokens, **parts)
         longest = config.decoding.model_copy(update={"least_tokens": config.decoding.max_tokens})
         return config.model_copy(update={"decoding": longest})
 
-    def config(self, *, clip: float, temperature: float, tokens: int | None = None, **more: object) -> Config:
-        """A median run with exactly `contexts` contexts in every batch: slices of the data, for claims per context.
+    def config(
+        self, *, clip: float, temperature: float, tokens: int | None = None, **more: object
+    ) -> Config:
+        """Return a median run with `contexts` contexts a batch: slices of data, claims per context.
 
-        `more`: other fields of the mechanism.
+        They are slices of the data, for claims per context. `more` is other fields of the
+        mechanism.
         """
-        mechanism = {"aggregator": "median", "clip": clip, "temperature": temperature, **more}
+        mechanism = {
+            "contribution": {"kind": "logits", "clip": clip},
+            "aggregator": {"kind": "median"},
+            "temperature": temperature,
+            **more,
+        }
         return Config.model_validate(
             {
                 "data": {"path": str(self.data), "labels": [LABEL]},
                 "model": self.model.model_dump(),
                 "prompt": {"max_example_tokens": self.example_tokens},
-                "batching": {"rule": "paper-slices", "generate_per_label": self.batches, "slots": self.contexts},
+                "batching": {
+                    "rule": "paper-slices",
+                    "generate_per_label": self.batches,
+                    "slots": self.contexts,
+                },
                 "mechanism": mechanism,
                 "decoding": {"max_tokens": tokens or self.tokens},
                 "privacy": {"unit": "context"},
@@ -79,8 +93,10 @@ class Workload:
         )
 
 
-def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: int) -> tuple[Workload, LanguageModel]:
-    """SmolLM2 on BBC News, or a tiny model on made-up words. Also the model, loaded.
+def workload(
+    folder: Path, *, small: bool, contexts: int, batches: int, tokens: int
+) -> tuple[Workload, LanguageModel]:
+    """Return SmolLM2 on BBC News, or a tiny model on made-up words; and the loaded model.
 
     Args:
         folder: where the data goes, and the tiny model.
@@ -93,9 +109,13 @@ def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: 
     loaded = load_model(model)
     example_tokens = 24 if small else 64
     wanted = contexts * batches
-    texts = _texts(loaded.tokenizer, _made_up(wanted) if small else _news(), example_tokens)[:wanted]
+    texts = _texts(loaded.tokenizer, _made_up(wanted) if small else _news(), example_tokens)[
+        :wanted
+    ]
     if len(texts) < wanted:
-        raise ValueError(f"{wanted} texts of {example_tokens} tokens are wanted, and there are {len(texts)}")
+        raise ValueError(
+            f"{wanted} texts of {example_tokens} tokens are wanted, and there are {len(texts)}"
+        )
     data = folder / "texts.csv"
     with data.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -105,7 +125,9 @@ def workload(folder: Path, *, small: bool, contexts: int, batches: int, tokens: 
 
 
 def _news() -> list[str]:
-    return [record.text for record in read_records(DataConfig(path=NEWS, labels=NEWS_LABELS)).records]
+    return [
+        record.text for record in read_records(DataConfig(path=NEWS, labels=NEWS_LABELS)).records
+    ]
 
 
 def _made_up(count: int) -> list[str]:
@@ -113,7 +135,7 @@ def _made_up(count: int) -> list[str]:
 
 
 def _texts(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], most: int) -> list[str]:
-    """Distinct texts on one line each, cut so that nobody's own cutting or cleaning changes them."""
+    """Return distinct one-line texts, cut so that no other cutting or cleaning changes them."""
     cut = PromptEncoder(tokenizer).cut
     cleaned = (" ".join(cut(" ".join(text.split()), most - 1).split()) for text in texts)
     return list(dict.fromkeys(text for text in cleaned if text and cut(text, most) == text))

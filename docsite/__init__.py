@@ -1,1 +1,4 @@
-"""What the documentation's site has beside docs/: links, the catalogue of checks, fields. Not part of the package."""
+"""The documentation site's additions to docs/: links, catalogue of checks, fields.
+
+Not part of the package.
+"""

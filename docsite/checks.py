@@ -12,8 +12,10 @@ from dpaudit.results.evidence import EVIDENCE_LEVELS
 
 #: Planted faults that a check's section names.
 _MOST_FAULTS = 3
-_ROW = re.compile(r"^\| (?P<fault>[^|]+) \| (?P<checks>`[^|]+`) \|", re.MULTILINE)
+_ROW = re.compile(r"^\| (?P<checks>`[^|]+`) \| (?P<faults>[^|]+) \|$", re.MULTILINE)
 _CHECK = re.compile(r"`([a-z.-]+)`")
+#: Ends a row that does not name all of its faults.
+_MORE = re.compile(r"(\d+) more")
 _ABOUT = """\
 # Checks
 
@@ -27,18 +29,26 @@ on is its evidence:
 A run passes when no check fails, and none up to the level that was asked for (`--evidence`, 2 unless told otherwise) is
 left out though it is about the run. Levels 3 and 4 need [a replay](../replay.md).
 
-"""
+"""  # noqa: E501
 
 
 def catalogue(docs: Path) -> str:
-    """The page, with the faults on which the tests show each check; `docs` holds the documents that checks refer to."""
+    """Return the page, with the faults that tests show each check on.
+
+    `docs` holds the documents that checks refer to.
+    """
     levels = [level.compares for level in EVIDENCE_LEVELS]
-    faults = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
-    page = _ABOUT.format(ladder="\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels)))
-    for family, rows in groupby(listed(), key=lambda row: str(row["id"]).split(".")[0]):
+    rows = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
+    faults = [
+        (fault, _CHECK.findall(checks)) for checks, named in rows for fault in named.split("; ")
+    ]
+    page = _ABOUT.format(
+        ladder="\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels))
+    )
+    for family, entries in groupby(listed(), key=lambda row: str(row["id"]).split(".")[0]):
         page += f"## {family} {{: #{family} }}\n\n"
-        for row in rows:
-            found = [(fault, _CHECK.findall(checks)) for fault, checks in faults if f"`{row['id']}`" in checks]
+        for row in entries:
+            found = [(fault, checks) for fault, checks in faults if row["id"] in checks]
             said = {
                 "Compares": escaped(str(row["compares"])),
                 "Evidence": f"{row['evidence']}, {levels[int(row['evidence'])]}",
@@ -54,36 +64,46 @@ def catalogue(docs: Path) -> str:
 
 
 def with_links_to_checks(markdown: str) -> str:
-    """docs/faults.md with an anchor for each fault, and each check as a link to the catalogue."""
+    """Give each row of docs/faults.md an anchor, and link each check to the catalogue."""
 
     def linked(match: re.Match[str]) -> str:
         checks = _CHECK.sub(r"[`\1`](reference/checks.md#\1)", match["checks"])
-        return f"| {match['fault']} {{: #{_anchor(match['fault'])} }} | {checks} |"
+        anchor = _anchor(_CHECK.findall(match["checks"]))
+        return f"| {checks} {{: #{anchor} }} | {match['faults']} |"
 
     return _ROW.sub(linked, markdown)
 
 
 def escaped(text: str) -> str:
-    """Plain words as one line of Markdown. Code between backticks stays as it is."""
+    """Return plain words as one line of Markdown, with code between backticks unchanged."""
     parts = re.split(r"(`[^`]*`)", " ".join(text.split()))
-    parts[::2] = [re.sub(r"[\\*_\[\]|]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]]
+    parts[::2] = [
+        re.sub(r"[\\*_\[\]|]", r"\\\g<0>", part).replace("<", "&lt;") for part in parts[::2]
+    ]
     return "".join(parts)
 
 
-def _anchor(fault: str) -> str:
-    return "fault-" + re.sub(r"[^a-z0-9]+", "-", fault.lower()).strip("-")
+def _anchor(checks: list[str]) -> str:
+    return "fails-" + "-".join(checks).replace(".", "-")
 
 
 def _shown_on(found: list[tuple[str, list[str]]]) -> str:
-    """The faults that few other checks find come first."""
-    first = sorted(found, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
-    named = "; ".join(f"[{fault}](../faults.md#{_anchor(fault)})" for fault, _ in first)
-    more = f" and {len(found) - len(first)} more" if len(found) > len(first) else ""
+    """Put the faults that few other checks find first."""
+    unnamed = [int(match[1]) for fault, _ in found if (match := _MORE.fullmatch(fault))]
+    names = [(fault, checks) for fault, checks in found if not _MORE.fullmatch(fault)]
+    first = sorted(names, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
+    named = "; ".join(f"[{fault}](../faults.md#{_anchor(checks)})" for fault, checks in first)
+    left = sum(unnamed) + len(names) - len(first)
+    more = f" and {left} more" if left else ""
     return f"runs with a planted fault: {named}{more}" if found else ""
 
 
 def _linked(reference: str, docs: Path) -> Iterator[str]:
-    """A check's reference with the documentation's places as links, by the titles of their pages."""
+    """Yield a check's reference, with links to the documentation by its pages' titles."""
     for i, part in enumerate(re.split(r"docs/([\w-]+\.md(?:#[\w-]+)?)", reference)):
-        title = (docs / part.split("#")[0]).read_text(encoding="utf-8").split("\n", 1)[0] if i % 2 else ""
+        title = (
+            (docs / part.split("#")[0]).read_text(encoding="utf-8").split("\n", 1)[0]
+            if i % 2
+            else ""
+        )
         yield f"[{title.removeprefix('# ')}](../{part})" if i % 2 else part

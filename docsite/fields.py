@@ -1,7 +1,8 @@
-"""An extension of griffe: the fields of a model in a table, with types, limits, defaults and meanings.
+"""An extension of griffe: a model's fields in a table, with types, limits, defaults and meanings.
 
-mkdocstrings shows the "Attributes:" section of a docstring without defaults and without the fields that need no words,
-and griffe-pydantic drops the limits of annotated types. So the section becomes one of parameters, which has it all.
+mkdocstrings shows the "Attributes:" section of a docstring without defaults and without the fields
+that need no words, and griffe-pydantic drops the limits of annotated types. So the section becomes
+one of parameters, which has it all.
 """
 
 from __future__ import annotations
@@ -47,12 +48,16 @@ class Fields(Extension):
     """mkdocs.yml loads it."""
 
     def on_package(self, *, pkg: Module, **kwargs: Any) -> None:
-        """Once all modules are there, for the names of types lead from one to another."""
+        """Describe fields once all modules are there, for the names of types lead to each other."""
         for module in _modules(pkg):
             if module.is_init_module and module.exports is None:
                 # Such a package offers what it imports of ours.
-                of_ours = ((name, of) for name, of in module.members.items() if isinstance(of, Alias))
-                module.exports = [name for name, of in of_ours if of.target_path.startswith(f"{pkg.path}.")]
+                of_ours = (
+                    (name, of) for name, of in module.members.items() if isinstance(of, Alias)
+                )
+                module.exports = [
+                    name for name, of in of_ours if of.target_path.startswith(f"{pkg.path}.")
+                ]
         for cls in _classes(pkg):
             if cls.docstring and _has_fields(cls):
                 # What griffe would compute, and mkdocstrings reads.
@@ -74,20 +79,26 @@ def _classes(module: Module) -> Iterator[Class]:
 def _sections(cls: Class) -> Iterator[DocstringSection]:
     assert cls.docstring is not None
     meanings: dict[str, str] = {}
-    for section in parse_google(cls.docstring, warnings=False):
-        if isinstance(section, DocstringSectionAttributes):
-            for entry in section.value:
-                # One entry may name several fields; griffe takes the second name for a type.
-                names = re.findall(r"\w+", f"{entry.name} {entry.annotation or ''}")
-                meanings |= dict.fromkeys(names, entry.description)
-        else:
-            yield section
+    for part in [*reversed(cls.mro()), cls]:
+        for section in parse_google(part.docstring, warnings=False) if part.docstring else ():
+            if isinstance(section, DocstringSectionAttributes):
+                for entry in section.value:
+                    # One entry may name several fields; griffe takes the second name for a type.
+                    names = re.findall(r"\w+", f"{entry.name} {entry.annotation or ''}")
+                    meanings |= dict.fromkeys(names, entry.description)
+            elif part is cls:
+                yield section
     shown = [
         DocstringParameter(
-            name, annotation=_kind(field.annotation, cls), description=meanings.get(name, ""), value=field.value
+            name,
+            annotation=_kind(field.annotation, cls),
+            description=meanings.get(name, ""),
+            value=field.value,
         )
         for name, member in cls.all_members.items()
-        if isinstance(field := member.final_target if isinstance(member, Alias) else member, Attribute)
+        if isinstance(
+            field := member.final_target if isinstance(member, Alias) else member, Attribute
+        )
         if field.annotation and field.is_public and "property" not in field.labels
     ]
     if shown:
@@ -96,12 +107,16 @@ def _sections(cls: Class) -> Iterator[DocstringSection]:
 
 def _has_fields(cls: Class) -> bool:
     models = {"BaseModel", "NamedTuple"}
-    return "dataclass" in cls.labels or any(str(base) in models for part in [cls, *cls.mro()] for base in part.bases)
+    return "dataclass" in cls.labels or any(
+        str(base) in models for part in [cls, *cls.mro()] for base in part.bases
+    )
 
 
 def _kind(annotation: Any, cls: Class) -> Any:
-    """A type, with what our names for types stand for, and its limits in signs."""
-    if isinstance(annotation, ExprName) and annotation.canonical_path.startswith(f"{cls.package.name}."):
+    """Return a type, with its aliases resolved, and its limits in signs."""
+    if isinstance(annotation, ExprName) and annotation.canonical_path.startswith(
+        f"{cls.package.name}."
+    ):
         meant = cls.modules_collection[annotation.canonical_path]
         return _kind(meant.value, cls) if isinstance(meant, Attribute) else annotation
     if isinstance(annotation, ExprSubscript) and str(annotation.left) == "Annotated":
@@ -116,13 +131,15 @@ def _kind(annotation: Any, cls: Class) -> Any:
         ]
         return f"{_kind(kind, cls)} {', '.join(limits)}".strip()
     if isinstance(annotation, Expr):
-        parts = {part.name: getattr(annotation, part.name) for part in fields(annotation) if part.init}
+        parts = {
+            part.name: getattr(annotation, part.name) for part in fields(annotation) if part.init
+        }
         return replace(annotation, **{name: _kind(part, cls) for name, part in parts.items()})
     return [_kind(part, cls) for part in annotation] if isinstance(annotation, list) else annotation
 
 
 def _value(limit: Any) -> str:
-    """A number in place of the name that the code has for it."""
+    """Return a number in place of its name in the code."""
     if not isinstance(limit, ExprName):
         return str(limit)
     assert isinstance(limit.parent, Object)

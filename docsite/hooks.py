@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages of files outside docs/ and of the catalogue of checks, and links to them."""
+"""Hooks of mkdocs: pages of files outside docs/ and of the catalogue of checks, and their links."""
 
 from __future__ import annotations
 
@@ -24,17 +24,46 @@ ROOT_PAGES = {
 EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".ipynb", ".py", ".yaml")
 #: Shown as they stand, beside the examples. mkdocs reports a link to any other file.
-SHOWN = ("LICENSE", "CITATION.cff", "action.yml", *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS))
+SHOWN = (
+    "LICENSE",
+    "CITATION.cff",
+    "action.yml",
+    *(f"dpaudit/schemas/{name}.schema.json" for name in SCHEMAS),
+)
+#: Of pages that show the fields of a file: `::: fields MODULE`.
+FIELDS = """\
+    options:
+      filters: ["!^[a-z_]", "!^[A-Z_]+$"]
+      heading_level: 2
+      members_order: source
+      parameter_headings: true
+      show_bases: false
+"""
+_FIELDS = re.compile(r"^::: fields (?P<module>[\w.]+)\n", re.MULTILINE)
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<target>[^)\s#]+)")
-_LANGUAGES = {".cff": "yaml", ".ipynb": "json", ".json": "json", ".py": "python", ".yaml": "yaml", ".yml": "yaml"}
+_LANGUAGES = {
+    ".cff": "yaml",
+    ".ipynb": "json",
+    ".json": "json",
+    ".py": "python",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add every page that docs/ does not hold."""
-    files_of = (path for folder in EXAMPLES for path in (ROOT / folder).rglob("*") if path.suffix in SHOWN_KINDS)
+    files_of = (
+        path
+        for folder in EXAMPLES
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in SHOWN_KINDS
+    )
     examples = [path.relative_to(ROOT).as_posix() for path in sorted(files_of)]
     shown = [*examples, *SHOWN]
-    pages = {page: (ROOT / origin).read_text(encoding="utf-8") for origin, page in ROOT_PAGES.items()}
+    pages = {
+        page: (ROOT / origin).read_text(encoding="utf-8") for origin, page in ROOT_PAGES.items()
+    }
     pages |= {site_path(path): _as_it_stands(path) for path in shown}
     listed = (f"- [{path}]({os.path.relpath(path, 'examples')}.md)" for path in examples)
     pages["source/examples/index.md"] = "# Examples\n\n" + "\n".join(listed)
@@ -51,19 +80,22 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return markdown
     if path == "faults.md":
         markdown = with_links_to_checks(markdown)
+    markdown = _FIELDS.sub(rf"::: \g<module>\n{FIELDS}", markdown)
     origins = {page: origin for origin, page in ROOT_PAGES.items()}
     return with_site_links(origins.get(path, f"docs/{path}"), path, markdown)
 
 
 def site_path(path: str) -> str:
-    """The page of the site that shows a file of the repository, or a folder; both paths are relative."""
+    """Return the site's page for a file or folder of the repository; both paths are relative."""
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    return ROOT_PAGES.get(path, f"source/{path}/index.md" if (ROOT / path).is_dir() else f"source/{path}.md")
+    return ROOT_PAGES.get(
+        path, f"source/{path}/index.md" if (ROOT / path).is_dir() else f"source/{path}.md"
+    )
 
 
 def with_site_links(origin: str, page: str, markdown: str) -> str:
-    """A document as it stands in the site.
+    """Return a document with the site's links.
 
     Args:
         origin: the document's path in the repository.
@@ -81,4 +113,6 @@ def with_site_links(origin: str, page: str, markdown: str) -> str:
 
 def _as_it_stands(path: str) -> str:
     language = _LANGUAGES.get(Path(path).suffix, "text")
-    return f"# {path}\n\n````{language}\n{(ROOT / path).read_text(encoding='utf-8').rstrip()}\n````\n"
+    return (
+        f"# {path}\n\n````{language}\n{(ROOT / path).read_text(encoding='utf-8').rstrip()}\n````\n"
+    )

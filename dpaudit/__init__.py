@@ -1,6 +1,7 @@
 """Privacy accounting and auditing for text made by differentially private LLM inference.
 
-`import dpaudit` gives the functions below. Each is imported when it is first used, so that auditing needs no torch.
+`import dpaudit` gives the functions below. Each is imported when it is first used, so that auditing
+needs no torch.
 """
 
 from __future__ import annotations

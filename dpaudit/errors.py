@@ -1,4 +1,4 @@
-"""The one error that a person can mend: a file, a field or a command line that cannot be used."""
+"""Errors that users can mend: a file, a field or a command line that cannot be used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class InputError(ValueError):
         where: the file, and the field, batch or step inside it.
         problem: what is wrong there. Never holds text of a private record.
         remedy: what the reader can do about it.
-        code: which error it is, where a program must know: `family.name`; else empty.
+        code: the error's identity for programs, `family.name`, or "".
     """
 
     def __init__(self, where: str, problem: str, remedy: str, code: str = "") -> None:
@@ -27,11 +27,14 @@ class InputError(ValueError):
 
     @property
     def field(self) -> str:
-        """The place inside the file: a field, a row or a column; empty where it is the whole file."""
+        """The place inside the file: a field, a row or a column; empty for the whole file."""
         return self.where.partition(": ")[2]
 
     def alone(self) -> InputError:
-        """What is wrong without how that was found: a traceback would keep all that was read by then in memory."""
+        """Return the error without its traceback.
+
+        A traceback would keep everything that was read by then in memory.
+        """
         return type(self)(self.where, self.problem, self.remedy, self.code)
 
     def __reduce__(self) -> tuple[type[InputError], tuple[str, str, str, str]]:

@@ -1,15 +1,16 @@
-"""What other packages add to dpaudit: their entry points, found when a name is asked for, and loaded once.
+"""Plug-ins: entry points of other packages, found when a name is asked for, and loaded once.
 
-A plug-in is trusted like any installed package: its code runs in this process. A run directory names what it used, and
-so can ask for what is installed and for nothing else. Entry points are looked for where packages are installed, not in
-the folder that somebody stands in.
+A plug-in is trusted like any installed package: its code runs in this process. A run directory
+names the plug-ins that it used, and so can ask for installed ones only. Entry points are looked for
+where packages are installed, not in the current folder.
 """
 
 from __future__ import annotations
 
 import site
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,8 @@ CLUSTERING: Final = "dpaudit.clustering"
 GROUPS: Final = (MECHANISMS, CHECKS, RECORDERS, CLUSTERING)
 #: The distribution whose own plug-ins are part of this program.
 OWN: Final = "dpaudit"
+#: What code of another package may raise, other than an interruption.
+FAILURES: Final = (Exception, SystemExit)
 #: Of another package's error message.
 _MOST_CHARACTERS = 200
 
@@ -53,17 +56,23 @@ class PlugIn:
         return self.package == OWN
 
     def load(self) -> Any:
-        """Import it, once. Raises InputError where that fails, then and ever after."""
+        """Import it, once.
+
+        Raises:
+            InputError: the import fails; later calls raise the same.
+        """
         found = _load(self)
         if isinstance(found, InputError):
             raise found
         return found
 
     def words(self) -> str:
-        """Return its part of the catalogue, in TOML: the file beside its module, with the module's name; or none.
+        """Return its part of the catalogue, in TOML, or "".
+
+        It is the file beside its module, with the module's name.
 
         Raises:
-            InputError: it cannot be loaded, or there is such a file and it cannot be read.
+            InputError: the plug-in cannot be loaded, or its file cannot be read.
         """
         self.load()
         file = Path(str(sys.modules[self.value.partition(":")[0]].__file__)).with_suffix(".toml")
@@ -71,6 +80,13 @@ class PlugIn:
             return file.read_text("utf-8") if file.exists() else ""
         except (OSError, UnicodeDecodeError) as error:
             raise self.unusable(f"{file.name} cannot be read ({type(error).__name__}).") from None
+
+    def failed(self, error: BaseException) -> InputError:
+        """Return the error for a plug-in that raised `error`.
+
+        Its message is left out: it may be of private records.
+        """
+        return self.unusable(f"it failed ({type(error).__name__}).")
 
     def unusable(self, problem: str, remedy: str = "") -> InputError:
         """Return the error of a plug-in that cannot be used."""
@@ -81,12 +97,14 @@ class PlugIn:
 
 @cache
 def plug_ins(group: str) -> tuple[PlugIn, ...]:
-    """Return the installed plug-ins of a group, by name; none of them is loaded."""
-    return tuple(sorted((each for each in _installed() if each.group == group), key=lambda each: each.name))
+    """Return the installed plug-ins of a group, by name, without loading any."""
+    return tuple(
+        sorted((each for each in _installed() if each.group == group), key=lambda each: each.name)
+    )
 
 
 def plug_in(group: str, name: str) -> PlugIn | None:
-    """Return the plug-in of a name, dpaudit's own if there is one; None without any.
+    """Return the plug-in of a name, dpaudit's own if there is one, or None.
 
     Raises:
         InputError: two other packages have the name.
@@ -94,8 +112,34 @@ def plug_in(group: str, name: str) -> PlugIn | None:
     found = [each for each in plug_ins(group) if each.name == name]
     found.sort(key=lambda each: not each.is_own)
     if len(found) > 1 and not found[0].is_own:
-        raise found[0].unusable(f"{found[1].package} has one of that name, too.", "Uninstall one of both packages.")
+        raise found[0].unusable(
+            f"{found[1].package} has one of that name, too.", "Uninstall one of both packages."
+        )
     return found[0] if found else None
+
+
+def failure_of(took_part: Iterable[PlugIn], error: BaseException) -> InputError | None:
+    """Return an error as the failure of a plug-in that took part; None without another package's.
+
+    It is the plug-in whose code raised the error. If no other package's did, it is the first: what
+    one returns may be unusable.
+    """
+    others = [each for each in took_part if not each.is_own]
+    if isinstance(error, InputError) or not others:
+        return None
+    return failure_within(others, error) or others[0].failed(error)
+
+
+def failure_within(plug_ins: Iterable[PlugIn], error: BaseException) -> InputError | None:
+    """Return an error as the failure of the plug-in whose code raised it, or None."""
+    modules = [
+        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    packages = {module.partition(".")[0] for module in modules}
+    at_fault = (
+        each for each in plug_ins if each.value.partition(":")[0].partition(".")[0] in packages
+    )
+    return next((each.failed(error) for each in at_fault if not each.is_own), None)
 
 
 def loaded() -> tuple[PlugIn, ...]:
@@ -114,8 +158,13 @@ def _installed() -> tuple[PlugIn, ...]:
             continue  # reading a name takes ten times as long
         package = str(distribution.name)
         points = [point for point in distribution.entry_points if point.group in GROUPS]
-        each = [PlugIn(point.group, point.name, point.value, package, distribution.version) for point in points]
-        found.setdefault(package.lower().replace("_", "-"), each)  # the first on the path counts, as for imports
+        each = [
+            PlugIn(point.group, point.name, point.value, package, distribution.version)
+            for point in points
+        ]
+        found.setdefault(
+            package.lower().replace("_", "-"), each
+        )  # the first on the path counts, as for imports
     return tuple(plug_in for each in found.values() for plug_in in each)
 
 
@@ -129,7 +178,7 @@ def _places() -> list[str]:
 def _load(plug_in: PlugIn) -> Any:
     try:
         found = metadata.EntryPoint(plug_in.name, plug_in.value, plug_in.group).load()
-    except (Exception, SystemExit) as error:  # of another package's code, which may raise anything
+    except FAILURES as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())[:_MOST_CHARACTERS]
         return plug_in.unusable(f"it cannot be imported ({said}).")
     _LOADED.append(plug_in)
@@ -142,10 +191,10 @@ _KINDS: dict[str, list[type[Any]]] = {}
 
 
 class Registry(Mapping[str, type[Kind]]):
-    """The classes of one kind by name: dpaudit's own, and those of plug-ins, which are loaded when asked for.
+    """The classes of one kind by name: dpaudit's own, and those of plug-ins, loaded when asked for.
 
-    A name of dpaudit's own always means its own class. Listing leaves out what cannot be used, and asking for it by its
-    name raises InputError.
+    A name of dpaudit's own always means its own class. Listing leaves out classes that cannot be
+    used, and asking for one by its name raises InputError.
 
     Attributes:
         own: dpaudit's.
@@ -153,9 +202,20 @@ class Registry(Mapping[str, type[Kind]]):
     """
 
     def __init__(
-        self, group: str, kind: type[Any], own: Mapping[str, type[Kind]], objection: Callable[[Any], str]
+        self,
+        group: str,
+        kind: type[Any],
+        own: Mapping[str, type[Kind]],
+        objection: Callable[[Any], str],
     ) -> None:
-        """Args: `objection` returns why a plug-in's class cannot be used; empty where it can."""
+        """Register the kind.
+
+        Args:
+            group: the entry points' group.
+            kind: the class that all derive from.
+            own: dpaudit's classes by name.
+            objection: returns why a plug-in's class cannot be used, or "".
+        """
         self.own, self.kind, self._group, self._objection = dict(own), kind, group, objection
         _KINDS.setdefault(group, []).append(kind)
 
@@ -181,7 +241,9 @@ class Registry(Mapping[str, type[Kind]]):
         return cast("type[Kind]", loaded)
 
     def require_unclaimed(self, name: str) -> None:
-        """Refuse a name of dpaudit's own that another package has, too: who installed it may mean the other.
+        """Refuse a name of dpaudit's own that another package also has.
+
+        The user who installed it may mean the other one.
 
         Raises:
             InputError: names that package.

@@ -1,8 +1,8 @@
-"""A generator that is not ours, in numpy: bigram models of private records, recorded as a run that dpaudit audits.
+"""Record a generator that is not ours as a run that dpaudit audits: bigram models, in numpy.
 
     python examples/foreign_run.py RUN_DIR && dpaudit report RUN_DIR
 
-docs/foreign-runs.md goes through it part by part.
+docs/foreign-runs.md explains it part by part.
 """
 
 import secrets
@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms import Mechanism, Median, TopClippedLogits
 from dpaudit.recording import HashedRecords, RecordedBatch, Recorder, hashed_records
-from dpaudit.runs import InputError, Manifest, Model, Origins, Prompt, Record, Stopping
+from dpaudit.runs import Decoding, InputError, Manifest, Model, Origins, Prompt, Record
 
 # Public: all that was fixed without looking at a record.
 START = "."
 WORDS = [START, "the", "a", "cat", "dog", "fox", "mat", "moon", "sat", "saw", "on"]
 CLIP, TEMPERATURE, LENGTH = np.float32(2), 0.5, 30
-MECHANISM = Mechanism.model_validate({"aggregator": "median", "clip": float(CLIP), "temperature": TEMPERATURE})
+MECHANISM = Mechanism(
+    contribution=TopClippedLogits(clip=float(CLIP)), aggregator=Median(), temperature=TEMPERATURE
+)
 BATCHES, GENERATED = 6, 4  # records are hashed into 6 batches; the first 4 are generated
 
 # Private: every record is six of these sentences.
@@ -43,14 +45,16 @@ RECORDS = [" ".join(six) for six in combinations(SENTENCES, 6)]
 
 
 def logits(record: str, last: str) -> NDArray[np.float32]:
-    """What one record says of the next word: logarithms of its bigram counts, clipped."""
+    """Return one record's prediction of the next word: clipped logarithms of its bigram counts."""
     pairs = list(pairwise(record.split()))
-    scores = np.log(np.array([pairs.count((last, word)) for word in WORDS], dtype=np.float32) + np.float32(0.01))
+    scores = np.log(
+        np.array([pairs.count((last, word)) for word in WORDS], dtype=np.float32) + np.float32(0.01)
+    )
     return np.maximum(-CLIP, scores - scores.max() + CLIP)
 
 
 def blend(records: list[str], last: str) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """What each record says, and their median, which a word is drawn from."""
+    """Return each record's prediction, and their median, which a word is drawn from."""
     values = np.array([logits(record, last) for record in records])
     return values, np.median(values, axis=0)
 
@@ -62,20 +66,23 @@ def write_text(batch: RecordedBatch, records: list[str]) -> None:
         contexts, blended = blend(records, last)
         scaled = blended.astype(np.float64) / TEMPERATURE
         log_probabilities = scaled - np.logaddexp.reduce(scaled)
-        (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=np.exp(log_probabilities))
-        last = WORDS[batch.step(token, log_probabilities[token], contexts=contexts, aggregate=blended)]
+        weights = np.exp(log_probabilities)
+        (token,) = secrets.SystemRandom().choices(range(len(WORDS)), weights=weights)
+        last = WORDS[
+            batch.step(token, log_probabilities[token], contexts=contexts, aggregate=blended)
+        ]
     batch.finish()
 
 
 def manifest(placed: HashedRecords) -> Manifest:
-    """Everything that an auditor must know before the first step."""
+    """Declare everything that an auditor must know before the first step."""
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         mechanism=MECHANISM,
         batching=placed.batching,
         data=placed.data,
-        origins=Origins(batching="public", settings="public"),
-        stopping=Stopping(max_tokens=LENGTH),
+        chosen_from=Origins(batching="public", settings="public"),
+        decoding=Decoding(max_tokens=LENGTH),
         record=Record(vocabulary=len(WORDS), contexts=True),
         model=Model(name="bigrams of a record"),
         prompt=Prompt(template="a record and the last word"),
@@ -83,15 +90,19 @@ def manifest(placed: HashedRecords) -> Manifest:
 
 
 def tokenizer() -> Tokenizer:
-    """Words and their numbers, in the form in which an auditor can decode them again."""
-    return Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=START))
+    """Return words and their numbers, in the form in which an auditor can decode them again."""
+    return Tokenizer(
+        WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token=START)
+    )
 
 
 def write_run(path: str) -> None:
     """Generate a text from each batch, and record the run with the claim that it supports."""
     placed = hashed_records(RECORDS, batches=BATCHES, generated=GENERATED)
     settings = manifest(placed)
-    with Recorder.create(path, settings, placed.assignment, tokenizer_json=tokenizer().to_str()) as recorder:
+    with Recorder.create(
+        path, settings, placed.assignment, tokenizer_json=tokenizer().to_str()
+    ) as recorder:
         for number in range(settings.batching.batches):
             records = list(placed.batches[number])
             with recorder.batch(number, contexts=len(records)) as batch:

@@ -1,4 +1,4 @@
-"""Records `generate` of transformers: a mean of clipped logits that a team wrote itself, and the recorder beside it.
+"""Record `generate` of transformers, beside a mean of clipped logits that a team wrote itself.
 
     python examples/record_transformers.py RUN_DIR MODEL TEXTS && dpaudit report RUN_DIR
 
@@ -13,10 +13,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.mechanisms import ContextChange, Mean, Mechanism, TopClippedLogits
 from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records
 from dpaudit.runs import (
     Claim,
+    Decoding,
     InputError,
     Manifest,
     Model,
@@ -25,29 +26,32 @@ from dpaudit.runs import (
     Prompt,
     Record,
     SecretBatches,
-    Stopping,
 )
 
 # Public: all that was fixed without looking at a text.
 PROMPT = "Here is a text:\n{}\nHere is another one like it:\n"
 CLIP, TEMPERATURE, DIVISOR, LENGTH, DELTA = 10.0, 1.0, 8.0, 20, 1e-5
 BATCHES, GENERATED = 2, 2
-MECHANISM = Mechanism.model_validate(
-    {"aggregator": "mean", "clip": CLIP, "temperature": TEMPERATURE, "divisor": DIVISOR}
+MECHANISM = Mechanism(
+    contribution=TopClippedLogits(clip=CLIP),
+    aggregator=Mean(divisor=DIVISOR),
+    temperature=TEMPERATURE,
 )
 
 
 def aggregation(scores):
-    """The team's own: clip every row's logits [rows, V], add them up, divide by a fixed number. And hand that over."""
+    """Clip every row's logits [rows, V], sum them, and divide by a fixed number: the team's own."""
     scores = scores.double()
     clipped = (scores - scores.amax(dim=1, keepdim=True) + CLIP).clamp(min=-CLIP)
     return Handed(contexts=clipped, aggregate=clipped.sum(dim=0) / DIVISOR)
 
 
 def manifest(placed, name, vocabulary, end):
-    """Everything that an auditor must know before the first step, the claim at both levels included."""
+    """Declare everything that an auditor must know beforehand, with the claim at both levels."""
     batch = ApproximateAccountant.of(MECHANISM, ContextChange("add_remove"))
-    secret = SecretBatches(((BATCHES, GENERATED),))  # hashed_records drew the key, and nobody is shown it
+    secret = SecretBatches(
+        ((BATCHES, GENERATED),)
+    )  # hashed_records drew the key, and nobody is shown it
     accountant = ReleaseAccountant.of(batch, MECHANISM, Privacy(), placed.batching.rule, secret)
     levels = {
         "epsilon": accountant.epsilon(LENGTH, DELTA),
@@ -58,8 +62,8 @@ def manifest(placed, name, vocabulary, end):
         mechanism=MECHANISM,
         batching=placed.batching,
         data=placed.data,
-        origins=Origins(batching="public", settings="public"),
-        stopping=Stopping(max_tokens=LENGTH, sequences=((end,),)),
+        chosen_from=Origins(batching="public", settings="public"),
+        decoding=Decoding(max_tokens=LENGTH, sequences=((end,),)),
         record=Record(vocabulary=vocabulary, dtype="float64", contexts=True),
         model=Model(name=name),
         prompt=Prompt(template="another one like it"),
@@ -79,10 +83,14 @@ def write_run(path, name, texts):
         for number, shown in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(shown)) as batch:
                 if shown:
-                    prompts = tokenizer([PROMPT.format(text) for text in shown], return_tensors="pt", padding=True)
+                    prompts = tokenizer(
+                        [PROMPT.format(text) for text in shown], return_tensors="pt", padding=True
+                    )
                     recorded = [RecordingProcessor(batch, aggregation)]
                     model.generate(**prompts, max_new_tokens=LENGTH, logits_processor=recorded)
-                while not shown and batch.stop is None:  # no record hashed here: its text comes from a sum of none
+                while (
+                    not shown and batch.stop is None
+                ):  # no record hashed here: its text comes from a sum of none
                     none = torch.zeros(0, model.config.vocab_size)
                     batch.draw(contexts=none, aggregate=none.sum(dim=0) / DIVISOR)
                 batch.finish()
@@ -93,6 +101,8 @@ if __name__ == "__main__":
     if len(sys.argv) != 4:
         sys.exit("usage: python examples/record_transformers.py RUN_DIR MODEL TEXTS")
     try:
-        write_run(sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text(encoding="utf-8").splitlines())
+        write_run(
+            sys.argv[1], sys.argv[2], Path(sys.argv[3]).read_text(encoding="utf-8").splitlines()
+        )
     except (InputError, OSError, UnicodeError) as error:
         sys.exit(str(error))

@@ -1,7 +1,7 @@
-"""One step from raw logits to what it samples from, on all cores: contributions, truncation, aggregation.
+"""One step from raw logits to scores: contributions, truncation and aggregation, on all cores.
 
-A batch is worked off in blocks of columns: clipped, aggregated, forgotten. Logits on another device stay there until
-the results, which are small, are moved. Every number is the plain definition's.
+A batch is worked off in blocks of columns: clipped, aggregated, forgotten. Logits on another device
+stay there until the results, which are small, are moved. Every number is the plain definition's.
 """
 
 from __future__ import annotations
@@ -18,26 +18,33 @@ from dpaudit.generation.threads import each, even_blocks, slices
 from dpaudit.mechanisms import ANCHOR, Arrays, Contribution, Mechanism, PublicPart
 
 Floats: TypeAlias = NDArray[np.float32]
-#: Raw logits [n, V]: an array or a tensor in float32, or a tensor in bfloat16; tensors on any device.
+#: Raw logits [n, V]: an array or a tensor in float32, or a tensor in bfloat16; tensors on any
+#: device.
 Logits: TypeAlias = Floats | torch.Tensor
 Array = TypeVar("Array", Floats, torch.Tensor)
 #: What a step takes from the public prompt where it takes nothing.
 NOTHING_PUBLIC = PublicPart()
 
-#: Central values that are kept on either side of a median at least: enough to bound one replaced context.
+#: Central values that are kept on either side of a median at least: enough to bound one replaced
+#: context.
 LEAST_WIDTH = 2
-#: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less than they do.
+#: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less
+#: than they do.
 BLOCK = 1 << 20
 LEAST_COLUMNS, MOST_COLUMNS = 4096, 16384
 
 
-def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: int = LEAST_WIDTH) -> Arrays:
-    """The arrays of a step (Algorithm 1, lines 6 and 7). Generation, replay and attack all take them from here.
+def aggregated(
+    logits: Logits, public: PublicPart, mechanism: Mechanism, width: int = LEAST_WIDTH
+) -> Arrays:
+    """Return the arrays of a step (Algorithm 1, lines 6 and 7).
+
+    Generation, replay and attack all take them from here.
 
     Args:
         logits: [n, V], n >= 0.
-        public: what the step takes from the public prompt. Columns are aggregated one by one, so a support equals
-            truncating the aggregate.
+        public: the step's part of the public prompt. Columns are aggregated one by one, so a
+            support equals truncating the aggregate.
         mechanism: the run's.
         width: central order statistics to keep on each side, where the mechanism records such.
 
@@ -49,18 +56,24 @@ def aggregated(logits: Logits, public: PublicPart, mechanism: Mechanism, width: 
     if there is not None:
         return aggregator.step_on_device(there, clip, width)
     rows = _Rows(logits, public, mechanism.contribution)
-    blocks = each(rows.blocks, lambda block: aggregator.step(rows.contributions(block), clip, width))
-    arrays = {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]}
-    return arrays if public.anchor is None else arrays | {ANCHOR: public.anchor}
+    blocks = each(
+        rows.blocks, lambda block: aggregator.step(rows.contributions(block), clip, width)
+    )
+    arrays = {
+        name: np.concatenate([block[name] for block in blocks], axis=-1) for name in blocks[0]
+    }
+    if public.anchor is None:
+        return arrays
+    return arrays | {ANCHOR: public.anchor}
 
 
 def contributions(logits: Logits, public: PublicPart, contribution: Contribution) -> Floats:
-    """What every context gives, float32 [n, S] in [-clip, clip].
+    """Return every context's contribution, float32 [n, S] in [-clip, clip].
 
     Args:
         logits: [n, V]; -inf marks tokens that a model rules out.
-        public: what the step takes from the public prompt. What the paper's contribution needs of whole rows is taken
-            over all V, and what an anchored one needs over the support.
+        public: the step's part of the public prompt. Constants of whole rows are taken over all V
+            for the paper's contribution, and over the support for an anchored one.
         contribution: of the run's mechanism.
 
     Raises:
@@ -81,15 +94,25 @@ def contributions(logits: Logits, public: PublicPart, contribution: Contribution
 
 
 class Budgets:
-    """What contexts have spent of their budgets while a text grows that is no run's: attacks and held-out texts."""
+    """Contexts' spending from their budgets while a text grows outside a run.
+
+    Such texts are those of attacks and held-out texts.
+    """
 
     def __init__(self, mechanism: Mechanism, budgets: Sequence[float] | None = None) -> None:
-        """Before the first token; `budgets`: what each context may spend, [n], where not all have the mechanism's."""
+        """Start before the first token.
+
+        Args:
+            budgets: each context's budget [n], if not all have the mechanism's.
+        """
         self._mechanism, self._spent = mechanism, np.zeros(0)
         self._budgets = None if budgets is None else np.array(budgets)
 
     def paying(self, logits: Array, public: PublicPart) -> Array:
-        """Raw logits [n, V] of those contexts that pay for the next draw, and so take part; all without budgets."""
+        """Return raw logits [n, V] of the contexts that pay for the next token and so take part.
+
+        Without budgets all contexts take part.
+        """
         if self._mechanism.budget is None or not len(logits):
             return logits
         before = self._spent if len(self._spent) else np.zeros(len(logits))
@@ -100,31 +123,47 @@ class Budgets:
 
 
 class _Rows:
-    """Raw logits [n, V], and what their contributions take. Raises ValueError where logits are no numbers.
+    """Raw logits [n, V], and what their contributions take.
+
+    Raises ValueError if logits are not numbers.
 
     Attributes:
         shape: [n, S].
         blocks: of the S columns, for all threads.
+
+    Raises:
+        ValueError: logits are no numbers.
     """
 
     def __init__(self, logits: Logits, public: PublicPart, contribution: Contribution) -> None:
         support = public.support
-        if contribution.over_support and support is not None:  # rows are looked at over the support alone
-            where = torch.as_tensor(support, dtype=torch.long) if isinstance(logits, torch.Tensor) else support
+        if (
+            contribution.over_support and support is not None
+        ):  # rows are looked at over the support alone
+            where = (
+                torch.as_tensor(support, dtype=torch.long)
+                if isinstance(logits, torch.Tensor)
+                else support
+            )
             logits, support = logits[:, where], None
-        array: Floats = logits.detach().to("cpu", torch.float32).numpy() if isinstance(logits, torch.Tensor) else logits
+        if isinstance(logits, torch.Tensor):
+            logits = logits.detach().to("cpu", torch.float32).numpy()
+        array: Floats = logits
         n, vocabulary = array.shape
         self._logits, self._support, self._contribution = array, support, contribution
         self._anchor = public.anchor
         self._row_constants = np.empty((n, contribution.row_numbers), dtype=np.float32)
-        each(slices(n, max(n // (4 * cores()), BLOCK // 16 // max(vocabulary, 1), 1)), self._look_at)
+        each(
+            slices(n, max(n // (4 * cores()), BLOCK // 16 // max(vocabulary, 1), 1)), self._look_at
+        )
         self.shape = n, vocabulary if support is None else len(support)
         most = min(max(BLOCK // max(n, 1), LEAST_COLUMNS), MOST_COLUMNS)
         self.blocks = slices(self.shape[1], even_blocks(self.shape[1], LEAST_COLUMNS, most))
 
     def contributions(self, block: slice) -> Floats:
-        """Of some of the S columns: [n, columns]."""
-        kept = self._logits[:, block] if self._support is None else self._logits.take(self._support[block], axis=1)
+        """Return the contributions [n, columns] in some of the S columns."""
+        kept = self._logits
+        kept = kept[:, block] if self._support is None else kept.take(self._support[block], axis=1)
         out = np.empty(kept.shape, dtype=np.float32)
         anchor = None if self._anchor is None else self._anchor[block]
         self._contribution.write(kept, self._row_constants, anchor, out)
@@ -134,8 +173,10 @@ class _Rows:
         self._row_constants[rows] = self._contribution.row_constants(self._logits[rows])
 
 
-def _on_device(logits: Logits, public: PublicPart, contribution: Contribution) -> torch.Tensor | None:
-    """Contributions on another device than the CPU; None where they are worked out here."""
+def _on_device(
+    logits: Logits, public: PublicPart, contribution: Contribution
+) -> torch.Tensor | None:
+    """Return contributions on another device than the CPU; None to work them out here."""
     if not isinstance(logits, torch.Tensor) or logits.device.type == "cpu" or not len(logits):
         return None
     return contribution.on_device(logits, public.support)

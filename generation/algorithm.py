@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -17,15 +18,22 @@ from dpaudit.generation import expected
 from dpaudit.generation.canaries import canaries_of, included, with_canaries
 from dpaudit.generation.config import Config
 from dpaudit.generation.earlier import Earlier
-from dpaudit.generation.events import BatchDone, Event, Progress, RecordsPlaced, RunCommitted, RunResumed
+from dpaudit.generation.events import (
+    BatchDone,
+    Event,
+    Progress,
+    RecordsPlaced,
+    RunCommitted,
+    RunResumed,
+)
 from dpaudit.generation.manifest import (
     build_manifest,
     claim_beforehand,
     declared_batching,
+    declared_decoding,
     declared_privacy,
     declared_record,
     declared_sampling,
-    declared_stopping,
     ex_post_claim,
     expected_clusters,
     require_apart,
@@ -37,7 +45,12 @@ from dpaudit.generation.manifest import (
 )
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.models import LanguageModel, device_of
-from dpaudit.generation.partition import Partition, partition, partition_as_recorded, with_allowances
+from dpaudit.generation.partition import (
+    Partition,
+    partition,
+    partition_as_recorded,
+    with_allowances,
+)
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import read_public_examples, read_records
@@ -56,19 +69,20 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import MANIFEST
-from dpaudit.runs.manifest import Stopping
+from dpaudit.runs.manifest import Decoding
 from dpaudit.runs.storage import Location, open_storage
 
-#: How many times over a task's contexts fill a pass, and how many tasks there are at least where batches allow it.
+#: How many times over a task's contexts fill a pass, and how many tasks there are at least where
+#: batches allow it.
 FULL, TASKS = 2, 8
 
 
 @dataclass(frozen=True)
 class Ready:
-    """A run that is ready to be generated, or to go on: `manifest` as config, data and model of this process make it.
+    """A run that is ready to be generated, or to go on.
 
-    `clusters` are those that records are placed by; `repeated` rows of the data have the text and label of another.
-    `canaries` are among the records, or out of them.
+    `clusters` are those that records are placed by; `repeated` rows of the data have the text and
+    label of another. `canaries` are among the records, or out of them.
     """
 
     manifest: Manifest
@@ -81,7 +95,7 @@ class Ready:
 
     @property
     def left(self) -> float | None:
-        """What share of its budget a context begins with on average; None where no run was before."""
+        """Return contexts' mean share of budget left at the start, or None without earlier runs."""
         budget = self.manifest.mechanism.budget
         if budget is None or not self.manifest.privacy.earlier:
             return None
@@ -99,32 +113,37 @@ def generate(
     redraw: bool = False,
     stop_after: int | None = None,
 ) -> Location:
-    """Run Algorithm 1 and write a run directory, or go on with the one that is there.
+    """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
     Args:
         config: all settings.
         out: path or URL of the run directory; new, empty, or an unfinished run of the same config.
-        progress: told of every batch, and of every step that is taken in this process; never of any text.
-        engine: where batches are generated, each worker with a model of its own; None for this process.
+        progress: told of every batch, and of every step that is taken in this process; never of any
+            text.
+        engine: where batches are generated, each worker with a model of its own; None for this
+            process.
         spent: finished runs of the same records, of whose budgets this one has what they left.
-        redraw: whether finished batches whose files are gone may be drawn again (`RunWriter.resume`).
+        redraw: whether finished batches whose files are gone may be drawn again
+            (`RunWriter.resume`).
         stop_after: finish so many of the rounds, and the run with them; None for all of them.
 
     Returns:
         The run directory, as it was named.
 
     Raises:
-        InputError: the data, the model, an earlier run or the directory cannot be used, or the run cannot be stopped
-            there.
+        InputError: the data, the model, an earlier run or the directory cannot be used, or the run
+            cannot be stopped there.
     """
     if stop_after is not None and stop_after >= config.batching.rounds:
-        problem = f"this is {stop_after}, and the config has batching.rounds: {config.batching.rounds}."
+        problem = (
+            f"this is {stop_after}, and the config has batching.rounds: {config.batching.rounds}."
+        )
         raise InputError("--stop-after", problem, "Name fewer rounds, or leave it out.")
     begun = RunReader(out) if open_storage(out).exists(MANIFEST) else None
     progress = progress or silent
-    require_apart(config.decoding.randomness, out)
+    require_apart(config.sampling, out)
     ready = _ready(config, begun, progress, spent)
-    of_none = "what the public prompt does," if config.mechanism.contribution.anchored else "noise"
+    of_none = "what the public prompt does" if config.mechanism.contribution.anchored else "noise"
     contexts = expected.contexts(config, ready.manifest.data.records)
     progress(RecordsPlaced(ready.repeated, contexts, _larger_batches(config), of_none, ready.left))
     if begun is None:
@@ -143,11 +162,13 @@ def generate(
     with opened as writer:
         if writer.manifest.commitment is not None:
             progress(RunCommitted(writer.manifest.commitment))
-        seed = revealed_seed(config.decoding.randomness, writer.manifest)
+        seed = revealed_seed(config.sampling, writer.manifest)
         if stop_after is not None:
             writer.stop_after(stop_after)
         if begun is not None:
-            progress(RunResumed(len(writer.whole), writer.manifest.batches, writer.head, writer.redrawn))
+            progress(
+                RunResumed(len(writer.whole), writer.manifest.batches, writer.head, writer.redrawn)
+            )
         accountant = _generate(config, writer, ready, seed, progress, engine)
         claim = None
         # A run that was killed while it finished may hold its claim already.
@@ -160,7 +181,7 @@ def generate(
 
 
 def require_made_with(config: Config, out: Location) -> None:
-    """Refuse a run, finished or not, that could not have gone on with this config and what it names.
+    """Refuse a run, finished or not, that could not have gone on with this config and its sources.
 
     Reads the data and loads the model, as going on would.
 
@@ -176,7 +197,8 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
     Args:
         config: all settings.
         spent: runs that it goes on from.
-        key: what records are hashed by where neither of them has a key, in hexadecimal; drawn by default.
+        key: what records are hashed by where neither of them has a key, in hexadecimal; drawn by
+            default.
 
     Raises:
         InputError: as `generate` does.
@@ -185,7 +207,7 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
 
 
 def silent(event: Event) -> None:
-    """Nobody is told."""
+    """Do nothing with the event."""
 
 
 def _ready(
@@ -197,7 +219,8 @@ def _ready(
 ) -> Ready:
     """Read the data, load the model, and place every record. Free memory is measured before that.
 
-    Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to cost no draw.
+    Records come last: where a new run has clusters, noise is drawn, and what cannot be used is to
+    cost no draw.
 
     Raises:
         InputError: data or model cannot be used, or are not those of the run that has begun.
@@ -205,19 +228,28 @@ def _ready(
     existing = None if begun is None else begun.manifest
     earlier = Earlier.of(spent, begun, config)
     if earlier.commitments and config.privacy.canaries is not None:
-        problem = "canaries are not for runs that go on from others, whose budgets are of the same records."
+        problem = (
+            "canaries are not for runs that go on from others, whose budgets are of the "
+            "same records."
+        )
         raise InputError("privacy.canaries", problem, "Leave it out, or leave out --spent.")
-    key, secret = config.batching.key or earlier.key or key or secrets.token_hex(KEY_BYTES), config.batching.key is None
+    key, secret = (
+        config.batching.key or earlier.key or key or secrets.token_hex(KEY_BYTES),
+        config.batching.key is None,
+    )
     if secret and existing is not None and existing.batching.allocation is not None:
-        secret = existing.batching.allocation.secret  # as it was when the run began, which this process cannot tell
+        secret = (
+            existing.batching.allocation.secret
+        )  # as it was when the run began, which this process cannot tell
     elif earlier.commitments:
         secret = False
     free = free_memory(device_of(config.model))
-    sampling = declared_sampling(config.decoding)
+    sampling = declared_sampling(config.sampling)
     data = read_records(config.data, whose=config.shares_budgets)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
-    model, prompts, stopping = prompting(config)
-    clusters, clustering, centers = Clusters() if begun is None else begun.clusters(), Clustering(), None
+    model, prompts, decoding = prompting(config)
+    clusters = Clusters() if begun is None else begun.clusters()
+    clustering, centers = Clustering(), None
     if begun is not None:
         require_same_clusters(begun.name, begun.manifest, clusters, config)
     if config.clustering is not None:
@@ -226,7 +258,7 @@ def _ready(
 
         clustering = expected_statement(config, privacy, existing)
         if begun is None:  # what these refuse is to be refused before noise is drawn
-            declared_record(config, model, privacy)
+            declared_record(config, model.vocabulary, privacy)
             batching = declared_batching(config, expected_clusters(config), key, secret=secret)
             budgeted = with_budget(config, privacy, batching, clustering)
             claim_beforehand(budgeted, len(data.records), privacy, batching, clustering)
@@ -236,9 +268,13 @@ def _ready(
     canaries = canaries_of(config, batching, begun)
     members = {*data.records, *included(canaries)}
     if begun is None or config.clustering is None:
-        records = partition(batching, clusters, members, centers, users=data.users, spent=earlier.spent)
+        records = partition(
+            batching, clusters, members, centers, users=data.users, spent=earlier.spent
+        )
     else:
-        records = partition_as_recorded(batching, clusters, data.records, begun.assignment(), begun.manifest.batching)
+        records = partition_as_recorded(
+            batching, clusters, data.records, begun.assignment(), begun.manifest.batching
+        )
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)
@@ -250,7 +286,7 @@ def _ready(
         clustering,
         model,
         prompts,
-        stopping,
+        decoding,
         sampling,
         rows,
         canaries,
@@ -268,20 +304,29 @@ class Prompting(NamedTuple):
 
     model: LanguageModel
     prompts: Prompts
-    stopping: Stopping
+    decoding: Decoding
 
 
 def prompting(config: Config) -> Prompting:
-    """Load a config's model and make its prompts. Raises InputError where the config does not allow it."""
+    """Load a config's model and make its prompts.
+
+    Raises:
+        InputError: the config does not allow it.
+    """
     model, asked = load_model(config.model), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
-    examples, stopping = read_public_examples(config), declared_stopping(config, model, wording)
+    ends = (*wording.stop_sequences, *((token,) for token in model.end_tokens))
+    examples, decoding = read_public_examples(config), declared_decoding(config, ends)
     fewest = config.mechanism.support.size or 1
-    rules = ForbiddenTokens(config.decoding, stopping.sequences, model.vocabulary, fewest, model.tokenizer_json)
-    prompts = Prompts(model, wording, config.data.groups, shown, most, asked.one_line, examples, rules)
+    rules = ForbiddenTokens(
+        config.decoding, decoding.sequences, model.vocabulary, fewest, model.tokenizer_json
+    )
+    prompts = Prompts(
+        model, wording, config.data.groups, shown, most, asked.one_line, examples, rules
+    )
     _require_room(config, model, prompts.places)
-    return Prompting(model, prompts, stopping)
+    return Prompting(model, prompts, decoding)
 
 
 def _generate(
@@ -292,7 +337,7 @@ def _generate(
     progress: Progress,
     engine: Engine | None,
 ) -> ExPostAccountant | None:
-    """Charge for the batches that are on disk, and generate the others. What adds up their cost is returned."""
+    """Charge for the batches on disk and generate the others; return the costs' accountant."""
     worker = Worker(writer, ready.records.batches, ready.model, ready.prompts, seed)
     accountant = worker.accountant
     batches = range(writer.manifest.batches)
@@ -302,21 +347,27 @@ def _generate(
     if engine is not None:
         missing = [batch for batch in batches if batch not in finished]
         ready.model.leave_gpu()  # the workers have models of their own
-        unkeyed = config.batching.model_copy(update={"key": None})  # secret, and in the run directory already
-        make_worker = partial(batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location)
+        unkeyed = config.batching.model_copy(
+            update={"key": None}
+        )  # secret, and in the run directory already
+        make_worker = partial(
+            batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location
+        )
         contexts = config.batching.slots or expected.contexts(config, ready.manifest.data.records)
-        for done in chain.from_iterable(engine.map(make_worker, _shares(missing, contexts, worker.rows))):
-            writer.note(done.batch)
-            if accountant and done.spent is not None:
-                accountant.attach(done.batch, done.spent)
-            progress(BatchDone(done.batch, len(batches), done.tokens))
+        with closing(engine.map(make_worker, _shares(missing, contexts, worker.rows))) as found:
+            for done in chain.from_iterable(found):
+                writer.note(done.batch)
+                if accountant and done.spent is not None:
+                    accountant.attach(done.batch, done.spent)
+                progress(BatchDone(done.batch, len(batches), done.tokens))
     return accountant
 
 
 def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list[Finished]]:
-    """Generates lists of batches, but for those that are on disk, wherever an engine puts it.
+    """Return a function that generates lists of batches, wherever an engine puts it.
 
-    It reads the data and loads the model itself, so what travels between processes are settings and batch ids.
+    Batches that are on disk are left out. It reads the data and loads the model itself, so only
+    settings and batch ids travel between processes.
 
     Raises:
         InputError: data, model, seed or device here are not those of the run.
@@ -324,21 +375,23 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
     begun = RunReader(location)
     ready = _ready(config, begun)
     require_same_logits(begun.name, begun.manifest, ready.manifest)
-    seed = revealed_seed(config.decoding.randomness, begun.manifest)
+    seed = revealed_seed(config.sampling, begun.manifest)
     store = BatchStore(location, begun.manifest)
     worker = Worker(store, ready.records.batches, ready.model, ready.prompts, seed)
     return lambda batches: list(worker.run(batches, silent))
 
 
 def _larger_batches(config: Config) -> str:
-    """Which setting makes batches larger."""
+    """Name the setting that makes batches larger."""
     if config.rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:
         setting = "Lower batching.batches_per_label"
     else:
         counted = config.batching.records_per_batch is not None
-        setting = "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
+        setting = (
+            "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
+        )
     if config.rule != "hashed-cells":
         return setting
     each = config.prompt.examples_per_context - 1
@@ -347,21 +400,35 @@ def _larger_batches(config: Config) -> str:
 
 
 def _shares(batches: Sequence[int], contexts: float, rows: int) -> Iterator[Sequence[int]]:
-    """Batches in lists, one for each task. Their contexts, so many a batch, fill passes where there are enough."""
+    """Yield lists of batches, one for each task.
+
+    With `contexts` per batch, a list fills passes if there are enough batches.
+    """
     filling = math.ceil(FULL * rows / max(1.0, contexts))
     size = max(1, min(filling, len(batches) // TASKS))
     yield from (batches[start : start + size] for start in range(0, len(batches), size))
 
 
 def _require_room(config: Config, model: LanguageModel, places: int) -> None:
-    """Raises InputError where the model was not made for a prompt of so many places and the text after it."""
+    """Require a model long enough for a prompt of `places` and its text.
+
+    Raises:
+        InputError: the model was not made for so many.
+    """
     longest = places + config.decoding.longest
     if model.positions is not None and longest > model.positions:
-        problem = f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
-        remedy = "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
+        problem = (
+            f"prompt and text may take {longest} tokens, but the model takes {model.positions}."
+        )
+        remedy = (
+            "Lower decoding.max_tokens, prompt.max_example_tokens or prompt.examples_per_context."
+        )
         prompt = config.prompt
         examples = prompt.examples_per_context * prompt.max_example_tokens
         if prompt.text is not None and places - examples > model.positions:
-            raise InputError("prompt.text", problem, "Shorten it: without any example it is too long already.")
+            raise InputError(
+                "prompt.text", problem, "Shorten it: without any example it is too long already."
+            )
         alone = config.decoding.longest >= model.positions
-        raise InputError("decoding.max_tokens" if alone else "prompt.max_example_tokens", problem, remedy)
+        field = "decoding.max_tokens" if alone else "prompt.max_example_tokens"
+        raise InputError(field, problem, remedy)

@@ -1,8 +1,8 @@
-"""A distinguishing attack on a step mechanism: texts from two neighbours again and again, with exact log-ratios.
+"""A distinguishing attack on a step mechanism: texts from two neighbours, with exact log-ratios.
 
-The mechanism is a black box that turns contexts' logits into a distribution. Each text's log-ratio is held against
-the ex-post bound that the declared accounting gives for that very text, and all of them together bound the
-mechanism's epsilon from below. See docs/replay.md.
+The mechanism is a black box that turns contexts' logits into a distribution. Each text's log-ratio
+is held against the ex-post bound that the declared accounting gives for that very text, and all of
+them together bound the mechanism's epsilon from below. See docs/replay.md.
 """
 
 from __future__ import annotations
@@ -24,20 +24,24 @@ from dpaudit.results import Finding, Quantity
 from dpaudit.results.replay import Attacked
 
 Doubles: TypeAlias = NDArray[np.float64]
-#: One step as a black box: (raw logits float32 [n, V], what is public) -> log-probabilities float64 [S] in nats.
+#: One step as a black box: (raw logits float32 [n, V], what is public) -> log-probabilities float64
+#: [S] in nats.
 StepMechanism: TypeAlias = Callable[[Floats, PublicPart], Doubles]
-#: What differs between the neighbours: a record's context, or logits that raise or lower one token as far as any can.
+#: What differs between the neighbours: a record's context, or logits that raise or lower one token
+#: as far as any can.
 Canary: TypeAlias = Literal["record", "raise", "lower"]
 CANARIES: tuple[Canary, ...] = get_args(Canary)
 
-#: A log-ratio this far beyond its bound, in nats, is no rounding: float32 log-probabilities keep within a tenth of it.
+#: A log-ratio this far beyond its bound, in nats, is no rounding: float32 log-probabilities keep
+#: within a tenth of it.
 SLACK = 1e-3
-#: How much further than the clip a crafted canary's logits reach. Clipping hides it; a mechanism without shows it.
+#: How much further than the clip a crafted canary's logits reach. Clipping hides it; a mechanism
+#: without shows it.
 LOUD = 1000.0
 
 
 def declared_step(mechanism: Mechanism) -> StepMechanism:
-    """The mechanism that a manifest declares, as `dpaudit generate` runs it."""
+    """Return the mechanism that a manifest declares, as `dpaudit generate` runs it."""
 
     def step(logits: Floats, public: PublicPart) -> Doubles:
         arrays = aggregated(logits, public, mechanism)
@@ -67,19 +71,23 @@ def attack(
 
     Args:
         step: the mechanism, as it really is.
-        private: a batch's contexts before the first token, and last a canary record's context as one more.
-        public: the public prompt before the first token; not looked at where the mechanism takes nothing from it.
+        private: a batch's contexts before the first token, and last a canary record's context as
+            one more.
+        public: the public prompt before the first token; not looked at where the mechanism takes
+            nothing from it.
         declared: the mechanism as it is accounted for. Of both prompts only forks are changed.
-        relation: the neighbours are the batch and the batch with a canary more, or with one in its first context's
-            place.
-        ruled: whether decoding rules take tokens out of supports; `public` has the logit -inf for them then.
+        relation: the neighbours are the batch and the batch with a canary more, or with one in its
+            first context's place.
+        ruled: whether decoding rules take tokens out of supports; `public` has the logit -inf for
+            them then.
         delta, confidence: of the lower bound (`epsilon_lower_bound`).
         trials: texts from either side with each canary, at least 1.
         tokens: length of each, at least 1. Any length will do: a guarantee covers every prefix.
         progress: called after every text.
 
     Raises:
-        ValueError: the model gave logits that no mechanism can use, or an argument is out of its range.
+        ValueError: the model gave logits that no mechanism can use, or an argument is out of its
+            range.
     """
     text = partial(_text, step, private, public, declared, relation, ruled, tokens)
     bounds: list[LowerBound] = []
@@ -99,13 +107,19 @@ def attack(
     worst = None
     if beyond:
         loss, fall, rise = max(beyond, key=lambda text: text.excess)
-        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), fall if loss > 0 else rise))
+        bound = fall if loss > 0 else rise
+        ratio, allowed = (Quantity(value=value, unit="nats") for value in (abs(loss), bound))
         worst = Finding(code="replay.beyond-bound", values={"ratio": ratio, "allowed": allowed})
-    return Attacked(replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst)
+    return Attacked(
+        replace(strongest, confidence=confidence), len(CANARIES) * trials, len(beyond), worst
+    )
 
 
 class _Text(NamedTuple):
-    """One text: its log-ratio, own side over the other, and how far up and down the accounting lets it go; in nats."""
+    """A text's log-ratio, own side over other, and its bounds by the accounting, in nats.
+
+    The bounds say how far the log-ratio may fall and rise.
+    """
 
     loss: float
     fall: float
@@ -113,7 +127,7 @@ class _Text(NamedTuple):
 
     @property
     def excess(self) -> float:
-        """How far the log-ratio lies beyond its bound in either direction; negative inside."""
+        """The distance of the log-ratio beyond its bound in either direction; negative inside."""
         return max(self.loss - self.fall, -self.loss - self.rise)
 
 
@@ -128,7 +142,7 @@ def _text(
     canary: Canary,
     side: int,
 ) -> _Text:
-    """Generate a text from one side (0 without the canary, 1 with it), by the operating system's entropy."""
+    """Generate a text from a side (0 without the canary, 1 with it), by the system's entropy."""
     private, public, entropy = private.fork(), public.fork(), OsEntropy()
     accountant, loss = ExPostAccountant(declared, ContextChange(relation)), 0.0
     budgets = Budgets(declared), Budgets(declared)
@@ -149,10 +163,19 @@ def _text(
 
 
 def _neighbours(
-    step: StepMechanism, logits: Floats, public: PublicPart, clip: float, relation: Relation, canary: Canary
+    step: StepMechanism,
+    logits: Floats,
+    public: PublicPart,
+    clip: float,
+    relation: Relation,
+    canary: Canary,
 ) -> tuple[Floats, Floats]:
-    """Raw logits [n, V] of the batch without the canary, and with it: one more, or in the first context's place."""
-    first, kept = (logits[:0], logits[:-1]) if relation == "add_remove" else (logits[:1], logits[1:-1])
+    """Return raw logits [n, V] of the batch without the canary, and with it.
+
+    The canary is one more context, or takes the first context's place.
+    """
+    replaced = 0 if relation == "add_remove" else 1
+    first, kept = logits[:replaced], logits[replaced:-1]
     added = logits[-1:]
     if canary != "record":
         # The adversary knows all other contexts, so it can aim at what they make likeliest.
@@ -165,10 +188,10 @@ def _neighbours(
 
 
 def _crafted(raised: bool, token: int, vocabulary: int, clip: float) -> Floats:
-    """A context that moves one token, and all others the other way, as far as clipping lets any: [1, V].
+    """Return a context that moves one token against all others, as far as clipping allows: [1, V].
 
-    Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md, "Exact cost"), but for differences,
-    which no probabilities take all the way up.
+    It is [1, V]. Added contexts of this kind attain the exact ex-post bound (docs/mathematics.md,
+    "Exact cost"), but for differences, which no probabilities take all the way up.
     """
     low, high = -LOUD * clip, 0
     row = np.full((1, vocabulary), low if raised else high, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Caches by content, in the user's cache folder: embeddings, found by text and model, and figures, by all they rest on.
+"""Caches by content, in the user's cache folder: embeddings and figures.
 
 Both are as private as what they were computed from, and their files are their owner's alone.
 """
@@ -40,21 +40,27 @@ Figures = dict[str, float]
 class VectorCache:
     """Vectors of texts, by digests of the texts and of the settings that made them.
 
-    An embedding tells of its text nearly all there is to tell: files with embeddings of private texts are as sensitive
-    as the texts. Files and folder are their owner's alone. Delete the folder with the data. Digests have no key: who
-    reads the vectors can embed any text that they guess, and needs no digest to look it up.
+    An embedding tells of its text nearly all there is to tell: files with embeddings of private
+    texts are as sensitive as the texts. Files and folder are their owner's alone. Delete the folder
+    with the data. Digests have no key: who reads the vectors can embed any text that they guess,
+    and needs no digest to look it up.
 
-    Vectors lie in parts that are written once and never changed. A part is named after the digest of its bytes; one
-    that does not have its name's digest is deleted and never used. Several processes may write at once.
+    Vectors lie in parts that are written once and never changed. A part is named after the digest
+    of its bytes; one that does not have its name's digest is deleted and never used. Several
+    processes may write at once.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """The folder is made when something is first kept; None for `models.cache_folder()` / "embeddings"."""
+        """Choose the folder, made at the first entry.
+
+        Args:
+            folder: None for `models.cache_folder()` / "embeddings".
+        """
         self._hash = KeyedHash(b"")
         self._folder = cache_folder() / "embeddings" if folder is None else folder
 
     def find(self, settings: str, texts: Sequence[str], into: Vectors) -> NDArray[np.bool_]:
-        """Copy the vectors of texts that are known `into` their rows, float32 [n, d]; which they are: bool [n].
+        """Copy known texts' vectors `into` their rows, float32 [n, d]; return the found, bool [n].
 
         `settings` names model, pooling and all else that vectors depend on.
         """
@@ -74,8 +80,12 @@ class VectorCache:
         Raises:
             InputError: the folder cannot be written to.
         """
-        digests = np.frombuffer(b"".join(map(self._digest, texts)), dtype=np.uint8).reshape(len(texts), -1)
-        content = save({_DIGESTS: digests, _VECTORS: np.ascontiguousarray(vectors, dtype=np.float32)})
+        digests = np.frombuffer(b"".join(map(self._digest, texts)), dtype=np.uint8).reshape(
+            len(texts), -1
+        )
+        content = save(
+            {_DIGESTS: digests, _VECTORS: np.ascontiguousarray(vectors, dtype=np.float32)}
+        )
         path = self._settings_folder(settings) / (_digest_of(content) + _SUFFIX)
         remedy = f"{_REMEDY.removesuffix('.')}, or embed without a cache."
         with private_place(path, remedy):
@@ -84,7 +94,7 @@ class VectorCache:
         write_private(path, content, remedy)
 
     def _parts(self, settings: str, dimensions: int) -> Iterator[tuple[NDArray[np.uint8], Vectors]]:
-        """Digests uint8 [m, 32] and vectors float32 [m, d] of every sound part."""
+        """Yield digests uint8 [m, 32] and vectors float32 [m, d] of every sound part."""
         for path in sorted(self._settings_folder(settings).glob(f"*{_SUFFIX}")):
             try:
                 yield _read(path, dimensions)
@@ -100,7 +110,11 @@ class VectorCache:
 
 
 def _read(path: Path, dimensions: int) -> tuple[NDArray[np.uint8], Vectors]:
-    """A part. Raises ValueError when it is not what was written."""
+    """Read a part.
+
+    Raises:
+        ValueError: it is not what was written.
+    """
     try:
         content = path.read_bytes()
         if _digest_of(content) != path.name.removesuffix(_SUFFIX):
@@ -119,7 +133,7 @@ def _digest_of(content: bytes) -> str:
 
 
 def key_of(**parts: Any) -> str:
-    """A digest of everything that a figure depends on, by name; values are JSON's."""
+    """Return a digest of everything that a figure depends on, by name; values are JSON's."""
     text = json.dumps({"format": _FORMAT, **parts}, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -127,12 +141,17 @@ def key_of(**parts: Any) -> str:
 class ScoreCache:
     """A folder of small files, one for each key, for their owner alone: the figures are private.
 
-    What is in a file is taken at its word, so the folder is the user's own and no part of any run: one that comes from
-    elsewhere must not bring its figures. A file that is another user's, or not what was written here, counts as absent.
+    What is in a file is taken at its word, so the folder is the user's own and no part of any run:
+    one that comes from elsewhere must not bring its figures. A file that is another user's, or not
+    what was written here, counts as absent.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """The folder is made when something is first kept; None for `models.cache_folder()` / "evaluation-scores"."""
+        """Choose the folder, made at the first entry.
+
+        Args:
+            folder: None for `models.cache_folder()` / "evaluation-scores".
+        """
         self._folder = cache_folder() / "evaluation-scores" if folder is None else folder
 
     def require(self) -> None:
@@ -140,9 +159,11 @@ class ScoreCache:
         require_place(self._folder / "figures.json", _REMEDY)
 
     def find(self, key: str, names: tuple[str, ...]) -> Figures | None:
-        """The figures of these names, all finite; None where they are not known."""
+        """Return the figures of these names, all finite; None if they are not known."""
         with suppress(OSError, ValueError, RecursionError):
-            handle = os.open(self._folder / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            handle = os.open(
+                self._folder / f"{key}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            )
             with os.fdopen(handle, "rb") as file:
                 status = os.fstat(handle)
                 if not (stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()):
@@ -150,10 +171,16 @@ class ScoreCache:
                 found = json.loads(file.read(_MAX_BYTES))
             numbers = (int, float)  # and not bool
             sound = isinstance(found, dict) and set(found) == set(names)
-            if sound and all(type(value) in numbers and math.isfinite(value) for value in found.values()):
+            if sound and all(
+                type(value) in numbers and math.isfinite(value) for value in found.values()
+            ):
                 return {name: float(found[name]) for name in names}
         return None
 
     def keep(self, key: str, figures: Mapping[str, float]) -> None:
         """Keep figures. Raises InputError where they cannot be written."""
-        write_private(self._folder / f"{key}.json", json.dumps(dict(figures), allow_nan=False).encode(), _REMEDY)
+        write_private(
+            self._folder / f"{key}.json",
+            json.dumps(dict(figures), allow_nan=False).encode(),
+            _REMEDY,
+        )

@@ -1,8 +1,8 @@
-"""Made-up records whose secret coins audit the run that is released: drawn before it, placed as any record is.
+"""Made-up records whose secret coins audit the released run: drawn before it, placed as any record.
 
-A canary's text is drawn anew until the rule's own hash sends it, in every round, to a batch that no other canary is in:
-one that is generated, in one round at least. So its places depend on the key and on that text alone, as a record's do,
-and whether it is in the data moves nothing else.
+A canary's text is drawn anew until the rule's own hash sends it, in every round, to a batch that no
+other canary is in: one that is generated, in one round at least. So its places depend on the key
+and on that text alone, as a record's do, and whether it is in the data moves nothing else.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dpaudit.generation.records import Record
 from dpaudit.runs import Batching, Canaries, Canary, InputError, RunReader
 from dpaudit.runs.canaries import SALT_BYTES
 
-#: Three of these, over and over, are a canary's text: a model that is shown it goes on with them, and no other text
-#: does. Words that every tokenizer has, and nobody's.
+#: Three of these, over and over, are a canary's text: a model that is shown it goes on with them,
+#: and no other text does. Words that every tokenizer has, and nobody's.
 _WORDS = """
 acorn amber anchor apron arrow badger bamboo banjo barley basil beacon beetle birch bison bonnet bramble bronze
 bucket butter button cactus candle canoe canyon carrot cedar chalk cherry cliff clover cobalt cobra comet copper
@@ -31,20 +31,20 @@ panther parsley pebble pepper pickle pigeon pillow pine plum pony poppy prism pu
 raven reef ribbon robin rocket saddle saffron salmon sapphire satin scarlet seal shovel silver spider spruce
 squid stork sugar sunset teapot thistle thunder tiger timber toad topaz tulip tunnel turnip turtle umbrella
 valley vanilla velvet violet walnut walrus willow window winter wolf yarn zebra zinc
-"""
+"""  # noqa: E501
 WORDS = tuple(_WORDS.split())
 WORDS_EACH, REPEATED = 3, 12
 
 
 def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> Canaries | None:
-    """The canaries of a run: drawn for a new one, read of one that has begun; None where a config asks for none.
+    """Draw a new run's canaries, read a begun run's, or return None if a config asks for none.
 
     Raises:
         InputError: the run has begun with other ones.
     """
     wanted = config.privacy.canaries
     if begun is None:
-        return None if wanted is None else _drawn(batching, wanted)
+        return None if wanted is None else _draw_canaries(batching, wanted)
     committed = begun.manifest.canaries
     if wanted != (None if committed is None else committed.count):
         problem = "the run there was started with another privacy.canaries."
@@ -53,12 +53,17 @@ def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> 
 
 
 def included(canaries: Canaries | None) -> Iterable[Record]:
-    """Those that are in the data."""
-    return [_record(canary) for canary in canaries.canaries if canary.included] if canaries else []
+    """Return the canaries that are in the data."""
+    if canaries:
+        return [_record(canary) for canary in canaries.canaries if canary.included]
+    return []
 
 
 def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batching) -> Partition:
-    """The partition of data that has those that are in it, told which batch has which canary, in or out."""
+    """Return the partition of data with the included canaries.
+
+    It tells which batch has which canary, in or out.
+    """
     if canaries is None:
         return parts
     placed = {
@@ -66,15 +71,18 @@ def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batchin
         for number, canary in enumerate(canaries.canaries)
         for batch in canary.batches(batching, batching.rounds)
     }
-    return replace(parts, batches=parts.batches.changed(lambda batch: replace(batch, canary=placed.get(batch.id))))
+    return replace(
+        parts,
+        batches=parts.batches.changed(lambda batch: replace(batch, canary=placed.get(batch.id))),
+    )
 
 
 def _record(canary: Canary) -> Record:
     return Record(canary.label, canary.text)
 
 
-def _drawn(batching: Batching, count: int) -> Canaries:
-    """So many canaries, as many of each label as of any other, and one more of some. Each has a coin of its own."""
+def _draw_canaries(batching: Batching, count: int) -> Canaries:
+    """Draw `count` canaries, equally many of each label up to one, each with a coin of its own."""
     draw, labels = secrets.SystemRandom(), list(batching.labels or NO_LABELS)
     draw.shuffle(labels)
     taken: set[int] = set()

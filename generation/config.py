@@ -1,4 +1,7 @@
-"""The settings of a generation run, read from YAML. Public values only: private records arrive separately."""
+"""The settings of a generation run, read from YAML.
+
+Public values only: private records arrive separately.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
@@ -17,23 +20,28 @@ from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
 from dpaudit.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
-from dpaudit.mechanisms import AGGREGATORS, BatchingRule, Fields, Mechanism, Positive, Relation, Unit, clash
-from dpaudit.runs import DecodingRules, InputError
+from dpaudit.mechanisms import BatchingRule, Fields, Mechanism, OneOf, clash
+from dpaudit.runs import InputError
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
-    MAX_CANARIES,
-    MAX_CENTERS,
     MAX_CONTEXTS,
-    MAX_END,
-    MAX_ROUNDS,
-    MAX_TEMPLATE,
     MAX_TOKENS,
-    Digest,
+    BatchingSettings,
+    ClusteringSettings,
+    Count,
+    DataSettings,
+    Label,
+    ModelSettings,
+    NotEmpty,
     NotNegative,
     Origin,
+    Origins,
+    PrivacySettings,
+    PromptSettings,
     PublicExamples,
-    TrainedOnRecords,
+    SamplingSettings,
+    Settings,
 )
 from dpaudit.runs.strict_yaml import in_short, load
 
@@ -51,60 +59,49 @@ _PLAIN = {
     "invalid_key": "fields with names",
 }
 
+#: Fields whose value no error shows.
+_SECRETS = ("batching.key", "sampling.seed")
 #: In a location: one of several types that a value may have.
 _TYPE = re.compile(r"\[|constrained")
+#: Marks a field of a config that run.json does not repeat: it says where files lie, how a process
+#: runs, or what generation resolves and records itself.
+UNRECORDED: Final = "unrecorded"
 #: Numbers of tokens, of what has one token at least, and of coordinates: no model takes more.
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
-Slots = Annotated[int, Field(ge=1, le=MAX_CONTEXTS)]
-Batches = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-Name = Annotated[str, Field(min_length=1)]
 #: What a file can be called: nothing with a zero byte.
 _File = Annotated[str, Field(pattern=r"^[^\x00]+$")]
-Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$")]
 #: What groups records that have no labels: none of a config's labels is empty.
 NO_LABELS = ("",)
 #: See `ModelConfig`.
 CoupledRows = Literal["alone", "batch"]
 
 
-class DataConfig(Fields):
-    """Where the private records are.
+class DataConfig(DataSettings):
+    """The place of the private records, and the part of them that is read.
 
     Attributes:
-        path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of LABEL/*.txt (without labels,
-            of *.txt too), or package:NAME/FOLDER.
+        path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of
+            LABEL/*.txt (without labels, of *.txt too), or package:NAME/FOLDER.
         dataset: a Hugging Face dataset's name, instead of a path.
-        config: the dataset's configuration, where it has several.
-        split: the dataset's split.
-        text, label: column names.
-        user: the column that says whose record it is, for claims per user.
-        labels: the public list of labels; it must not be read off the private records. Left out where there are none:
-            then no column of labels is read, all records are one group, and `prompt.text` says what is asked for.
-        label_values: what the column holds for each of them, in that order; null where it holds them as they stand.
-        other_labels: what becomes of rows with any other label, or with none: refuse them all, or skip each of them.
-        delimiter: what separates the fields of a .csv; null for the first of comma, semicolon, tab and | that gives its
-            first line the columns named here.
-        encoding: of files of text; null for UTF-8, or what a file begins by saying that it is.
+        labels: the public list of labels; it must not be read off the private records. Left out
+            where there are none: then no column of labels is read, all records are one group, and
+            `prompt.text` says what is asked for.
     """
 
-    path: Name | None = None
-    dataset: Name | None = None
-    config: Name | None = None
-    split: Name | None = None
-    text: Name = "text"
-    label: Name = "label"
-    user: Name | None = None
-    labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
-    label_values: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
-    other_labels: Literal["refuse", "skip"] = "refuse"
-    delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] | None = None
-    encoding: Name | None = None
+    path: Annotated[NotEmpty | None, UNRECORDED] = None
+    dataset: Annotated[NotEmpty | None, UNRECORDED] = None
+    label: NotEmpty = "label"
+    labels: Annotated[
+        Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None, UNRECORDED
+    ] = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are read."""
-        return tuple(column for column in (self.text, self.labels and self.label, self.user) if column)
+        return tuple(
+            column for column in (self.text, self.labels and self.label, self.user) if column
+        )
 
     @property
     def named(self) -> dict[str, str]:
@@ -124,71 +121,76 @@ class DataConfig(Fields):
             if getattr(self, field) is not None and self.dataset is None:
                 raise clash(field, getattr(self, field), f"{field} is for dataset; a path has none")
         try:
-            "".encode(self.encoding or "utf-8")  # what encodes no text, such as base64, raises a LookupError too
+            "".encode(
+                self.encoding or "utf-8"
+            )  # what encodes no text, such as base64, raises a LookupError too
         except (LookupError, ValueError):
-            raise clash("encoding", self.encoding, "one that Python knows, such as utf-8, utf-16 or cp1252") from None
+            raise clash(
+                "encoding", self.encoding, "one that Python knows, such as utf-8, utf-16 or cp1252"
+            ) from None
         if self.user == self.text:
-            raise clash("user", self.user, "another column than data.text, by which every text is somebody's only one")
+            raise clash(
+                "user",
+                self.user,
+                "another column than data.text, by which every text is somebody's only one",
+            )
         if self.labels is None:
             for field in ("label", "label_values", "other_labels"):
                 if getattr(self, field) != type(self).model_fields[field].default:
-                    raise clash(field, getattr(self, field), "left out without labels, which are not given")
+                    raise clash(
+                        field, getattr(self, field), "left out without labels, which are not given"
+                    )
             return self
         if len(set(self.labels)) != len(self.labels):
             raise clash("labels", list(self.labels), "each label once")
         values = self.label_values or self.labels
         if len(values) != len(self.labels) or len(set(values)) != len(values):
-            raise clash("label_values", list(values), "a value of its own for each of labels, in their order")
+            raise clash(
+                "label_values",
+                list(values),
+                "a value of its own for each of labels, in their order",
+            )
         return self
 
 
-class ModelConfig(Fields):
-    """The language model.
+class ModelConfig(ModelSettings):
+    """The language model, and how it runs; run.json says what came of that.
 
     Attributes:
-        name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
-        dtype: of weights and activations; logits are float32 either way. auto takes bfloat16 where the device
-            computes in it, about twice as fast, and keeps the rows of a pass apart; float32 elsewhere.
+        dtype: of weights and activations; logits are float32 either way. auto takes bfloat16 where
+            the device computes in it, about twice as fast, and keeps the rows of a pass apart;
+            float32 elsewhere.
         device: auto takes a GPU where there is one.
-        rows: contexts that go through the network together; null for as many as memory allows and the device can use.
-        trained_on_records: no, yes or unknown: whether its weights were trained on any of the private records. What it
-            remembers of them no epsilon here covers.
-        coupled_rows: what becomes of contexts where the model lets one move another's last bits, as mixtures of experts
-            do: each goes through alone, or with its batch, which is faster and more than the claim covers.
+        rows: contexts that go through the network together; null for as many as memory allows and
+            the device can use.
+        coupled_rows: what becomes of contexts where the model lets one move another's last bits, as
+            mixtures of experts do: each goes through alone, or with its batch, which is faster and
+            more than the claim covers.
     """
 
-    name: Name
-    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    trained_on_records: TrainedOnRecords = "unknown"
-    coupled_rows: CoupledRows = "alone"
+    name: NotEmpty
+    dtype: Annotated[Literal["float32", "bfloat16", "auto"], UNRECORDED] = "float32"
+    device: Annotated[Literal["auto", "cpu", "cuda"], UNRECORDED] = "auto"
+    rows: Annotated[Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None, UNRECORDED] = None
+    coupled_rows: Annotated[CoupledRows, UNRECORDED] = "alone"
 
 
-class PromptConfig(Fields):
+class PromptConfig(PromptSettings):
     """The prompt.
 
     Attributes:
-        template: pt for pre-trained models (the default), it for instruction-tuned ones, both with labels; null with
-            `text`.
-        text: a template of one's own instead, with `{example}` in one of its lines, which is there once for each
-            example, and `{label}` where wanted. A brace that is meant as one is doubled. The text is the whole prompt:
-            for an instruction-tuned model write its turns into it, as the model's makers show them.
-        end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for the model's own.
-        one_line: whether white space in an example becomes single spaces, line breaks too, before it is cut.
-        public_examples: texts by label that every prompt shows before its records, and the public prompt alone: written
-            for it, or anything else that is nobody's secret; a list where there are no labels. Or the path of a file
-            of them, with the columns of the data, as data.path and apart from it; by that it is declared public.
+        public_examples: texts by label that every prompt shows before its records, and the public
+            prompt alone: written for it, or anything else that is nobody's secret; a list where
+            there are no labels. Or the path of a file of them, with the columns of the data, as
+            data.path and apart from it; by that it is declared public.
         examples_per_context: how many records one prompt shows.
-        max_example_tokens: the length that each of them is cut to.
     """
 
     template: Literal["pt", "it"] | None = None
-    text: str | None = None
-    end: str | None = None
-    one_line: bool = False
-    public_examples: dict[str, PublicExamples] | PublicExamples | Name | None = None
-    examples_per_context: Tokens = 1
+    public_examples: Annotated[
+        dict[str, PublicExamples] | PublicExamples | NotEmpty | None, UNRECORDED
+    ] = None
+    examples_per_context: Annotated[Tokens, UNRECORDED] = 1
     max_example_tokens: Tokens = 96
 
     @property
@@ -203,18 +205,20 @@ class PromptConfig(Fields):
 
     @model_validator(mode="after")
     def _one_template(self) -> Self:
-        for field, most in (("text", MAX_TEMPLATE), ("end", MAX_END)):
-            value = getattr(self, field)
-            if value is not None and not 1 <= len(value) <= most:
-                raise clash(field, value, f"null, or a text of 1 to {most:,} characters")
         if self.text is None:
             if self.end is not None:
-                raise clash("end", self.end, "null without text: the paper's templates have an end of their own")
+                raise clash(
+                    "end",
+                    self.end,
+                    "null without text: the paper's templates have an end of their own",
+                )
             return self
         if self.template is not None:
             raise clash("template", self.template, "null with text, which is a template of its own")
         if "\\n" in (self.end or ""):
-            allowed = 'a mark without a backslash; YAML reads a line break in double quotes, as "\\n"'
+            allowed = (
+                'a mark without a backslash; YAML reads a line break in double quotes, as "\\n"'
+            )
             raise clash("end", self.end, allowed)
         for field, check in (("text", Wording.of), ("end", require_seen)):
             try:
@@ -226,50 +230,39 @@ class PromptConfig(Fields):
 
 #: The fields of batching that are for labels alone, and for clusters.
 _OF_LABELS = ("batches_per_label", "generate_per_label")
-_OF_CLUSTERS = ("batches_per_cluster", "records_per_batch", "most_batches", "least_batches", "generate_per_cluster")
+_OF_CLUSTERS = (
+    "batches_per_cluster",
+    "records_per_batch",
+    "most_batches",
+    "least_batches",
+    "generate_per_cluster",
+)
 #: How often a canary's text is drawn anew, on average, until no round sends it to another's batch.
 _TRIES = 100
 
 
-class BatchingConfig(Fields):
-    """How records become contexts and batches.
+class BatchingConfig(BatchingSettings):
+    """The rule by which records become contexts and batches.
 
     Attributes:
         rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
-        rounds: how often the records are hashed again (hashed only), each time under a key of its own. Every record
-            serves once a round, and numbers of batches are those of one round. Settle it before the run: whoever stops
-            early pays for all of them, unless privacy.split_delta.
-        batches_per_label: how many batches a label's records are hashed into (hashed only). Without labels this is
-            about all records, and so is the next.
-        generate_per_label: how many of each label's batches are generated.
-        batches_per_cluster: with `clustering`, how many batches the records of each cluster are hashed into.
-        records_per_batch: instead: so many of them that about so many records are in each, by noisy counts.
-        most_batches: with records_per_batch, the most batches of a cluster.
-        least_batches: with records_per_batch, the fewest: 1 where null, and a cluster's one batch is no secret.
-        generate_per_cluster: with `clustering`, how many of each cluster's batches are generated.
-        slots: contexts per batch. Required for paper-slices; several examples per context need slots or cells.
-        cells: cells per batch (hashed only). One that holds exactly prompt.examples_per_context records is a context;
-            the records of other cells are not shown.
-        key: 64 hexadecimal digits that fix the hash; drawn from the operating system when null, which alone makes it a
-            secret that hides records' batches.
+            Several examples per context need slots or cells.
+        key: 64 hexadecimal digits that fix the hash; drawn from the operating system when null,
+            which alone makes it a secret that hides records' batches.
     """
 
-    rule: Literal["hashed", "paper-slices"] = "hashed"
-    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
-    batches_per_label: Batches | None = None
-    generate_per_label: Batches = 1
-    batches_per_cluster: Batches | None = None
-    records_per_batch: Positive | None = None
-    most_batches: Batches | None = None
-    least_batches: Batches | None = None
-    generate_per_cluster: Batches = 1
-    slots: Slots | None = None
-    cells: Slots | None = None
-    key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    rule: Annotated[Literal["hashed", "paper-slices"], UNRECORDED] = "hashed"
+    generate_per_label: Count = 1
+    generate_per_cluster: Count = 1
+    key: Annotated[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None, UNRECORDED] = None
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
-        """Those of some fields that are given."""
-        return {name: getattr(self, name) for name in names if name in self.model_fields_set and getattr(self, name)}
+        """Return those of some fields that are given."""
+        return {
+            name: getattr(self, name)
+            for name in names
+            if name in self.model_fields_set and getattr(self, name)
+        }
 
     @model_validator(mode="after")
     def _fields_fit_the_rule(self) -> Self:
@@ -278,35 +271,34 @@ class BatchingConfig(Fields):
             allowed = "a whole number of at least 1 when rule is hashed and there is no clustering"
             raise clash("batches_per_label", None, allowed)
         if hashed and number is not None and self.generate_per_label > number:
-            raise clash("generate_per_label", self.generate_per_label, f"at most batches_per_label, which is {number}")
+            raise clash(
+                "generate_per_label",
+                self.generate_per_label,
+                f"at most batches_per_label, which is {number}",
+            )
         if not hashed and number is not None:
             allowed = "null when rule is paper-slices: the number of slices follows from the data"
             raise clash("batches_per_label", number, allowed)
         if not hashed and self.slots is None:
             raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
         if not hashed and self.rounds > 1:
-            raise clash("rounds", self.rounds, "1 when rule is paper-slices: every round would cut the same slices")
+            raise clash(
+                "rounds",
+                self.rounds,
+                "1 when rule is paper-slices: every round would cut the same slices",
+            )
         if self.cells is not None and self.slots is not None:
-            raise clash("cells", self.cells, "null with slots: a record is hashed to a slot or to a cell")
-        return self
-
-    @model_validator(mode="after")
-    def _one_number_of_batches(self) -> Self:
-        if (self.records_per_batch is None) != (self.most_batches is None):
-            lacking = "most_batches" if self.most_batches is None else "records_per_batch"
-            raise clash(lacking, None, "a number of at least 1: records_per_batch and most_batches go together")
-        if self.batches_per_cluster is not None and self.records_per_batch is not None:
-            allowed = "null when batches_per_cluster says how many batches there are"
-            raise clash("records_per_batch", self.records_per_batch, allowed)
-        if self.least_batches is not None and not self.least_batches <= (self.most_batches or 0):
-            allowed = f"at most most_batches, which is {self.most_batches}"
-            if self.most_batches is None:
-                allowed = "null without records_per_batch and most_batches"
-            raise clash("least_batches", self.least_batches, allowed)
+            raise clash(
+                "cells", self.cells, "null with slots: a record is hashed to a slot or to a cell"
+            )
         most = self.batches_per_cluster or self.most_batches
         if most is not None and self.generate_per_cluster > most:
             name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
-            raise clash("generate_per_cluster", self.generate_per_cluster, f"at most {name}, which is {most}")
+            raise clash(
+                "generate_per_cluster",
+                self.generate_per_cluster,
+                f"at most {name}, which is {most}",
+            )
         return self
 
 
@@ -324,37 +316,33 @@ def _known_clustering(method: str) -> str:
     if method not in CLUSTERINGS:
         *others, last = map(repr, CLUSTERINGS)
         expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+        raise PydanticCustomError(
+            "literal_error", "Input should be {expected}", {"expected": expected}
+        )
     return method
 
 
-class ClusteringConfig(Fields):
-    """How each label's records are grouped before they are batched (paper, section "Batching by clustering").
+class ClusteringConfig(ClusteringSettings):
+    """The grouping of each label's records before they are batched.
+
+    See the paper's section "Batching by clustering".
 
     Attributes:
-        method: where centres come from; k-means looks at private records, with no privacy at all.
-        public: public texts, as data.path and apart from it, or dataset:NAME of the Hugging Face hub. Nobody's private
-            records must be among them.
-        public_text: their column.
-        embedding: the sentence-embedding model, as model.name; null for the one that needs no network.
-        normalize: whether embeddings are made unit vectors.
-        centers: k, how many centres are looked for; dpm finds their number itself.
-        keep: k', how many centres each label keeps, by noisy counts of its records.
-        epsilon: of the counts for public-centers-rebalanced, of the centres for chang and dpm, in nats.
+        public: public texts, as data.path and apart from it, or dataset:NAME of the Hugging Face
+            hub. Nobody's private records must be among them.
+        epsilon: of the counts for public-centers-rebalanced, of the centres for chang and dpm, in
+            nats.
         delta: of the centres.
-        dimension: onto which chang projects embeddings.
     """
 
     method: Annotated[str, AfterValidator(_known_clustering)]
-    public: Name | None = None
-    public_text: Name = "text"
-    embedding: Name | None = None
+    public: Annotated[NotEmpty | None, UNRECORDED] = None
+    public_text: NotEmpty = "text"
     normalize: bool = True
-    centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    epsilon: Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None = None
-    delta: Delta | None = None
-    dimension: Tokens | None = None
+    epsilon: Annotated[Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None, UNRECORDED] = (
+        None
+    )
+    delta: Annotated[Delta | None, UNRECORDED] = None
 
     @property
     def budget(self) -> float:
@@ -372,148 +360,68 @@ class ClusteringConfig(Fields):
                 raise clash(field, None, f"{wanted} when method is {self.method}")
             if not needed and value is not None:
                 raise clash(field, value, f"null when method is {self.method}")
-        if self.keep is not None and self.centers is not None and self.keep > self.centers:
-            raise clash("keep", self.keep, f"at most centers, which is {self.centers}")
         if self.method == "chang" and not self.normalize:
-            raise clash("normalize", False, "true when method is chang: its noise is for vectors of length 1")
+            raise clash(
+                "normalize",
+                False,
+                "true when method is chang: its noise is for vectors of length 1",
+            )
         return self
 
 
-class RandomnessConfig(Fields):
-    """Where the numbers come from that decide every token.
+class SamplingConfig(SamplingSettings):
+    """The source of the random numbers that decide every token.
 
     Attributes:
-        source: the operating system, whose numbers nobody has; or a secret seed that the run commits to, so that an
-            auditor who is given it can recompute every one of them (docs/committed-seed.md).
-        seed_files: with committed-seed, a file for each part of the seed, of 64 hexadecimal digits, which its owner
-            alone may read (`dpaudit key --seed`). The seed is the exclusive or of all parts.
-        seed_hashes: the hash of each part, in that order. With them a run can be committed to while a part is still
-            its owner's secret; it goes on once all files are there. Null takes them from the files.
+        seed_files: with committed-seed, a file for each part of the seed, of 64 hexadecimal digits,
+            which its owner alone may read (`dpaudit key --seed`). The seed is the exclusive or of
+            all parts.
     """
 
-    source: Literal["operating-system", "committed-seed"] = "operating-system"
-    seed_files: Annotated[tuple[_File, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)] | None = None
-    seed_hashes: Annotated[tuple[Digest, ...], Field(min_length=1, strict=False)] | None = None
-
-    @property
-    def committed(self) -> bool:
-        """Whether tokens are those of a committed seed."""
-        return self.source == "committed-seed"
+    generator: Literal["os-entropy", "committed-seed", "test-seed"] = "os-entropy"
+    seed: Annotated[int, Field(ge=0, lt=1 << 128)] | None = None
+    seed_files: Annotated[
+        Annotated[tuple[_File, ...], Field(min_length=1, max_length=MAX_PARTS, strict=False)]
+        | None,
+        UNRECORDED,
+    ] = None
 
     @model_validator(mode="after")
-    def _seeds_are_for_a_committed_one(self) -> Self:
+    def _files_are_for_a_committed_seed(self) -> Self:
         files, hashes = self.seed_files, self.seed_hashes
-        if not self.committed:
-            for field, value in (("seed_files", files), ("seed_hashes", hashes)):
-                if value is not None:
-                    raise clash(field, list(value), "null when source is operating-system")
-        elif files is None:
-            raise clash("seed_files", None, "a list of files when source is committed-seed (dpaudit key --seed)")
-        elif hashes is not None and (len(hashes) != len(files) or len(set(hashes)) < len(hashes)):
-            raise clash("seed_hashes", list(hashes), "null, or another hash for each of seed_files, in their order")
+        if not self.committed and files is not None:
+            raise clash("seed_files", list(files), "null without the generator committed-seed")
+        if self.committed and files is None:
+            raise clash(
+                "seed_files",
+                None,
+                "a list of files with the generator committed-seed (dpaudit key --seed)",
+            )
+        if hashes and len(hashes) != len(files or ()):
+            raise clash(
+                "seed_hashes",
+                list(hashes),
+                "left out, or a hash for each of seed_files, in their order",
+            )
         return self
 
 
-class DecodingConfig(DecodingRules):
-    """How texts are decoded: beside the rules of what they may not hold, how long they get.
-
-    Attributes:
-        max_tokens: the longest that a text can get; null for tokens_per_batch.
-        tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut the last one. Null
-            for one text a batch.
-        randomness: where the numbers come from that decide every token.
-        test_seed: makes a run repeatable, and its texts unfit for release; null for real runs.
-    """
-
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-    randomness: RandomnessConfig = RandomnessConfig()
-    test_seed: Annotated[int, Field(ge=0, lt=1 << 128)] | None = None
-
-    @property
-    def longest(self) -> int:
-        """The most tokens of a text."""
-        return self.max_tokens or self.tokens_per_batch or 0
-
-    @property
-    def most_tokens(self) -> int:
-        """The most tokens of a batch: all that it pays for."""
-        return self.tokens_per_batch or self.longest
-
-    @model_validator(mode="after")
-    def _has_one_seed(self) -> Self:
-        if self.test_seed is not None and self.randomness.committed:
-            raise clash("test_seed", self.test_seed, "null when randomness.source is committed-seed")
-        return self
-
-    @model_validator(mode="after")
-    def _a_batch_holds_the_longest_text(self) -> Self:
-        if not self.longest:
-            raise clash("max_tokens", None, "a whole number of at least 1 without tokens_per_batch")
-        if self.most_tokens < self.longest:
-            raise clash("max_tokens", self.max_tokens, f"at most tokens_per_batch, which is {self.tokens_per_batch}")
-        if self.least_tokens > self.longest:
-            longest = "max_tokens" if self.max_tokens else "tokens_per_batch"
-            raise clash("least_tokens", self.least_tokens, f"at most {longest}, which is {self.longest}")
-        return self
-
-
-class RecordConfig(Fields):
-    """What the run directory holds beside what an audit needs.
-
-    Attributes:
-        contexts: whether every context's contributions are kept too, which are large over the whole vocabulary. null
-            for those over a truncated support that are differences or go into a mean, so that all figures can be
-            worked out anew. What a mean is the sum of nothing else shows but a replay (mechanism.divisor).
-    """
-
-    contexts: bool | None = None
-
-
-class PrivacyConfig(Fields):
-    """What the claim is about.
-
-    Attributes:
-        unit: what neighbouring data sets differ by: a record, a context (prompt), or all records of a user.
-        relation: whether it comes or goes, or is replaced by another.
-        epsilon: what a run of means may cost in all, in nats, at `delta`. Every context then has a budget of its own
-            (mechanism.budget), pays what it can really move, and is left out once that is spent, so that texts may be
-            of any length. Null for what all tokens cost at most, which is then claimed.
-        delta: for the mean's approximate guarantee; null takes records ** -1.1.
-        records_per_user: the most records that a user can have, for claims per user; null takes the largest number
-            in the data, which then counts as public.
-        canaries: how many made-up records are in the data or out of it by secret coins, which audit the run itself
-            (docs/canaries.md). Each pays as any record does, and is in a batch of its own. Null for none.
-        amplification: secret-batches claims what holds against whoever does not know which batch a record was in,
-            wherever that is less (docs/secret-batches.md); none what holds against whoever knows.
-        split_delta: whether delta is split over the rounds after which the run may be stopped, so that each number of
-            them has an epsilon of its own; else a run that is stopped early costs what all rounds do.
-    """
-
-    unit: Unit = "record"
-    relation: Relation = "add_remove"
-    epsilon: Positive | None = None
-    delta: Delta | None = None
-    records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)] | None = None
-    amplification: Literal["secret-batches", "none"] = "secret-batches"
-    split_delta: bool = False
+class PrivacyConfig(PrivacySettings):
+    """The subject of the claim."""
 
     @model_validator(mode="after")
     def _canaries_could_refute_something(self) -> Self:
         if self.canaries is not None and self.canaries < LEAST_CANARIES:
-            lucky = f"guesses of fewer coins may all be right by luck, once in {1 / ALARM_AT:,.0f} runs or more often"
+            lucky = (
+                "guesses of fewer coins may all be right by luck, once in "
+                f"{1 / ALARM_AT:,.0f} runs or more often"
+            )
             raise clash("canaries", self.canaries, f"null, or at least {LEAST_CANARIES}: {lucky}")
         return self
 
 
-class OriginsConfig(Fields):
-    """Where the numbers in this config come from: private when private records were looked at to choose them.
-
-    Attributes:
-        batching: those of `batching`, and prompt.examples_per_context.
-        settings: all others: clip, temperature, divisor, support, numbers of tokens, banned_words, ...
-    """
+class OriginsConfig(Origins):
+    """The origins of the numbers in this config; a config has to state them."""
 
     batching: Origin
     settings: Origin
@@ -523,12 +431,12 @@ class ClaimConfig(Fields):
     """A claim that is fixed before generation.
 
     Attributes:
-        kind: null for the mechanism's own. "zcdp" is for means: rho of zero-concentrated DP, which contexts' budgets
-            promise (docs/claims.md).
+        kind: null for the mechanism's own. "zcdp" is for means: rho of zero-concentrated DP, which
+            contexts' budgets promise (docs/claims.md).
         epsilon: in nats; of the other kinds than zcdp.
         rho: in nats; of zcdp.
-        delta: of the mean's approximate guarantee, or of noised centres. For zcdp what epsilons are worked out at,
-            privacy.delta where it is 0.
+        delta: of the mean's approximate guarantee, or of noised centres. For zcdp what epsilons are
+            worked out at, privacy.delta where it is 0.
     """
 
     kind: ClaimKind | None = None
@@ -541,22 +449,13 @@ class ClaimConfig(Fields):
         """None: the run states the batch level itself."""
 
 
-class Config(Fields):
-    """All settings of a run.
+class Config(Settings):
+    """All settings of a run: those that run.json repeats, and those that are marked as unrecorded.
 
     Attributes:
-        data: the private records.
-        model: the language model.
-        prompt: what it is shown.
-        batching: how records become contexts and batches.
         clustering: how records are grouped before that; null for by their labels alone.
-        mechanism: how a token is drawn from a batch.
-        decoding: how long texts are, how many a batch writes, and what they may not hold.
-        record: what is kept.
-        privacy: what the claim is about.
-        chosen_from: whether private records had a say in the numbers here.
-        claim: an epsilon that is fixed beforehand; null to claim what the texts cost (median), or what
-            the settings guarantee (mean).
+        claim: an epsilon that is fixed beforehand; null to claim what the texts cost (median), or
+            what the settings guarantee (mean).
     """
 
     data: DataConfig
@@ -564,12 +463,10 @@ class Config(Fields):
     prompt: PromptConfig = PromptConfig()
     batching: BatchingConfig
     clustering: ClusteringConfig | None = None
-    mechanism: Mechanism
-    decoding: DecodingConfig
-    record: RecordConfig = RecordConfig()
+    sampling: SamplingConfig = SamplingConfig()
     privacy: PrivacyConfig = PrivacyConfig()
     chosen_from: OriginsConfig
-    claim: ClaimConfig | None = None
+    claim: Annotated[ClaimConfig | None, UNRECORDED] = None
 
     @property
     def rule(self) -> BatchingRule:
@@ -582,24 +479,25 @@ class Config(Fields):
 
     @property
     def claim_kind(self) -> type[KindOfClaim]:
-        """The kind of claim that the run states: the mechanism's own, unless the config's claim is of another."""
+        """The kind of claim that the run states.
+
+        It is the mechanism's own, unless the config's claim is of another kind.
+        """
         chosen = None if self.claim is None else self.claim.kind
         return CLAIM_KINDS[chosen or self.mechanism.claim_kind]
 
     @property
     def counts_delta(self) -> bool:
-        """Whether the claim's delta is worked out from the number of records: no field gives one."""
+        """Whether the claim's delta follows from the number of records: no field gives one."""
         given = self.privacy.delta or (None if self.claim is None else self.claim.delta)
         return self.claim_kind.beforehand and not given
 
     @property
-    def has_budgets(self) -> bool:
-        """Whether every context has a budget of its own."""
-        return self.mechanism.budget is not None or self.privacy.epsilon is not None
-
-    @property
     def shares_budgets(self) -> bool:
-        """Whether a user's contexts share a budget: where a record is a context, and the data says whose it is."""
+        """Whether a user's contexts share a budget.
+
+        They do where a record is a context, and the data says whose it is.
+        """
         per_user = self.privacy.unit == "user" and self.data.user is not None
         return self.has_budgets and per_user and self.rule == "hashed-records"
 
@@ -609,26 +507,43 @@ class Config(Fields):
         mechanism, asked = self.mechanism, self.record.contexts
         if asked is not None or self.has_budgets or self.privacy.canaries:
             return asked is not False
-        return mechanism.over_support or (mechanism.support.size is not None and mechanism.aggregator.sums)
+        return mechanism.over_support or (
+            mechanism.support.size is not None and mechanism.aggregator.sums
+        )
 
     @model_validator(mode="after")
     def _prompt_batching_and_privacy_fit(self) -> Self:
         shown, cells = self.prompt.examples_per_context, self.batching.cells
         if shown > 1 and self.rule == "hashed-records":
-            allowed = "a whole number of at least 1, or batching.cells is, when prompt.examples_per_context is above 1"
+            allowed = (
+                "a whole number of at least 1, or batching.cells is, when "
+                "prompt.examples_per_context is above 1"
+            )
             raise clash("batching.slots", None, allowed)
         if shown == 1 and cells is not None:
-            allowed = "null when prompt.examples_per_context is 1: without cells every record of a batch is shown"
+            allowed = (
+                "null when prompt.examples_per_context is 1: without cells every record of "
+                "a batch is shown"
+            )
             raise clash("batching.cells", cells, allowed)
         if self.rule == "paper-slices" and self.privacy.unit != "context":
             allowed = (
-                "context when batching.rule is paper-slices. Taking one record out moves every later record of its "
-                "label to another place in the slices, so many contexts and batches change and no claim per record "
+                "context when batching.rule is paper-slices. Taking one record out moves every "
+                "later record of its "
+                "label to another place in the slices, so many contexts and batches change and "
+                "no claim per record "
                 "holds"
             )
             raise clash("privacy.unit", self.privacy.unit, allowed)
-        if self.privacy.unit == "user" and self.privacy.records_per_user is None and self.data.user is None:
-            allowed = "a whole number of at least 1 when privacy.unit is user and data.user names no column"
+        if (
+            self.privacy.unit == "user"
+            and self.privacy.records_per_user is None
+            and self.data.user is None
+        ):
+            allowed = (
+                "a whole number of at least 1 when privacy.unit is user and data.user "
+                "names no column"
+            )
             raise clash("privacy.records_per_user", None, allowed)
         return self
 
@@ -637,7 +552,9 @@ class Config(Fields):
         if self.data.labels is None and self.prompt.shows_label:
             if self.prompt.text is not None:
                 raise clash("prompt.text", LABEL, f"{EXAMPLE} alone when data.labels is not given")
-            shown = f"which the prompt {self.prompt.id} shows; data without labels needs prompt.text"
+            shown = (
+                f"which the prompt {self.prompt.id} shows; data without labels needs prompt.text"
+            )
             raise clash("data.labels", None, f"a list of labels, {shown}")
         return self
 
@@ -649,11 +566,17 @@ class Config(Fields):
                 allowed = "public texts, which lie neither in data.path nor around it"
                 raise clash("prompt.public_examples", examples, allowed)
         elif isinstance(examples, tuple) and labels is not None:
-            raise clash("prompt.public_examples", list(examples), "a list of texts for each label, under its name")
+            raise clash(
+                "prompt.public_examples",
+                list(examples),
+                "a list of texts for each label, under its name",
+            )
         elif isinstance(examples, dict):
             for label in examples:
                 if label not in (labels or ()):
-                    allowed = "a list of texts" if labels is None else f"texts under {', '.join(labels)}"
+                    allowed = (
+                        "a list of texts" if labels is None else f"texts under {', '.join(labels)}"
+                    )
                     raise clash("prompt.public_examples", label, allowed)
         return self
 
@@ -670,16 +593,25 @@ class Config(Fields):
             name = field.replace("label", "cluster")
             raise clash(f"batching.{field}", value, f"{name} instead, with a section clustering")
         if batching.records_per_batch is not None and self.clustering.keep is None:
-            allowed = "null, and batches_per_cluster instead: only public-centers-rebalanced has noisy counts"
+            allowed = (
+                "null, and batches_per_cluster instead: only public-centers-rebalanced has "
+                "noisy counts"
+            )
             raise clash("batching.records_per_batch", batching.records_per_batch, allowed)
         if batching.batches_per_cluster is None and batching.records_per_batch is None:
-            instead = "" if self.clustering.keep is None else "; or give records_per_batch and most_batches"
-            raise clash("batching.batches_per_cluster", None, f"a whole number of at least 1{instead}")
+            instead = (
+                ""
+                if self.clustering.keep is None
+                else "; or give records_per_batch and most_batches"
+            )
+            raise clash(
+                "batching.batches_per_cluster", None, f"a whole number of at least 1{instead}"
+            )
         return self
 
     @model_validator(mode="after")
     def _batches_are_not_too_many(self) -> Self:
-        """Told from public numbers alone; how many centres dpm finds is known later."""
+        """Refuse too many batches, by public numbers alone: dpm finds its centres later."""
         labels, clustering, batching = len(self.data.groups), self.clustering, self.batching
         parts = [("batching.generate_per_label", batching.generate_per_label, labels, "labels")]
         if clustering is not None:
@@ -687,7 +619,12 @@ class Config(Fields):
             clusters = getattr(clustering, name) or 1
             parts = [
                 (f"clustering.{name}", clusters, labels, "labels"),
-                ("batching.generate_per_cluster", batching.generate_per_cluster, labels * clusters, "clusters in all"),
+                (
+                    "batching.generate_per_cluster",
+                    batching.generate_per_cluster,
+                    labels * clusters,
+                    "clusters in all",
+                ),
             ]
         field, each, groups, _ = parts[-1]
         parts.append(("batching.rounds", batching.rounds, each * groups, "batches in a round"))
@@ -714,27 +651,46 @@ class Config(Fields):
             allowed = "public texts, which lie neither in data.path nor around it"
             raise clash("clustering.public", public, allowed)
         if method == "k-means" and self.chosen_from.batching == "public":
-            allowed = "private when clustering.method is k-means, whose centres are found by looking at private records"
+            allowed = (
+                "private when clustering.method is k-means, whose centres are found by "
+                "looking at private records"
+            )
             raise clash("chosen_from.batching", "public", allowed)
         if CLUSTERINGS[method].origin == "noised" and unit == "user":
-            raise clash("privacy.unit", unit, f"record when clustering.method is {method}: its noise hides a record")
+            raise clash(
+                "privacy.unit",
+                unit,
+                f"record when clustering.method is {method}: its noise hides a record",
+            )
         if unit == "context" and self.rule != "hashed-records":
-            allowed = "record or user with a section clustering: a context's records are of many counts"
+            allowed = (
+                "record or user with a section clustering: a context's records are of many counts"
+            )
             raise clash("privacy.unit", unit, allowed)
         return self
 
     @field_validator("mechanism")
     @classmethod
     def _mechanism_is_computed_in_float32(cls, mechanism: Mechanism) -> Mechanism:
-        """Contributions are clipped in float32, so the clip that is declared and accounted for is a float32 number."""
+        """Return the mechanism with its clip as a float32 number.
+
+        Contributions are clipped in float32, so the clip that is declared and accounted for is a
+        float32 number, too.
+        """
         if mechanism.draw.arrays():
-            allowed = "softmax, or left out: other draws are for runs that a recorder writes (docs/foreign-runs.md)"
-            raise clash("draw", mechanism.draw.name, allowed)
+            allowed = (
+                "softmax, or left out: other draws are for runs that a recorder writes "
+                "(docs/foreign-runs.md)"
+            )
+            raise clash("draw.kind", mechanism.draw.name, allowed)
         clip = float(np.float32(mechanism.clip))
         if not clip:
-            raise clash("clip", mechanism.clip, "a number that float32 tells from 0")
+            raise clash("contribution.clip", mechanism.clip, "a number that float32 tells from 0")
         if 2 * clip / mechanism.temperature > MAX_LOGIT_RANGE:
-            allowed = f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability underflows"
+            allowed = (
+                f"at least 2 * clip / {MAX_LOGIT_RANGE:g}, so that no token's probability "
+                "underflows"
+            )
             raise clash("temperature", mechanism.temperature, allowed)
         contribution = mechanism.contribution.model_copy(update={"clip": clip})
         return mechanism.model_copy(update={"contribution": contribution})
@@ -744,9 +700,16 @@ class Config(Fields):
         if self.claim is None:
             return self
         own, possible = self.mechanism.claim_kind, self.mechanism.kinds
-        allowed = [own, *(kind for kind in possible if kind != own and CLAIM_KINDS[kind].beforehand)]
+        allowed = [
+            own,
+            *(kind for kind in possible if kind != own and CLAIM_KINDS[kind].beforehand),
+        ]
         if self.claim_kind.id not in allowed:
-            raise clash("claim.kind", self.claim.kind, f"{' or '.join(allowed)} for {self.mechanism.aggregator.name}")
+            raise clash(
+                "claim.kind",
+                self.claim.kind,
+                f"{' or '.join(allowed)} for {self.mechanism.aggregator.name}",
+            )
         if (misfit := self.claim_kind.misfit(self.claim)) is not None:
             field, wanted = misfit
             raise clash(f"claim.{field}", getattr(self.claim, field), wanted)
@@ -760,7 +723,9 @@ class Config(Fields):
         above = f"above clustering.delta, which is {centers:g}"
         if not self.claim_kind.beforehand:
             if delta is not None:
-                raise clash("privacy.delta", delta, f"null for {name}: an ex-post guarantee has none")
+                raise clash(
+                    "privacy.delta", delta, f"null for {name}: an ex-post guarantee has none"
+                )
             if claimed not in (None, centers):
                 theirs = f"{centers:g} for {name} with this clustering, whose delta it is"
                 allowed = theirs if centers else f"0 for {name}: an ex-post guarantee has no delta"
@@ -784,9 +749,16 @@ class Config(Fields):
         if self.rule != "hashed-records":
             field = {"paper-slices": "rule", "hashed-cells": "cells"}.get(self.rule, "slots")
             allowed = "hashed with privacy.canaries" if field == "rule" else alone
-            raise clash(f"batching.{field}", getattr(self.batching, field), f"{allowed}: each is a context by itself")
+            raise clash(
+                f"batching.{field}",
+                getattr(self.batching, field),
+                f"{allowed}: each is a context by itself",
+            )
         if self.counts_delta:
-            allowed = "a number above 0 and below 1 with privacy.canaries: one by the records tells of their coins"
+            allowed = (
+                "a number above 0 and below 1 with privacy.canaries: one by the records "
+                "tells of their coins"
+            )
             raise clash("privacy.delta", None, allowed)
         if self.clustering is not None:
             raise clash("clustering", self.clustering.method, alone)
@@ -795,10 +767,16 @@ class Config(Fields):
             raise clash("privacy.canaries", canaries, allowed)
         if self.record.contexts is False:
             raise clash("record.contexts", False, "null or true with privacy.canaries")
-        labels, per_label, rounds = len(self.data.groups), self.batching.batches_per_label or 1, self.batching.rounds
+        labels, per_label, rounds = (
+            len(self.data.groups),
+            self.batching.batches_per_label or 1,
+            self.batching.rounds,
+        )
         batches = labels * self.batching.generate_per_label
         if canaries > batches:
-            raise clash("privacy.canaries", canaries, f"at most one for each of the {batches} batches")
+            raise clash(
+                "privacy.canaries", canaries, f"at most one for each of the {batches} batches"
+            )
         # Of its label, with the others' batches in each round.
         most = int(per_label * (1 - _TRIES ** (-1 / rounds)))
         if rounds > 1 and (canaries - 1) // labels > most:
@@ -808,34 +786,47 @@ class Config(Fields):
 
     @model_validator(mode="after")
     def _rounds_are_of_budgets_of_their_own(self) -> Self:
-        rounds, split = self.batching.rounds, self.privacy.split_delta
+        rounds = self.batching.rounds
         if rounds > 1 and self.shares_budgets:
-            allowed = "1 where the records of a user share a budget (data.user): budgets are of each round"
+            allowed = (
+                "1 where the records of a user share a budget (data.user): budgets are of "
+                "each round"
+            )
             raise clash("batching.rounds", rounds, allowed)
-        if split and rounds == 1:
-            raise clash("privacy.split_delta", True, "false without several batching.rounds")
-        if split and not self.claim_kind.beforehand:
-            raise clash("privacy.split_delta", True, f"false for {self.mechanism.aggregator.name}, which has no delta")
+        if self.privacy.split_delta and not self.claim_kind.beforehand:
+            raise clash(
+                "privacy.split_delta",
+                True,
+                f"false for {self.mechanism.aggregator.name}, which has no delta",
+            )
         return self
 
     @model_validator(mode="after")
     def _budgets_are_of_sums_and_recorded(self) -> Self:
-        if self.has_budgets and self.record.contexts is False:
-            raise clash("record.contexts", False, "null or true with budgets: what a context spends shows nowhere else")
         if self.privacy.epsilon is None:
             return self
-        aggregator, budget, delta = self.mechanism.aggregator, self.mechanism.budget, self.privacy.delta
+        aggregator, budget, delta = (
+            self.mechanism.aggregator,
+            self.mechanism.budget,
+            self.privacy.delta,
+        )
         if not aggregator.sums:
-            allowed = f"null for {aggregator.name}: what a context moves depends on the others there"
+            allowed = (
+                f"null for {aggregator.name}: what a context moves depends on the others there"
+            )
             raise clash("privacy.epsilon", self.privacy.epsilon, allowed)
         if delta is None:
             raise clash("privacy.delta", None, "a number above 0 and below 1 with privacy.epsilon")
         if budget is not None:
-            raise clash("mechanism.budget", budget, "null with privacy.epsilon, from which it is worked out")
+            raise clash(
+                "mechanism.budget", budget, "null with privacy.epsilon, from which it is worked out"
+            )
         if self.claim is not None:
             figure = self.claim_kind.figures[0]
             stated = getattr(self.claim, figure)
-            raise clash(f"claim.{figure}", stated, "left out with privacy.epsilon, which is what is claimed")
+            raise clash(
+                f"claim.{figure}", stated, "left out with privacy.epsilon, which is what is claimed"
+            )
         return self
 
 
@@ -843,7 +834,8 @@ def load_config(path: Path) -> Config:
     """Read and check a YAML config.
 
     Raises:
-        InputError: names the field by its dotted path, the value that was given, and what is allowed.
+        InputError: names the field by its dotted path, the value that was given, and what is
+            allowed.
     """
     values = read_yaml(path, Config.model_fields)
     try:
@@ -853,16 +845,20 @@ def load_config(path: Path) -> Config:
 
 
 def in_config(path: Path, error: InputError) -> InputError:
-    """The error with the config's path before it, where it speaks of one of the config's fields."""
+    """Return the error, with the config's path before it if it is about a config's field."""
     section, _, field = error.file.partition(".")
     # A file of records may be called data.csv.
-    if section not in Config.model_fields or (field and field.partition(".")[0] not in _fields_at((section,))):
+    if section not in Config.model_fields or (
+        field and field.partition(".")[0] not in _fields_at((section,))
+    ):
         return error
     return InputError(f"{path}: {error.where}", error.problem, error.remedy)
 
 
 def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
-    """The mapping that a YAML file holds; no field of it is looked at. `fields`: that it should have, for errors.
+    """Return the mapping that a YAML file holds, without looking at its fields.
+
+    `fields`: that it should have, for errors.
 
     Raises:
         InputError: the file cannot be read, or holds anything else.
@@ -876,7 +872,7 @@ def read_yaml(path: Path, fields: Iterable[str]) -> dict[str, Any]:
 
 
 def input_error(path: Path, error: ValidationError) -> InputError:
-    """The first of a config's mistakes, or of a table's, in the words of its author."""
+    """Return the first mistake of a config, or of a table, in its author's words."""
     first, *others = error.errors(include_url=False)
     context, kind = first.get("ctx", {}), first["type"]
     if isinstance(unusable := context.get("error"), InputError):
@@ -887,15 +883,19 @@ def input_error(path: Path, error: ValidationError) -> InputError:
     field = ".".join(_place(location))
     problems = {"missing": "this field is missing.", "extra_forbidden": "there is no such field."}
     shown = f"the value is {'null' if given is None else in_short(given)}."
-    problem = problems.get(kind) or ("this value cannot be used." if field == "batching.key" else shown)
+    problem = problems.get(kind) or ("this value cannot be used." if field in _SECRETS else shown)
     # What else the value could have been is an error at the same place, or around it.
-    elsewhere = {place for other in others if (place := _place(other["loc"])) != _place(location)[: len(place)]}
+    elsewhere = {
+        place
+        for other in others
+        if (place := _place(other["loc"])) != _place(location)[: len(place)]
+    }
     more = f" ({len(elsewhere)} more to mend after this one.)" if elsewhere else ""
     return InputError(f"{path}: {field}", problem, _remedy(first) + _misspelt(first, others) + more)
 
 
 def _misspelt(missing: ErrorDetails, others: Iterable[ErrorDetails]) -> str:
-    """Which unknown field beside a missing one looks like it, as a hint; empty where none does."""
+    """Return a hint to the unknown field that looks like the missing one beside it, or ""."""
     if missing["type"] != "missing":
         return ""
     *parent, name = map(str, missing["loc"])
@@ -906,7 +906,7 @@ def _misspelt(missing: ErrorDetails, others: Iterable[ErrorDetails]) -> str:
 
 
 def _place(location: tuple[int | str, ...]) -> tuple[str, ...]:
-    """Where a mistake is, without the types that its value was held against."""
+    """Return the place of a mistake, without the types that its value was held against."""
     return tuple(part for part in map(str, location) if not _TYPE.search(part))
 
 
@@ -919,21 +919,32 @@ def _remedy(error: ErrorDetails) -> str:
         fields = _fields_at(tuple(parent))
         hint = ""
         if kind == "extra_forbidden":
-            hint = "".join(f" Did you mean {close}?" for close in difflib.get_close_matches(name, fields, n=1))
-        elif any(name in made.model_fields for made in AGGREGATORS.values()):
+            hint = "".join(
+                f" Did you mean {close}?" for close in difflib.get_close_matches(name, fields, n=1)
+            )
+        elif parent[-1:] == ["aggregator"]:
             hint = " Choose it without the data, or start from `dpaudit init`."
         return f"Allowed fields of {'.'.join(parent) or 'a config'}: {', '.join(fields)}.{hint}"
     if kind == "literal_error":
         return f"Allowed: {context['expected']}."
+    if kind == "string_too_short":
+        return "Allowed: a text that is not empty."
+    if kind == "string_too_long":
+        return f"Allowed: a text of at most {context['max_length']:,} characters."
     if kind in ("model_type", "model_attributes_type"):
         return f"Allowed: a mapping with the fields {', '.join(_fields_at(error['loc']))}."
     return f"Allowed: {_PLAIN.get(kind) or error['msg'].removeprefix('Input should be ')}."
 
 
 def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    """The fields of the section that a location names; none where a section has no sections."""
+    """Return the fields of the section that a location names; none if it has no sections."""
     section: Any = Config
     for name in location:
-        fields = getattr(section, "model_fields", {})
-        section = next(iter(get_args(fields[name].annotation)), fields[name].annotation) if name in fields else None
-    return Mechanism.flat_names() if section is Mechanism else list(getattr(section, "model_fields", {}))
+        field = getattr(section, "model_fields", {}).get(name)
+        if field is None:
+            return []
+        for part in field.metadata:
+            if isinstance(part, OneOf):
+                return part.field_names
+        section = next(iter(get_args(field.annotation)), field.annotation)
+    return list(getattr(section, "model_fields", {}))

@@ -1,4 +1,4 @@
-"""What a generation tells of itself while it runs: never any text."""
+"""Events of a running generation: never any text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ class RecordsPlaced:
     """Every record has its batches, and no text is generated yet. How large these are is not told.
 
     Attributes:
-        repeated: rows of the data whose text and label another row has: they count once. A private figure.
-        contexts: that show a record, of a batch on average: by settings and the number of records alone.
+        repeated: rows of the data whose text and label another row has: they count once. A private
+            figure.
+        contexts: that show a record, of a batch on average: by settings and the number of records
+            alone.
         remedy: which setting makes them more.
         of_none: what a batch without contexts writes.
-        left: what share of its budget a context begins with on average; None where no run was before.
+        left: what share of its budget a context begins with on average; None if no run was before.
     """
 
     repeated: int
@@ -28,7 +30,10 @@ class RecordsPlaced:
 
 @dataclass(frozen=True)
 class RunCommitted:
-    """All is settled that a run settles before its first token; this is its digest, which may be published."""
+    """All is settled that a run settles before its first token.
+
+    This is its digest, which may be published.
+    """
 
     commitment: str
 
@@ -83,7 +88,10 @@ class MemoryRanOut:
 
 @dataclass(frozen=True)
 class TextsEmbedded:
-    """So many texts have embeddings, before the first batch. How many private ones there are is a private figure."""
+    """Texts have embeddings, before the first batch.
+
+    The number of private texts is a private figure.
+    """
 
     texts: Literal["public", "private"]
     done: int
@@ -91,6 +99,13 @@ class TextsEmbedded:
 
 
 Event: TypeAlias = (
-    RecordsPlaced | RunCommitted | RunResumed | BatchStarted | StepDone | BatchDone | MemoryRanOut | TextsEmbedded
+    RecordsPlaced
+    | RunCommitted
+    | RunResumed
+    | BatchStarted
+    | StepDone
+    | BatchDone
+    | MemoryRanOut
+    | TextsEmbedded
 )
 Progress: TypeAlias = Callable[[Event], None]

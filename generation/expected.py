@@ -1,7 +1,7 @@
-"""How large batches are to be expected, by a config and a number of records.
+"""The expected size of batches, by a config and a number of records.
 
-How large they were drawn is told by nobody: whoever saw it could draw another key until it pleased, and then the texts
-would tell which key that was.
+Nobody tells how large they were drawn: anyone who saw it could draw another key until it pleased,
+and then the texts would tell which key that was.
 """
 
 from __future__ import annotations
@@ -12,34 +12,51 @@ from dpaudit.generation.config import Config
 
 
 def clusters(config: Config) -> int:
-    """Groups of records that share batches; for centres whose number is not public (dpm), labels alone."""
+    """Return the number of groups of records that share batches.
+
+    For centres whose number is not public (dpm), labels alone count.
+    """
     clustering, labels = config.clustering, len(config.data.groups)
-    return labels if clustering is None else labels * (clustering.keep or clustering.centers or 1)
+    if clustering is None:
+        return labels
+    return labels * (clustering.keep or clustering.centers or 1)
 
 
 def batches(config: Config, records: int) -> int:
-    """Batches of all rounds."""
+    """Return the number of batches of all rounds."""
     batching, groups = config.batching, clusters(config)
     if config.clustering is None:
         return batching.rounds * groups * batching.generate_per_label
     most = groups * batching.generate_per_cluster
     if batching.records_per_batch is not None:
-        # By noisy counts: together about as many as records fill, and one for each cluster at least.
-        filled = max(groups * (batching.least_batches or 1), round(records / batching.records_per_batch))
+        # By noisy counts: together about as many as records fill, and one for each cluster at
+        # least.
+        filled = max(
+            groups * (batching.least_batches or 1), round(records / batching.records_per_batch)
+        )
         most = min(filled, most)
     return batching.rounds * most
 
 
 def contexts(config: Config, records: int) -> float:
-    """Contexts of a batch that show a record, on average; groups of records are taken to be of one size."""
+    """Return the mean number of a batch's contexts that show a record.
+
+    Groups of records are taken to be of one size.
+    """
     batching, shown = config.batching, config.prompt.examples_per_context
     if batching.rule == "paper-slices":
         sliced = batching.generate_per_label * clusters(config) * shown
         return min(batching.slots or 1, records / sliced)
-    of_group = batching.batches_per_cluster if config.clustering is not None else batching.batches_per_label
+    of_group = (
+        batching.batches_per_cluster
+        if config.clustering is not None
+        else batching.batches_per_label
+    )
     held = batching.records_per_batch or records / clusters(config) / (of_group or 1)
     if batching.slots is not None:
-        return -batching.slots * math.expm1(-held / batching.slots)  # slots that any record is hashed to
+        return -batching.slots * math.expm1(
+            -held / batching.slots
+        )  # slots that any record is hashed to
     if batching.cells is None or not held:
         return held
     rate = held / batching.cells  # of the Poisson number of records in a cell

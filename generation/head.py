@@ -1,4 +1,4 @@
-"""A network's output head apart from the rest of it: what a few tokens score takes a few of its rows.
+"""A network's output head apart from the rest: a few tokens' scores take only a few of its rows.
 
 Where a step looks at a hundred tokens alone, scoring all others is a fifth of a small model's work.
 """
@@ -14,9 +14,11 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-#: Hidden states that are scored in one go. Always so many, for their number chooses a kernel, which rounds its own way.
+#: Hidden states that are scored in one go. Always so many, for their number chooses a kernel, which
+#: rounds its own way.
 ROWS = 64
-#: Scores may differ by this share of their spread from those of the whole network, which adds up in another order.
+#: Scores may differ by this share of their spread from those of the whole network, which adds up in
+#: another order.
 _AGREEMENT = {torch.float32: 1e-4, torch.bfloat16: 0.05}
 
 
@@ -28,7 +30,11 @@ class Head:
     """
 
     def __init__(self, network: PreTrainedModel) -> None:
-        """Raises ValueError where the network's logits are not those of such a map alone."""
+        """Take the last layer of a network.
+
+        Raises:
+            ValueError: the network's logits are not those of such a map alone.
+        """
         layer: Any = network.get_output_embeddings()  # type: ignore[no-untyped-call]
         if not isinstance(layer, torch.nn.Linear):
             raise ValueError("the network has no linear head")
@@ -39,16 +45,26 @@ class Head:
             wanted = network(input_ids=ids).logits[:, -1].to(torch.float32)
             with self.left_out():
                 hidden = network(input_ids=ids).logits[:, -1].to(torch.float32)
-            found = self.logits(hidden) if hidden.shape[-1] == self.width else torch.full_like(wanted, torch.nan)
-        if not float((found - wanted).abs().max()) <= _AGREEMENT[network.dtype] * float(wanted.std()):
+            found = torch.full_like(wanted, torch.nan)
+            if hidden.shape[-1] == self.width:
+                found = self.logits(hidden)
+        if not float((found - wanted).abs().max()) <= _AGREEMENT[network.dtype] * float(
+            wanted.std()
+        ):
             raise ValueError("the network does more to its logits than its head does")
 
     @classmethod
     def of(cls, network: PreTrainedModel) -> Head | None:
-        """A network's head; None where it cannot be taken apart."""
+        """Return a network's head; None if it cannot be taken apart."""
         try:
             return cls(network)
-        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):  # whatever another architecture raises
+        except (
+            AttributeError,
+            KeyError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ):  # whatever another architecture raises
             return None
 
     @contextmanager
@@ -61,10 +77,13 @@ class Head:
             del self._layer.forward
 
     @torch.inference_mode()
-    def logits(self, hidden: torch.Tensor, support: NDArray[np.integer] | None = None) -> torch.Tensor:
-        """Logits float32 [n, S] of some tokens, or of all, from hidden states float32 [n, H], each from its own row.
+    def logits(
+        self, hidden: torch.Tensor, support: NDArray[np.integer] | None = None
+    ) -> torch.Tensor:
+        """Return logits float32 [n, S] of some tokens, or all, from hidden states float32 [n, H].
 
-        Those of some are worked out in float32, whatever the network's dtype.
+        Each row of logits is from its own row of hidden states. Those of some are worked out in
+        float32, whatever the network's dtype.
         """
         weight, bias = self._layer.weight, self._layer.bias
         if support is not None:
@@ -74,5 +93,7 @@ class Head:
         for first in range(0, len(hidden), ROWS):
             rows = hidden[first : first + ROWS]
             padded = torch.nn.functional.pad(rows, (0, 0, 0, ROWS - len(rows))).to(weight.dtype)
-            found[first : first + ROWS] = torch.nn.functional.linear(padded, weight, bias)[: len(rows)]
+            found[first : first + ROWS] = torch.nn.functional.linear(padded, weight, bias)[
+                : len(rows)
+            ]
         return found

@@ -1,4 +1,7 @@
-"""A language model from its files, tried out: what generation cannot use is refused before anything is done with it."""
+"""A language model from its files, tried out.
+
+What generation cannot use is refused before anything is done with it.
+"""
 
 from __future__ import annotations
 
@@ -40,27 +43,34 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         source = origin_of(config.name, FIELD)
         gguf = gguf_file(source) if isinstance(source, Path) else None
         found = None
-        if isinstance(source, Path):  # known before its weights are loaded; a hub's files may not be here yet
+        if isinstance(
+            source, Path
+        ):  # known before its weights are loaded; a hub's files may not be here yet
             found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
             _require_digest(config.name, digest, found)
         origin: Path | str = source if gguf is None else converted(gguf)
         network, missing = load_network(AutoModelForCausalLM, origin, dtype_of(config, device))
-        if missing:  # such weights would be random: an encoder, say, that was given a new language model's head
+        # such weights would be random: an encoder, say, that was given a new language model's head
+        if missing:
             problem = f"{config.name!r} lacks weights of a causal language model."
             raise InputError(FIELD, problem, "Name one that has them.")
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            origin, trust_remote_code=False
+        )
         if found is None:
             found = digest_of(identity_files(origin, FIELD))
             _require_digest(config.name, digest, found)
         network.to(device)  # type: ignore[arg-type]
         network.train(False)
     try:
-        model = LanguageModel(network, tokenizer, found, vocabulary_of(network), config.coupled_rows)
+        model = LanguageModel(
+            network, tokenizer, found, vocabulary_of(network), config.coupled_rows
+        )
         couples = probe(model).couples
     except UnusableModelError as error:
         raise InputError(FIELD, f"{config.name!r} {error}.", error.remedy) from None
-    # On CPUs with AMX, bfloat16 sums hang on the number of rows; passes of one context each take four times as long as
-    # shared ones in float32 (one core, SmolLM2-135M, 2026-11-26).
+    # On CPUs with AMX, bfloat16 sums hang on the number of rows; passes of one context each take
+    # four times as long as shared ones in float32 (one core, SmolLM2-135M, 2026-11-26).
     half = config.dtype == "auto" and device.type == "cpu" and network.dtype == torch.bfloat16
     if half and couples and not has_experts(network):  # experts couple rows in any dtype
         del model, network
@@ -70,5 +80,8 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
 
 def _require_digest(name: str, wanted: str | None, found: str) -> None:
     if wanted is not None and found != wanted:
-        problem = f"this is not the model of the run: {name!r} has the digest {found[:12]}..., not {wanted[:12]}..."
+        problem = (
+            f"this is not the model of the run: {name!r} has the digest {found[:12]}..., "
+            f"not {wanted[:12]}..."
+        )
         raise InputError(FIELD, problem, "Name the folder of the very model with --model.")

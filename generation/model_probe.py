@@ -1,8 +1,9 @@
-"""Whether a network can generate at all, and whether one context moves another's bits: tried out when it is loaded.
+"""A trial of a loaded network: does it generate, and does one context move another's bits?
 
-Mixtures of experts sort the tokens of a pass by expert. How many tokens an expert gets, and so how its sums are
-rounded, then depends on all contexts, and a last bit can send a token to another expert. The accounting takes a
-context's logits to depend on that context alone, so what moves a bit here does not share a pass.
+Mixtures of experts sort the tokens of a pass by expert. How many tokens an expert gets, and so how
+its sums are rounded, then depends on all contexts, and a last bit can send a token to another
+expert. The accounting takes a context's logits to depend on that context alone, so a model that
+moves a bit here does not share a pass.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from dpaudit.generation.passes import CachedPrompts, Passes, Prompt, SharedPasse
 from dpaudit.mechanisms import MASKED
 from dpaudit.runs.manifest import Isolation
 
-#: Logits of a prompt among others may differ by this share of their spread from those that it has alone. Padding or a
-#: cache that a network misreads gives other logits altogether.
+#: Logits of a prompt among others may differ by this share of their spread from those that it has
+#: alone. Padding or a cache that a network misreads gives other logits altogether.
 AGREEMENT = {torch.float32: 0.01, torch.bfloat16: 0.25}
 #: Rows, places of a prompt, and tokens after it, in the passes that are tried out.
 _ROWS, _PLACES, _TOKENS = 20, 5, 2
@@ -33,17 +34,22 @@ _SEED = 40
 
 
 class UnusableModelError(ValueError):
-    """Why a network cannot generate, as the end of a sentence that begins with its name; and what helps."""
+    """The reason why a network cannot generate, and a remedy.
+
+    The reason ends a sentence that begins with the network's name.
+    """
 
     def __init__(
-        self, reason: str, remedy: str = "Name another causal language model, or a whole copy of this one."
+        self,
+        reason: str,
+        remedy: str = "Name another causal language model, or a whole copy of this one.",
     ) -> None:
         super().__init__(reason)
         self.remedy = remedy
 
 
 class Probe(NamedTuple):
-    """What came out. `shares`: shared passes give its logits. `couples`: contexts in a pass move each other's bits."""
+    """A trial's result: shared passes give the model's logits, contexts move each other's bits."""
 
     shares: bool
     couples: bool
@@ -54,7 +60,7 @@ _PROBED: WeakKeyDictionary[PreTrainedModel, Probe] = WeakKeyDictionary()
 
 @torch.inference_mode()
 def vocabulary_of(network: PreTrainedModel) -> int:
-    """The number of tokens that a network scores.
+    """Return the number of tokens that a network scores.
 
     Raises:
         UnusableModelError: it is no causal language model.
@@ -69,7 +75,9 @@ def vocabulary_of(network: PreTrainedModel) -> int:
     if logits.isnan().any():
         raise UnusableModelError("gives scores that are no numbers")
     if _apart(logits[0, :3], logits[1, :3], network.dtype):
-        raise UnusableModelError("lets a later token change the scores before it, so it is no causal language model")
+        raise UnusableModelError(
+            "lets a later token change the scores before it, so it is no causal language model"
+        )
     return int(logits.shape[-1])
 
 
@@ -85,19 +93,26 @@ def probe(model: LanguageModel) -> Probe:
 
 
 def isolation_of(model: LanguageModel) -> Isolation:
-    """What keeps a model's contexts apart, as run.json says it."""
+    """Return how a model's contexts are kept apart, as run.json says it."""
     return model.coupled_rows if probe(model).couples else "shared"
 
 
-def passes_for(model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> Passes:
-    """Shared passes where the model's cache allows them and no bit moves, else one for each batch or context.
+def passes_for(
+    model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
+) -> Passes:
+    """Return shared passes, or else passes for each batch or context.
 
-    A pass has `rows` contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it. With
-    a `head` of the model, tokens are scored only where somebody looks.
+    They are shared where the model's cache allows them and no bit moves. A pass has `rows`
+    contexts, each with `places` for its prompt, one of them padding, and for `tokens` after it.
+    With a `head` of the model, tokens are scored only where somebody looks.
     """
     shares, couples = probe(model)
-    shared = SharedPasses.fit(model, rows, places, tokens, head) if shares and not couples else None
-    return shared or Passes(model, rows, places, head, alone=couples and model.coupled_rows == "alone")
+    shared = None
+    if shares and not couples:
+        shared = SharedPasses.fit(model, rows, places, tokens, head)
+    return shared or Passes(
+        model, rows, places, head, alone=couples and model.coupled_rows == "alone"
+    )
 
 
 @torch.inference_mode()
@@ -125,32 +140,42 @@ def _probed(model: LanguageModel) -> Probe:
             raise _failed(error) from error
         if found[0].isnan().any():
             raise UnusableModelError("gives scores that are no numbers")
-        if not any(_apart(*pair, model.network.dtype) for pair in zip(found[0][-1], alone, strict=False)):
+        if not any(
+            _apart(*pair, model.network.dtype) for pair in zip(found[0][-1], alone, strict=False)
+        ):
             moved = not all(torch.equal(found[0], other) for other in found[1:])
-            # Experts may happen to get as many tokens as before, on this machine and for these prompts.
+            # Experts may happen to get as many tokens as before, on this machine and for these
+            # prompts.
             return Probe(shares, couples=moved or has_experts(model.network))
-    raise UnusableModelError("gives prompts of several lengths together other scores than each of them has alone")
+    raise UnusableModelError(
+        "gives prompts of several lengths together other scores than each of them has alone"
+    )
 
 
 def _known_tokens(model: LanguageModel) -> int:
-    """How many token ids the tokenizer has, all of which the network must know; what it knows where there is none."""
+    """Return the number of the tokenizer's ids, all of which the network must know.
+
+    Without a tokenizer it is the number that the network knows.
+    """
     embeddings = model.network.get_input_embeddings()
     known = min(model.vocabulary, getattr(embeddings, "num_embeddings", model.vocabulary))
     ids = [*model.tokenizer.get_vocab().values()] if model.tokenizer is not None else []
     ids += model.end_tokens if model.tokenizer is not None else []
     if max(ids, default=0) >= known:
-        raise UnusableModelError(f"has a tokenizer with ids up to {max(ids)}, and knows those below {known} alone")
+        raise UnusableModelError(
+            f"has a tokenizer with ids up to {max(ids)}, and knows those below {known} alone"
+        )
     return known
 
 
 def has_experts(network: PreTrainedModel) -> bool:
-    """Whether a network is a mixture of experts, by the names of its parts."""
+    """Return whether a network is a mixture of experts, by the names of its parts."""
     names = {type(module).__name__.lower() for module in network.modules()}
     return any("expert" in name or "moe" in name for name in names)
 
 
 def _alone(model: LanguageModel, tokens: Sequence[int]) -> torch.Tensor:
-    """The network's logits [V] after all tokens, in its plainest use."""
+    """Return the network's logits [V] after all tokens, in its plainest use."""
     ids = torch.tensor([tokens], device=model.device)
     logits: torch.Tensor = model.network(input_ids=ids).logits
     return logits[0, -1].to(torch.float32)
@@ -164,8 +189,13 @@ def _beside(
     behind: Sequence[Prompt],
     before: Sequence[Prompt],
 ) -> torch.Tensor:
-    """The logits [1 + tokens, watched, V] of the watched prompts with others in their batch, and a batch before it."""
-    passes = SharedPasses(model, _ROWS, _PLACES, _TOKENS) if shares else Passes(model, _ROWS, _PLACES)
+    """Return the watched prompts' logits [1 + tokens, watched, V] in company.
+
+    There are other prompts behind them in their batch, and a batch before it.
+    """
+    passes = (
+        SharedPasses(model, _ROWS, _PLACES, _TOKENS) if shares else Passes(model, _ROWS, _PLACES)
+    )
     other: CachedPrompts | None = passes.start(before) if before else None
     # Where batches do not share passes, those before stand in the batch itself.
     mine = passes.start([*([] if shares else before), *watched, *behind])
@@ -179,7 +209,10 @@ def _beside(
 
 
 def _apart(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
-    """Whether logits [..., V] differ by more than rounding. What a network masks has no spread."""
+    """Return whether logits [..., V] differ by more than rounding.
+
+    Masked logits have no spread.
+    """
     kept = (one > MASKED) & (other > MASKED)
     if not kept.any():
         return False
@@ -188,8 +221,12 @@ def _apart(one: torch.Tensor, other: torch.Tensor, dtype: torch.dtype) -> bool:
 
 
 def _failed(error: Exception) -> UnusableModelError:
-    """What a first pass ended in, as a reason."""
+    """Return the error of a failed first pass, as a reason."""
     if out_of_memory(error):
-        return UnusableModelError("does not fit into memory", "Name a smaller one, or free some memory.")
+        return UnusableModelError(
+            "does not fit into memory", "Name a smaller one, or free some memory."
+        )
     reason = str(error).strip().split("\n")[0][:200]
-    return UnusableModelError(f"cannot be given prompts: its first pass ends in an error ({reason})")
+    return UnusableModelError(
+        f"cannot be given prompts: its first pass ends in an error ({reason})"
+    )

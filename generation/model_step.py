@@ -1,4 +1,4 @@
-"""One recorded step held against the model: its logits computed anew, and how far rounding can put them apart."""
+"""A recorded step against the model: its logits recomputed, and the most that rounding explains."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ UNIT_ROUNDOFF = {"float32": 2.0**-24, "bfloat16": 2.0**-8}
 
 
 def rounding_tolerance(scale: float, layers: int, width: int, dtype: str) -> float:
-    """How far rounding can put a model's logits apart when it computes them twice, in logit units.
+    """Return how far rounding can put a model's logits apart when it computes them twice.
 
-    Padding, the other rows of a batch and the hardware change the order of sums and nothing else. Rounding errors are
-    then independent with mean zero for all we know, and grow like the root of their number (Higham and Mary, "A new
-    approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019): 2 `layers` blocks add to the
-    residual stream, each rounded to the model's dtype, and each a sum of `width` products that is kept in float32.
+    It is in logit units. Padding, the other rows of a batch and the hardware change the order of
+    sums and nothing else. Rounding errors are then independent with mean zero for all we know, and
+    grow like the root of their number (Higham and Mary, "A new approach to probabilistic rounding
+    error analysis", SIAM J. Sci. Comput. 41, 2019): 2 `layers` blocks add to the residual stream,
+    each rounded to the model's dtype, and each a sum of `width` products that is kept in float32.
 
     Args:
         scale: the largest number around: the raw logits' absolute maximum, or the clip.
@@ -57,7 +58,7 @@ class ModelStep:
         public: the recorded support and anchor.
         index: the sampled token's place in the support.
         rounding: how far a logit may be off by rounding, in logit units.
-        problem: why the step cannot be compared; None where it can.
+        problem: why the step cannot be compared; None if it can.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class ModelStep:
 
         Args:
             mechanism: the run's.
-            raw: float32 [n, V]; over the recorded support, [n, S], for a mechanism that looks at no other.
+            raw: float32 [n, V]; over the recorded support, [n, S], for a mechanism that looks at no
+                other.
             step: the record.
             rounding: how far a logit may be off by rounding, in logit units.
             batch, position: of the step.
@@ -88,41 +90,53 @@ class ModelStep:
         self.mechanism, self.raw, self.recorded, self.rounding = mechanism, raw, step, rounding
         self._batch, self._position, self.problem = batch, position, problem
         active = np.ones(len(raw), dtype=np.bool_) if step.active is None else step.active
-        self._active = active if without is None or step.active is None else np.delete(active, without)
+        self._active = active
+        if without is not None and step.active is not None:
+            self._active = np.delete(active, without)
         support, self.index = step.support, step.token
         if support is not None and not problem:
             self.index = int(np.searchsorted(support, step.token))
             if self.index == len(support) or support[self.index] != step.token:
                 self.problem = Finding(code="replay.token-outside-support")
-        self.public = PublicPart(None if mechanism.over_support else support, step.arrays.get(ANCHOR))
+        self.public = PublicPart(
+            None if mechanism.over_support else support, step.arrays.get(ANCHOR)
+        )
         if self.problem:
             return
         try:
-            self._aggregate = mechanism.aggregator.aggregate(aggregated(raw[self._active], self.public, mechanism))
+            self._aggregate = mechanism.aggregator.aggregate(
+                aggregated(raw[self._active], self.public, mechanism)
+            )
         except ValueError as error:
             where = f"batch {batch}, step {position}"
-            raise InputError(where, f"{error}.", "Replay on a machine like the one that made the run.") from None
+            raise InputError(
+                where, f"{error}.", "Replay on a machine like the one that made the run."
+            ) from None
 
     @cached_property
     def recomputed(self) -> Recomputed:
-        """What a recorded step is held against."""
+        """The recomputed contributions to compare a recorded step with."""
         contribution, aggregator = self.mechanism.contribution, self.mechanism.aggregator
         free = contribution.model_copy(update={"grid": None})
 
         def aggregate_of(values: Floats) -> NDArray[np.floating]:
-            return aggregator.aggregate(aggregator.step(values[self._active], contribution.clip, LEAST_WIDTH))
+            return aggregator.aggregate(
+                aggregator.step(values[self._active], contribution.clip, LEAST_WIDTH)
+            )
 
         values = contributions(self.raw, self.public, free)
         return Recomputed(values, self.rounding, contribution, aggregate_of, self._aggregate)
 
     @cached_property
     def tolerance(self) -> float:
-        """How far what is compared may be off, in logit units."""
-        return self.rounding if self.problem else self.mechanism.aggregator.tolerance(self.recomputed)
+        """The largest distance that rounding explains, in logit units."""
+        if self.problem:
+            return self.rounding
+        return self.mechanism.aggregator.tolerance(self.recomputed)
 
     @property
     def nats(self) -> float:
-        """How far a token's log-probability may be off: its own logit one way, and all others the other way."""
+        """Bound a log-probability's error: the token's logit goes one way, all others the other."""
         if self.mechanism.contribution.grid is None or self.problem:
             return 2 * self.tolerance / self.mechanism.temperature
         x, tau = self.index, self.mechanism.temperature
@@ -132,10 +146,12 @@ class ModelStep:
         return log_probability(likeliest, x, tau) - log_probability(unlikeliest, x, tau)
 
     def log_probability(self) -> float:
-        """Of the sampled token, in nats; NaN where the step cannot be compared."""
+        """Return the sampled token's log-probability, in nats; NaN if it cannot be compared."""
         if self.problem:
             return math.nan
-        return log_probability(self._sampled_from(self._aggregate), self.index, self.mechanism.temperature)
+        return log_probability(
+            self._sampled_from(self._aggregate), self.index, self.mechanism.temperature
+        )
 
     def compared(self) -> ReplayedStep:
         """Hold the recorded step against the model's."""
@@ -155,7 +171,7 @@ class ModelStep:
         return ReplayedStep(*place, found.difference, self.tolerance, tuple(filter(None, problems)))
 
     def recorded_losses(self, slots: Sequence[int]) -> NDArray[np.float64]:
-        """What leaving each slot out changes, in nats, by the record; NaN where it does not say."""
+        """Return the recorded losses of leaving each slot out, in nats; NaN if not recorded."""
         step, losses, n = self.recorded, None, len(self.raw)
         if not self.problem:
             with np.errstate(all="ignore"):  # a record may hold any numbers
@@ -168,19 +184,24 @@ class ModelStep:
         return np.full(len(slots), math.nan) if losses is None else losses[np.array(slots)]
 
     def _sampled_from(self, aggregate: NDArray[np.floating]) -> NDArray[np.floating]:
-        """Aggregated contributions with the recorded anchor."""
+        """Return aggregated contributions plus the recorded anchor."""
         return with_anchor(dict(self.recorded.arrays), aggregate)
 
 
 def support_problem(support: NDArray[np.integer] | None, vocabulary: int) -> Finding | None:
-    """Return why a recorded support cannot be one; None where it can, and where none is recorded."""
-    if support is None or ((np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary):
+    """Return why a recorded support cannot be one, or None if it can or none is recorded."""
+    if support is None or (
+        (np.diff(support) > 0).all() and 0 <= support[0] <= support[-1] < vocabulary
+    ):
         return None
     return Finding(code="replay.no-support")
 
 
 def largest_kept(logits: Floats, mechanism: Mechanism) -> float:
-    """The largest absolute raw logit that a contribution depends on: what clipping cuts cannot be off."""
+    """Return the largest absolute raw logit that a contribution depends on.
+
+    The logits that clipping cuts cannot be off.
+    """
     if not logits.size:
         return 0.0
     kept = logits > MASKED

@@ -1,6 +1,9 @@
-"""Models as files: where a name leads, what identifies one, and how one is loaded. Remote code is never run.
+"""Models as files: where a name leads, a model's identity, and loading.
 
-A model comes from the Hugging Face hub, from a folder, or, a causal language model, from a GGUF file.
+Remote code is never run.
+
+A model comes from the Hugging Face hub, from a folder, or, a causal language model, from a GGUF
+file.
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ from typing import Any
 import platformdirs
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils.hub import cached_file
 
 from dpaudit.generation.config import CoupledRows, ModelConfig
@@ -31,7 +39,8 @@ from dpaudit.runs.layout import TOKENIZER
 FIELD = "model.name"
 #: What to do where a record's logits are of no use. That a record broke the run is private.
 UNUSABLE_LOGITS = (
-    "Try public texts with model.dtype float32, or another model, and take what serves them: a choice by the records "
+    "Try public texts with model.dtype float32, or another model, and take what serves them: a "
+    "choice by the records "
     "is one that no epsilon pays for (chosen_from.settings: private)."
 )
 CACHE_VARIABLE = "DPAUDIT_CACHE"
@@ -42,7 +51,9 @@ IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 
 
 def origin_of(name: str, field: str) -> Path | str:
-    """The folder that a config's field names, as itself or as package:NAME/FOLDER; or else a Hugging Face name.
+    """Return the folder that a config's field names, or else a Hugging Face name.
+
+    The field names it as itself or as package:NAME/FOLDER.
 
     Raises:
         InputError: the name is a path, and nothing is there.
@@ -53,15 +64,20 @@ def origin_of(name: str, field: str) -> Path | str:
 
 
 def identity_files(origin: Path | str, field: str) -> list[Path]:
-    """The files that decide what a model computes. A hub's model must have been loaded before: they are here then.
+    """Return the files that decide what a model computes.
+
+    A hub's model must have been loaded before, so that they are here.
 
     Raises:
-        InputError: it has none, or a pipe, a device or the like among them, whose reading might never end.
+        InputError: it has none, or a pipe, a device or the like among them, whose reading might
+            never end.
     """
     if isinstance(origin, str):
         config = cached_file(origin, "config.json")
         if config is None:
-            raise InputError(field, f"{origin!r} has no config.json.", "Name a model in Hugging Face's format.")
+            raise InputError(
+                field, f"{origin!r} has no config.json.", "Name a model in Hugging Face's format."
+            )
         origin = Path(config).parent
     files = [file for pattern in IDENTITY for file in origin.glob(pattern)]
     for file in files:
@@ -70,7 +86,7 @@ def identity_files(origin: Path | str, field: str) -> list[Path]:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """SHA-256 over sorted (file name, SHA-256 of its content)."""
+    """Return the SHA-256 over sorted (file name, SHA-256 of its content)."""
     total = hashlib.sha256()
     for path in sorted(files, key=lambda path: path.name):
         with open(path, "rb") as file:
@@ -98,10 +114,15 @@ def loading(name: str, field: str, kind: str) -> Iterator[None]:
         raise
     except PermissionError as error:
         problem = f"{str(error.filename)!r} of the model {name!r} may not be read."
-        raise InputError(field, problem, "Give this user leave to read it, or name a copy.") from None
+        raise InputError(
+            field, problem, "Give this user leave to read it, or name a copy."
+        ) from None
     except OSError:
         problem = f"the model {name!r} was not found, here or on the Hugging Face hub."
-        remedy = "Check the name and the network; without a network, name a folder or an installed package."
+        remedy = (
+            "Check the name and the network; without a network, name a folder or an "
+            "installed package."
+        )
         raise InputError(field, problem, remedy) from None
     except Exception as error:  # a broken file makes the libraries raise many kinds
         reason = str(error).strip().split("\n")[0][:200]
@@ -145,22 +166,41 @@ def load_network(
         The model, and the names of the weights that the files lack, so that they are random.
     """
     network, info = auto.from_pretrained(
-        origin, dtype=dtype, output_loading_info=True, use_safetensors=True, trust_remote_code=False, **options
+        origin,
+        dtype=dtype,
+        output_loading_info=True,
+        use_safetensors=True,
+        trust_remote_code=False,
+        **options,
     )
     return network, [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
 
 
-def token_limit(network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stated: int | None) -> int:
-    """The longest text of an encoder, in tokens: the least that the tokenizer, its positions and `stated` allow."""
-    limits = [stated, tokenizer.model_max_length, getattr(network.config, "max_position_embeddings", None)]
-    known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]  # "none" is 10^30
+def token_limit(
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, stated: int | None
+) -> int:
+    """Return an encoder's longest text, in tokens.
+
+    It is the least that the tokenizer, its positions and `stated` allow.
+    """
+    limits = [
+        stated,
+        tokenizer.model_max_length,
+        getattr(network.config, "max_position_embeddings", None),
+    ]
+    known = [
+        limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9
+    ]  # "none" is 10^30
     return min(known, default=_MOST_TOKENS)
 
 
 def padded(
     prompts: Sequence[Sequence[int]], rows: int, places: int, tokenizer: PreTrainedTokenizerBase
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token ids and attention mask, int64 [rows, places]. Rows without any token have one token of padding."""
+    """Return token ids and attention mask, int64 [rows, places].
+
+    Rows without any token have one token of padding.
+    """
     ids = torch.full((rows, places), int(tokenizer.pad_token_id or 0), dtype=torch.long)
     mask = torch.zeros((rows, places), dtype=torch.long)
     mask[:, 0] = 1
@@ -188,19 +228,21 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.network.device
 
     @property
     def positions(self) -> int | None:
         """The longest sequence it was made for, in tokens; None when it sets no limit."""
         config = self.network.config.get_text_config()
-        limits = (getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len"))
+        limits = (
+            getattr(config, name, None) for name in ("max_position_embeddings", "max_seq_len")
+        )
         return next((limit for limit in limits if isinstance(limit, int)), None)
 
     @property
     def end_tokens(self) -> tuple[int, ...]:
-        """Ids that end a text, by the tokenizer and by the model's generation settings; ascending."""
+        """Ids that end a text, ascending, by the tokenizer and the model's generation settings."""
         settings = self.network.generation_config
         listed = settings.eos_token_id if settings is not None else None
         ids = [*(listed if isinstance(listed, list) else [listed]), self.tokenizer.eos_token_id]
@@ -219,13 +261,15 @@ class LanguageModel:
             torch.cuda.empty_cache()
 
     def decode(self, ids: list[int]) -> str | None:
-        """Text of token ids, as the `tokenizers` library alone decodes them; None where it cannot."""
+        """Decode token ids as the `tokenizers` library alone does; None if it cannot."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        return None if backend is None else str(backend.decode(ids, skip_special_tokens=True))
+        if backend is None:
+            return None
+        return str(backend.decode(ids, skip_special_tokens=True))
 
 
 def tokenizer_file(name: str) -> Path | None:
-    """Where the tokenizer.json is of a model that was loaded before; None where it has none.
+    """Return the path of the tokenizer.json of a model that was loaded before; None without one.
 
     Raises:
         InputError: there is no such model.
@@ -242,37 +286,54 @@ def tokenizer_file(name: str) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where converted models are kept: DPAUDIT_CACHE, or the user's cache folder."""
+    """Return the folder of converted models: DPAUDIT_CACHE, or the user's cache folder."""
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dpaudit"))
 
 
 def device_of(config: ModelConfig) -> torch.device:
-    """Where a config puts the model. Raises InputError where there is no such device."""
+    """Return the device of a config's model.
+
+    Raises:
+        InputError: there is no such device.
+    """
     wanted = config.device
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
-        raise InputError("model.device", "this is cuda, but there is no GPU here.", "Allowed: auto or cpu.")
+        raise InputError(
+            "model.device", "this is cuda, but there is no GPU here.", "Allowed: auto or cpu."
+        )
     return torch.device("cuda" if available and wanted != "cpu" else "cpu")
 
 
 def dtype_of(config: ModelConfig, device: torch.device) -> torch.dtype:
-    """The dtype of a config's model: what it names, or bfloat16 where the device computes in that by itself."""
+    """Return the dtype that a config names, or bfloat16 on a device that computes in it by itself.
+
+    Otherwise `auto` is float32.
+    """
     if config.dtype == "auto":
         if device.type == "cuda":
-            return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
-        known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # older versions do not say
-        return torch.bfloat16 if known.get("avx512_bf16") or known.get("amx_bf16") else torch.float32
+            if torch.cuda.is_bf16_supported(including_emulation=False):
+                return torch.bfloat16
+            return torch.float32
+        known: dict[str, Any] = getattr(
+            torch.cpu, "get_capabilities", dict
+        )()  # older versions do not say
+        if known.get("avx512_bf16") or known.get("amx_bf16"):
+            return torch.bfloat16
+        return torch.float32
     return torch.float32 if config.dtype == "float32" else torch.bfloat16
 
 
 def gguf_file(folder: Path) -> Path | None:
-    """The .gguf file of a folder that holds one instead of a Hugging Face model."""
+    """Return the .gguf file of a folder that holds one instead of a Hugging Face model."""
     if (folder / "config.json").exists():
         return None
     files = sorted(folder.glob("*.gguf"))
     if len(files) > 1:
         names = ", ".join(file.name for file in files)
-        raise InputError(FIELD, f"{folder} holds several GGUF files: {names}.", "Leave one in the folder.")
+        raise InputError(
+            FIELD, f"{folder} holds several GGUF files: {names}.", "Leave one in the folder."
+        )
     if not files:
         remedy = "Name a folder with config.json or a .gguf file."
         raise InputError(FIELD, f"{folder} holds no model.", remedy)
@@ -281,9 +342,9 @@ def gguf_file(folder: Path) -> Path | None:
 
 
 def converted(gguf: Path) -> Path:
-    """The folder that a GGUF file was converted into, as a Hugging Face model with weights in float32.
+    """Return the folder of a GGUF file converted into a Hugging Face model with float32 weights.
 
-    Converted now if it was not. Atomic: whole or absent.
+    It is converted now if it was not. Atomic: whole or absent.
     """
     with open(gguf, "rb") as file:
         folder = cache_folder() / "models" / hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,8 @@
-"""Texts that are declared public against the private records, whatever was done to case, marks, spaces or some words.
+"""Public texts against private records, whatever was done to case, marks, spaces or some words.
 
-Two texts of different sources have phrases in common; nobody can say of a text alone whose it is. The thresholds here
-were chosen so that no such pair is taken for a copy (measured in docs/sharp-edges.md#records-in-public-texts).
+Two texts of different sources have phrases in common; nobody can say of a text alone whose it is.
+The thresholds here were chosen so that no such pair is taken for a copy (measured in
+docs/sharp-edges.md#records-in-public-texts).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from dpaudit.results.replay import SharedText
+from dpaudit.runs import Manifest
 from dpaudit.runs.disclosed import acting_texts, is_anybodys
 
-#: Letters and digits in a row that are looked up; what a text has in common with another is made of runs of so many.
+#: Letters and digits in a row that are looked up; what a text has in common with another is made of
+#: runs of so many.
 SEED = 9
 #: Every so many places of a record are tried first: a run of SEED + STRIDE - 1 is always seen.
 STRIDE = 4
@@ -24,15 +27,19 @@ STRIDE = 4
 TOLD = 30
 #: A row so long is a copy: about ten words. Of 240 public texts of other sources two had one.
 COPIED = 50
-#: So is half of a record, if that is so many letters, about seven words, in its own order and this much room.
+#: So is half of a record, if that is so many letters, about seven words, in its own order and this
+#: much room.
 LEAST, SPREAD = 32, 1.5
-#: A row of FORM that FORM_RECORDS records have is a form of words, which says nothing of one of them.
+#: A row of FORM that FORM_RECORDS records have is a form of words, which says nothing of one of
+#: them.
 FORM, FORM_RECORDS = 20, 10
 #: A record that is in a public text but for a tenth of it is in it, form or not.
 WHOLE = 0.9
-#: Of a list of single words: so many of a record's different words, and this part of them, are the record.
+#: Of a list of single words: so many of a record's different words, and this part of them, are the
+#: record.
 LIST_WORDS, LIST_PART = 8, 0.8
-#: A row of letters is looked up at this many of its places in a public text; no text repeats one so often.
+#: A row of letters is looked up at this many of its places in a public text; no text repeats one so
+#: often.
 _PLACES = 16
 #: A character of these scripts says what several letters of others say.
 _WIDE = re.compile(r"[぀-ヿ㐀-䶿一-鿿豈-﫿]")
@@ -42,7 +49,7 @@ _WORD = re.compile(r"\w+")
 
 
 def letters_of(text: str) -> str:
-    """Return the letters and digits alone, without case, accents and variants of form; wide characters three times."""
+    """Return letters and digits alone, without case, accents and forms; wide characters thrice."""
     if text.isascii():
         return _NO_LETTER.sub("", text.lower())
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
@@ -71,17 +78,20 @@ class PublicTexts(NamedTuple):
     canaries: Sequence[str] = ()
 
     def shared_with(self, records: Iterable[str]) -> tuple[SharedText, ...]:
-        """Return what the settings have in common with the records, a setting that has anything each.
+        """Return each setting's share with the records, for settings that have anything of them.
 
         Args:
-            records: texts; gone through twice. Memory grows with the public texts, and by an integer a record.
+            records: texts; gone through twice. Memory grows with the public texts, and by an
+                integer a record.
         """
         texts, settings = list(records), list(self._settings())
         for number, text in enumerate(texts):
             letters = letters_of(text)
             for setting in settings:
                 setting.look(number, text, letters)
-        return tuple(shared for setting in settings if (shared := setting.result(texts)) is not None)
+        return tuple(
+            shared for setting in settings if (shared := setting.result(texts)) is not None
+        )
 
     def _settings(self) -> Iterator[_Setting]:
         template = _PLACEHOLDER.sub("", self.template or "")
@@ -94,7 +104,7 @@ class PublicTexts(NamedTuple):
         lists = {
             "decoding.banned_words": self.banned,
             "batching.labels": self.labels,
-            "stopping.sequences": self.stops,
+            "decoding.sequences": self.stops,
         }
         acting: defaultdict[str, list[str]] = defaultdict(list)
         for field, text in acting_texts(template, (), ()):
@@ -107,8 +117,26 @@ class PublicTexts(NamedTuple):
                 yield _Setting(field, whole, wholes, words)
 
 
+def shared_texts(
+    manifest: Manifest,
+    records: Iterable[str],
+    stops: Sequence[str] = (),
+    canaries: Sequence[str] = (),
+) -> tuple[SharedText, ...]:
+    """Return what a run's public settings share with records.
+
+    `stops` and `canaries` are as in `PublicTexts`.
+    """
+    examples = [text for each in manifest.prompt.public_examples.values() for text in each]
+    banned, labels = manifest.decoding.banned_words, manifest.batching.labels
+    public = PublicTexts(
+        manifest.prompt.text, manifest.prompt.end, examples, banned, labels, stops, canaries
+    )
+    return public.shared_with(records)
+
+
 class _Run(NamedTuple):
-    """So many letters that a record, from `start`, and a public text, from `place`, have in a row."""
+    """A common row of letters, from `start` in a record and from `place` in a public text."""
 
     start: int
     place: int
@@ -118,8 +146,15 @@ class _Run(NamedTuple):
 class _Setting:
     """One setting's texts, ready to be looked up."""
 
-    def __init__(self, field: str, passages: Sequence[str], wholes: Iterable[str], words: frozenset[str]) -> None:
-        """Args: `wholes` are copies where a record equals one; `words` are those of a list, in any order."""
+    def __init__(
+        self, field: str, passages: Sequence[str], wholes: Iterable[str], words: frozenset[str]
+    ) -> None:
+        """Prepare the texts.
+
+        Args:
+            wholes: they are copies if a record equals one.
+            words: those of a list, in any order.
+        """
         self._field, self._words = field, words
         self._wholes = frozenset(filter(None, map(letters_of, wholes)))
         self._letters = " ".join(map(letters_of, passages))
@@ -131,7 +166,9 @@ class _Setting:
                 places.append(place)
 
         self._near, self._copied = list[int](), 0
-        self._forms = [0] * (len(self._letters) + 1)  # changes, from place to place, of how many records have a row
+        self._forms = [0] * (
+            len(self._letters) + 1
+        )  # changes, from place to place, of how many records have a row
 
     def look(self, number: int, text: str, letters: str) -> None:
         """Take in a record, by its number, and its letters."""
@@ -146,7 +183,7 @@ class _Setting:
             self._forms[past] -= 1
 
     def result(self, records: Sequence[str]) -> SharedText | None:
-        """Return what these texts have in common with all the records; None where that is next to nothing."""
+        """Return what these texts share with all records, or None if it is next to nothing."""
         # How many letters before each place are no form of words.
         own = [0, *accumulate(count < FORM_RECORDS for count in accumulate(self._forms))]
         told, copied, longest = self._copied, self._copied, 0
@@ -158,17 +195,19 @@ class _Setting:
             is_copy = _is_copy(len(letters), runs, own)
             copied += is_copy
             told += is_copy or row >= TOLD
-        return SharedText(self._field, longest, told, copied) if told else None
+        if told:
+            return SharedText(self._field, longest, told, copied)
+        return None
 
     def _lists(self, text: str) -> bool:
-        """Whether a record's words are on a list, in whatever order."""
+        """Return whether a record's words are on a list, in any order."""
         if len(self._words) < LIST_WORDS:
             return False
         words = _words(text)
         return len(words) >= LIST_WORDS and len(words & self._words) >= LIST_PART * len(words)
 
     def _runs(self, letters: str) -> list[_Run]:
-        """Return the rows of letters that a record has in common with these texts, in the record's order."""
+        """Return the rows of letters that a record shares with these texts, in record order."""
         last = len(letters) - SEED + 1
         if not any(letters[at : at + SEED] in self._seeds for at in range(0, last, STRIDE)):
             return []
@@ -178,25 +217,33 @@ class _Setting:
             if places is None:
                 at += 1
                 continue
-            length, place = max((_common(letters, at, self._letters, place), -place) for place in places)
+            length, place = max(
+                (_common(letters, at, self._letters, place), -place) for place in places
+            )
             found.append(_Run(at, -place, length))
-            at += length - SEED + 1  # the next row may overlap with this one, where words were taken out between them
+            at += (
+                length - SEED + 1
+            )  # the next row may overlap with this one, where words were taken out between them
         return found
 
 
 def _common(one: str, at: int, other: str, place: int) -> int:
-    """How many letters two texts have in a row, from these places."""
+    """Return how many letters two texts share in a row, from these places."""
     length = SEED
     while one[at + length : at + length + 16] == other[place + length : place + length + 16] != "":
         length += 16
     length = min(length, len(one) - at, len(other) - place)
-    while at + length < len(one) and place + length < len(other) and one[at + length] == other[place + length]:
+    while (
+        at + length < len(one)
+        and place + length < len(other)
+        and one[at + length] == other[place + length]
+    ):
         length += 1
     return length
 
 
 def _joined(runs: Iterable[_Run]) -> list[tuple[int, int]]:
-    """Spans of public places that runs cover, none of them twice."""
+    """Return the spans of public places that runs cover, none of them twice."""
     spans = list[tuple[int, int]]()
     for first, past in sorted((run.place, run.place + run.length) for run in runs):
         if spans and first <= spans[-1][1]:
@@ -207,7 +254,7 @@ def _joined(runs: Iterable[_Run]) -> list[tuple[int, int]]:
 
 
 def _is_copy(length: int, runs: Sequence[_Run], own: Sequence[int]) -> bool:
-    """Whether so much of a record of so many letters is in a public text that it was taken from there."""
+    """Return whether enough of a record of `length` letters is in a text to be taken from there."""
     if any(own[run.place + run.length] - own[run.place] >= COPIED for run in runs):
         return True
     for first in range(len(runs)):
@@ -221,9 +268,10 @@ def _is_copy(length: int, runs: Sequence[_Run], own: Sequence[int]) -> bool:
 
 
 def _covered(runs: Sequence[_Run], spread: int, own: Sequence[int]) -> tuple[int, int]:
-    """How many letters of a record are in one place of a public text, in order: all, and those that are no form.
+    """Count a record's letters in one place of a public text, in order: all, and those of no form.
 
-    That place begins with the first of these runs and is `spread` letters long.
+    The numbers are of all letters, and of those that are no form. That place begins with the first
+    of these runs and is `spread` letters long.
     """
     start, place = runs[0].start, runs[0].place
     limit, covered, covered_own = place + spread, 0, 0

@@ -1,7 +1,10 @@
-"""Records to contexts and batches. Under the hashed rules a record's places depend on that record alone.
+"""Records to contexts and batches.
 
-In each round the records are hashed again, all of them, by that round's key. A round is worked out when one of its
-batches is asked for, and forgotten for another: memory does not grow with the rounds.
+Under the hashed rules a record's places depend on that record alone.
+
+In each round the records are hashed again, all of them, by that round's key. A round is worked out
+when one of its batches is asked for, and forgotten for another: memory does not grow with the
+rounds.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ class Group:
 
     Attributes:
         label: theirs; empty without labels.
-        cluster: index of their centre; None where labels alone group records.
-        batches: how many they are hashed into; None where slices are cut instead.
+        cluster: index of their centre; None if labels alone group records.
+        batches: how many they are hashed into; None if slices are cut instead.
         ids: of the batches that are generated in the first round, the first ones.
     """
 
@@ -39,11 +42,13 @@ class Group:
 
 
 def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
-    """The groups of a run in order of their batches' ids, as `cluster_places` numbers these.
+    """Yield the groups of a run in order of their batches' ids, as `cluster_places` numbers these.
 
     Args:
-        batching: with the number of batches that each group generates. Without labels all records are of one.
-        clusters: the file of that name, which fits run.json; without any, labels alone group records.
+        batching: with the number of batches that each group generates. Without labels all records
+            are of one.
+        clusters: the file of that name, which fits run.json; without any, labels alone group
+            records.
     """
     first, generated = 0, batching.generate_per_cluster or batching.generate_per_label or 1
     for number, label in enumerate(batching.labels or NO_LABELS):
@@ -58,7 +63,10 @@ def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
 
 @dataclass(frozen=True)
 class PlacedCanary:
-    """A batch's canary: its number in the file `canaries`, its context, and whether that is among the batch's."""
+    """A batch's canary: its number in the file `canaries`, its context, and its inclusion.
+
+    If included, the context is among the batch's.
+    """
 
     number: int
     context: Context
@@ -71,9 +79,9 @@ class Batch:
 
     Attributes:
         label: empty without labels.
-        cluster: index of the group's centre, None where it has none.
+        cluster: index of the group's centre, None if it has none.
         budgets: see `BatchHeader`.
-        canary: None where it has none.
+        canary: None if it has none.
     """
 
     id: int
@@ -85,14 +93,18 @@ class Batch:
 
     @property
     def shown(self) -> tuple[Context, ...]:
-        """All that the model is shown: the contexts, and behind them a canary that is none of them."""
+        """All contexts that the model is shown, and behind them a canary that is none of them."""
         out = self.canary is not None and not self.canary.included
-        return (*self.contexts, self.canary.context) if self.canary is not None and out else self.contexts
+        if self.canary is not None and out:
+            return (*self.contexts, self.canary.context)
+        return self.contexts
 
     @property
     def canary_row(self) -> int | None:
-        """Where the canary stands among `shown`; None without one."""
-        return None if self.canary is None else self.shown.index(self.canary.context)
+        """The canary's place among `shown`; None without one."""
+        if self.canary is None:
+            return None
+        return self.shown.index(self.canary.context)
 
     @property
     def public_label(self) -> str | None:
@@ -123,28 +135,29 @@ class Batches(Sequence[Batch]):
         return self._of_round(number)[place]
 
     def changed(self, change: Callable[[Batch], Batch]) -> Batches:
-        """These batches, each changed when it is asked for."""
+        """Return these batches, each changed when it is asked for."""
         of_round = self._of_round
         return Batches(self._batching, lambda number: tuple(map(change, of_round(number))))
 
 
 @dataclass(frozen=True)
 class Partition:
-    """All batches in order of id, and every record's line of the file `assignment`, in hash order."""
+    """All batches by id, and every record's line of the file `assignment`, in hash order."""
 
     batches: Batches
     assignment: tuple[Assigned, ...]
 
 
 class _Member(NamedTuple):
-    """A record to place. `group`: which of the run's it is of, by number; None where it goes nowhere."""
+    """A record to place, and the number of its group in the run, or None if it goes nowhere."""
 
     digest: str
     record: Record
     group: int | None
 
 
-#: A record's batch, as an id of the first round, and its slot or cell there; None where it takes part in none.
+#: A record's batch, as an id of the first round, and its slot or cell there; None where it takes
+#: part in none.
 _Place = tuple[int | None, int | None]
 
 
@@ -157,12 +170,13 @@ def partition(
     users: Mapping[Record, str] | None = None,
     spent: Mapping[str, float] | None = None,
 ) -> Partition:
-    """Place every record (mathematics: a rule that looks at one record alone; `paper-slices` does not).
+    """Place every record; all rules but `paper-slices` look at one record alone (mathematics).
 
     Args:
         batching, clusters: how; see `groups_of`. A key is among it.
         records: distinct ones, in any order.
-        centers: the centre that each record goes to, one that its label keeps; None where labels alone group records.
+        centers: the centre that each record goes to, one that its label keeps; None if labels alone
+            group records.
         users: whose each record is, where they share budgets.
         spent: of these before, by `Assigned.payer`; nothing by those that are missing.
     """
@@ -178,7 +192,7 @@ def partition(
         before = 0.0 if spent is None else spent.get(user or member.digest, 0.0)
         return Assigned(member.digest, *place, user, before)
 
-    return _parted(batching, groups, members, assigned)
+    return _place_members(batching, groups, members, assigned)
 
 
 def partition_as_recorded(
@@ -188,9 +202,10 @@ def partition_as_recorded(
     assignment: Iterable[Assigned],
     begun: Batching,
 ) -> Partition:
-    """The partition of a run that has begun, whose assignment says each record's group: none is clustered twice.
+    """Partition a begun run's records by its assignment's groups: none is clustered twice.
 
-    A record that the assignment lacks goes nowhere; the digest of the data then tells that it is not the run's.
+    So no record is clustered twice. A record that the assignment lacks goes nowhere; the digest of
+    the data then shows that it is not the run's.
 
     Args:
         batching, clusters, records: as for `partition`.
@@ -198,11 +213,14 @@ def partition_as_recorded(
         begun: the run's own batching, which its assignment has to fit.
 
     Raises:
-        InputError: the assignment names a batch or a group that its record's label has not, or a slot that none has.
+        InputError: the assignment names a batch or a group that its record's label has not, or a
+            slot that none has.
     """
     places = {assigned.digest: assigned for assigned in assignment}
     groups, one_round = tuple(groups_of(begun, clusters)), begun.rounds == 1
-    of_batch = [number for number, group in enumerate(groups) for _ in (group.ids if one_round else [None])]
+    of_batch = [
+        number for number, group in enumerate(groups) for _ in (group.ids if one_round else [None])
+    ]
     slots = begun.slots or begun.cells if one_round else None
     members = []
     for digest, record in _by_digest(batching, records):
@@ -211,20 +229,33 @@ def partition_as_recorded(
             number = of_batch[place.batch] if place.batch < len(of_batch) else None
             fits = (place.slot is None) == (slots is None) and (place.slot or 0) < (slots or 1)
             if number is None or groups[number].label != record.label or not fits:
-                problem = "it puts a record into a batch of another label, or into a place that no batch has."
-                raise InputError(ASSIGNMENT, problem, "Restore the run directory, or generate the run anew.")
+                problem = (
+                    "it puts a record into a batch of another label, or into a place that "
+                    "no batch has."
+                )
+                raise InputError(
+                    ASSIGNMENT, problem, "Restore the run directory, or generate the run anew."
+                )
         members.append(_Member(digest, record, number))
     now = tuple(groups_of(batching, clusters))
-    return _parted(batching, now, members, lambda member, place: Assigned(member.digest, *place))
+    return _place_members(
+        batching, now, members, lambda member, place: Assigned(member.digest, *place)
+    )
 
 
 def with_allowances(parts: Partition, manifest: Manifest) -> Partition:
-    """The partition with what each context may spend, by what the assignment says of its payer, where that differs."""
+    """Return the partition with the contexts' own budgets, if they differ.
+
+    The assignment says which payer a context has.
+    """
     budget = manifest.mechanism.budget
     if budget is None or not manifest.own_allowances:
         return parts
     shares = allowances(parts.assignment, budget)
-    return replace(parts, batches=parts.batches.changed(lambda batch: replace(batch, budgets=shares.get(batch.id))))
+    return replace(
+        parts,
+        batches=parts.batches.changed(lambda batch: replace(batch, budgets=shares.get(batch.id))),
+    )
 
 
 def _hashing(batching: Batching) -> KeyedHash:
@@ -236,13 +267,16 @@ def _by_digest(batching: Batching, records: Iterable[Record]) -> list[tuple[str,
     return sorted((hashing.digest(record.label, record.text), record) for record in records)
 
 
-def _parted(
+def _place_members(
     batching: Batching,
     groups: Sequence[Group],
     members: Sequence[_Member],
     assigned: Callable[[_Member, _Place], Assigned],
 ) -> Partition:
-    """The partition of these records, which are in hash order. With several rounds a line says the group alone."""
+    """Return the partition of records in hash order.
+
+    With several rounds a line says the group alone.
+    """
     batches = Batches(batching, lambda number: _of_round(batching, groups, members, number))
     places: Iterable[_Place] = _places(batching, groups, members, 0)
     if batching.rounds > 1:
@@ -250,9 +284,15 @@ def _parted(
     return Partition(batches, tuple(map(assigned, members, places)))
 
 
-def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int) -> Iterator[_Place]:
-    """Where each record goes in a round."""
-    hashing, slots, most = _hashing(batching).of_round(number), batching.slots or 1, batching.examples_per_context
+def _places(
+    batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int
+) -> Iterator[_Place]:
+    """Yield each record's place in a round."""
+    hashing, slots, most = (
+        _hashing(batching).of_round(number),
+        batching.slots or 1,
+        batching.examples_per_context,
+    )
     seen: Counter[str | tuple[int, int]] = Counter()
     for digest, record, at in members:
         if at is None:
@@ -260,7 +300,8 @@ def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Memb
             continue
         group, slot = groups[at], None
         if batching.rule == "paper-slices":
-            # The paper's implementation: each label's records, in hash order, cut into slices of fixed size.
+            # The paper's implementation: each label's records, in hash order, cut into slices of
+            # fixed size.
             place, rest = divmod(seen[record.label], slots * most)
             slot = rest // most
             seen[record.label] += 1
@@ -271,7 +312,8 @@ def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Memb
             continue
         batch = group.ids[place]
         if batching.rule == "hashed-slots":
-            # Of the records that hash to a slot, the `examples_per_context` of smallest digest are shown.
+            # Of the records that hash to a slot, the `examples_per_context` of smallest digest are
+            # shown.
             slot = hashing.slot(digest, slots)
             seen[batch, slot] += 1
             if seen[batch, slot] > most:
@@ -285,22 +327,33 @@ def _places(batching: Batching, groups: Sequence[Group], members: Iterable[_Memb
 def _of_round(
     batching: Batching, groups: Sequence[Group], members: Sequence[_Member], number: int
 ) -> tuple[Batch, ...]:
-    """The batches of a round. A slot is a context, empty or not; a cell only if it holds k records."""
+    """Return the batches of a round.
+
+    A slot is a context, empty or not; a cell only if it holds k records.
+    """
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
-    for member, (batch, slot) in zip(members, _places(batching, groups, members, number), strict=True):
+    for member, (batch, slot) in zip(
+        members, _places(batching, groups, members, number), strict=True
+    ):
         if batch is not None:
             # Without slots every record is a context of its own.
             contexts[batch][member.digest if slot is None else slot].append(member.record)
 
     def filled(batch: int) -> tuple[Context, ...]:
         if batching.rule == "hashed-slots":
-            return tuple(tuple(contexts[batch].get(slot, ())) for slot in range(batching.slots or 1))
+            return tuple(
+                tuple(contexts[batch].get(slot, ())) for slot in range(batching.slots or 1)
+            )
         found = map(tuple, contexts[batch].values())
         if batching.rule == "hashed-cells":
-            return tuple(context for context in found if len(context) == batching.examples_per_context)
+            return tuple(
+                context for context in found if len(context) == batching.examples_per_context
+            )
         return tuple(found)
 
     first = number * batching.per_round
     return tuple(
-        Batch(first + batch, group.label, group.cluster, filled(batch)) for group in groups for batch in group.ids
+        Batch(first + batch, group.label, group.cluster, filled(batch))
+        for group in groups
+        for batch in group.ids
     )

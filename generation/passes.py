@@ -1,9 +1,9 @@
-"""Forward passes of a network, which several batches share: every context is a row of one key-value cache.
+"""A network's forward passes, shared by batches: every context is a row of one key-value cache.
 
-A shared pass has a fixed number of rows and of columns, both public. A row's prompt ends at the same column in every
-row, and the t-th token after it always goes to the t-th column after that, whenever its batch began: what a row
-computes then depends on its own tokens, and neither on the other rows nor on when its batch came. Batches that end give
-up their rows, and others take them.
+A shared pass has a fixed number of rows and of columns, both public. A row's prompt ends at the
+same column in every row, and the t-th token after it always goes to the t-th column after that,
+whenever its batch began: a row's computation then depends on its own tokens, and neither on the
+other rows nor on when its batch came. Batches that end give up their rows, and others take them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+from typing_extensions import override
 
 from dpaudit.generation.head import Head
 from dpaudit.generation.models import LanguageModel
@@ -30,25 +31,28 @@ from dpaudit.mechanisms import Mechanism, PublicPart
 
 #: Prompt tokens that go through the network in one go. It bounds the memory for activations.
 PREFILL_TOKENS = 4096
-#: On a CPU a pass has as many rows as are in use, rounded up to this. For one to three rows matrix products take other
-#: kernels there, which add up in another order; from four on it is the same for any number.
+#: On a CPU a pass has as many rows as are in use, rounded up to this. For one to three rows matrix
+#: products take other kernels there, which add up in another order; from four on it is the same for
+#: any number.
 ROWS_STEP = 4
 #: Rows of every pass of a batch's own on a GPU.
 OWN_ROWS = 32
-#: Public prompts in a pass of theirs. In one pass with private rows, the number of these could reach a support or an
-#: anchor through rounding.
+#: Public prompts in a pass of theirs. In one pass with private rows, the number of these could
+#: reach a support or an anchor through rounding.
 PUBLIC_ROWS = 16
 #: How architectures name what they keep of earlier tokens.
 _CACHES = ("past_key_values", "cache_params")
 
-#: Rows of a pass beyond which a device gains nothing: weights are read once for all rows, and from here on computing
-#: takes longer than reading.
+#: Rows of a pass beyond which a device gains nothing: weights are read once for all rows, and from
+#: here on computing takes longer than reading.
 MOST_ROWS = {"cpu": 64, "cuda": 1024}
 #: The share of free memory that caches and logits may take.
 SHARE = 0.6
-#: Copies of a row's logits that are around at a time: the network's, in float32, and the aggregation's.
+#: Copies of a row's logits that are around at a time: the network's, in float32, and the
+#: aggregation's.
 _LOGIT_COPIES = 4
-#: Activations of a prompt's token, as multiples of the hidden size: the widest layer and what stands around it.
+#: Activations of a prompt's token, as multiples of the hidden size: the widest layer and what
+#: stands around it.
 _ACTIVATIONS = 24
 _CGROUP = Path("/sys/fs/cgroup")
 
@@ -56,15 +60,15 @@ Prompt = Sequence[int]
 
 
 class CachedPrompts(Protocol):
-    """n prompts with their key-value cache, all continued with the same tokens: a batch in the making. n may be 0."""
+    """A batch in the making: n >= 0 cached prompts, all continued with the same tokens."""
 
     @property
     def logits(self) -> torch.Tensor:
-        """Logits of the next token on the model's device: float32 [n, V], V as the model scores it."""
+        """Next token's logits on the model's device: float32 [n, V], V as the model scores it."""
         ...
 
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """Those of some tokens alone: float32 [n, S]."""
+        """Return the logits of some tokens alone: float32 [n, S]."""
         ...
 
     def append(self, token: int) -> None:
@@ -72,32 +76,40 @@ class CachedPrompts(Protocol):
         ...
 
     def fork(self) -> CachedPrompts:
-        """A copy at the same place in the text, which goes on apart from this one."""
+        """Return an independent copy at the same place in the text."""
         ...
 
 
 def next_logits(prompts: CachedPrompts) -> NDArray[np.float32]:
-    """The logits of the next token as an array: float32 [n, V]."""
+    """Return the logits of the next token as an array: float32 [n, V]."""
     result: NDArray[np.float32] = prompts.logits.cpu().numpy()
     return result
 
 
-def logits_for(prompts: CachedPrompts, public: PublicPart, mechanism: Mechanism) -> tuple[torch.Tensor, PublicPart]:
-    """The logits that a step looks at, and what it still takes of `public`: no support where they are over it."""
+def logits_for(
+    prompts: CachedPrompts, public: PublicPart, mechanism: Mechanism
+) -> tuple[torch.Tensor, PublicPart]:
+    """Return a step's logits, and the rest of `public`: no support if the logits are over it."""
     if mechanism.over_support and public.support is not None:
         return prompts.logits_over(public.support), PublicPart(None, public.anchor)
     return prompts.logits, public
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that memory ran out; PyTorch's CPU allocator says so in words only."""
+    """Return whether an error means that memory ran out.
+
+    PyTorch's CPU allocator says so in words only.
+    """
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
+    return (
+        isinstance(error, RuntimeError)
+        and re.search(r"(not enough|allocate|out of) memory", str(error)) is not None
+    )
 
 
-class _Outputs:
-    """What a network gave n prompts for the next token.
+class _Outputs(CachedPrompts):
+    """A network's outputs for the next token of n prompts.
 
     Attributes:
         outputs: float32 [n, V], the logits; with a head apart, hidden states [n, H].
@@ -110,25 +122,33 @@ class _Outputs:
 
     def __init__(self, model: LanguageModel, head: Head | None, rows: int) -> None:
         width = model.vocabulary if head is None else head.width
-        self.outputs, self._head = torch.empty((rows, width), dtype=torch.float32, device=model.device), head
+        self.outputs, self._head = (
+            torch.empty((rows, width), dtype=torch.float32, device=model.device),
+            head,
+        )
 
     @property
+    @override
     def logits(self) -> torch.Tensor:
-        """See `CachedPrompts`."""
-        return self.outputs if self._head is None else self._head.logits(self.outputs)
+        if self._head is None:
+            return self.outputs
+        return self._head.logits(self.outputs)
 
+    @override
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """See `CachedPrompts`."""
         if self._head is not None:
             return self._head.logits(self.outputs, support)
-        return self.outputs[:, torch.as_tensor(support, dtype=torch.long, device=self.outputs.device)]
+        return self.outputs[
+            :, torch.as_tensor(support, dtype=torch.long, device=self.outputs.device)
+        ]
 
 
 class OwnCache(_Outputs):
-    """n prompts as one left-padded batch with a cache of its own, in the form that the model keeps: `CachedPrompts`.
+    """n prompts as one left-padded batch with a cache of its own: `CachedPrompts`.
 
-    All prompts are padded to a length that the caller fixes, not to the longest of them: padding changes how logits
-    are rounded, and one private prompt's length must not reach the others' logits that way.
+    The cache has the form that the model keeps. All prompts are padded to a length that the caller
+    fixes, not to the longest of them: padding changes how logits are rounded, and one private
+    prompt's length must not reach the others' logits that way.
     """
 
     def __init__(
@@ -139,9 +159,16 @@ class OwnCache(_Outputs):
         fewest: int = 1,
         head: Head | None = None,
     ) -> None:
-        """Feed the prompts, each padded to `length` places. `fewest` rows go through the network, if any do.
+        """Feed the prompts, each padded to `length` places.
 
-        Args: the model's `head`, to keep it apart: see `passes_for`.
+        `fewest` rows go through the network, if any do.
+
+        Args:
+            model: a loaded model.
+            prompts: token ids of each.
+            length: places of each.
+            fewest: rows that go through the network, if any do.
+            head: the model's, to keep it apart: see `passes_for`.
 
         Raises:
             ValueError: a prompt leaves no padding: a batch without any would take another kernel.
@@ -150,23 +177,26 @@ class OwnCache(_Outputs):
         super().__init__(model, head, 0)
         self._network, self._device = model.network, model.device
         self._rows = len(prompts)
-        # For one to three rows a CPU takes other kernels than for more: what joins or leaves must not choose them.
+        # For one to three rows a CPU takes other kernels than for more: what joins or leaves must
+        # not choose them.
         prompts = [*prompts, *[prompts[0]] * (fewest - len(prompts))] if prompts else []
         self._cache: Any = None
         self._seen = torch.zeros((len(prompts), 0), dtype=torch.long, device=self._device)
         if prompts:
             ids = torch.tensor([[0] * (length - len(prompt)) + list(prompt) for prompt in prompts])
-            seen = torch.tensor([[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+            seen = torch.tensor(
+                [[0] * (length - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+            )
             self._feed(ids.to(self._device), seen.to(self._device))
 
+    @override
     def append(self, token: int) -> None:
-        """Continue every prompt with the same token."""
         if self._rows:
             ids = torch.full((len(self._seen), 1), token, device=self._device)
             self._feed(ids, torch.ones_like(ids))
 
+    @override
     def fork(self) -> OwnCache:
-        """A copy at the same place in the text, which goes on apart from this one."""
         twin = copy.copy(self)
         twin._cache = copy.deepcopy(self._cache)  # the other tensors are replaced and never changed
         return twin
@@ -178,14 +208,18 @@ class OwnCache(_Outputs):
 
 
 def require_padding(prompts: Sequence[Sequence[int]], places: int) -> None:
-    """Raises ValueError where a prompt fills all places that it is padded to."""
+    """Refuse a prompt that fills all places that it is padded to.
+
+    Raises:
+        ValueError: one does.
+    """
     if any(len(prompt) >= places for prompt in prompts):
         raise ValueError(f"prompts must be shorter than the {places} places they are padded to")
 
 
 @cache
 def parameters_of(function: Callable[..., object]) -> frozenset[str]:
-    """Names of the arguments that a function takes."""
+    """Return the names of a function's arguments."""
     return frozenset(inspect.signature(function).parameters)
 
 
@@ -205,11 +239,12 @@ def forward(
         ids: int64 [n, L].
         seen: int64 [n, all columns of the cache and of `ids`], 0 on padding.
         cache: what was fed before; None for nothing, in whatever form the model keeps it.
-        positions: int64 [n, L]; None where every column that is seen counts as one.
+        positions: int64 [n, L]; None if every column that is seen counts as one.
         head: to be left out.
 
     Returns:
-        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] without a head; and the cache.
+        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] without a
+        head; and the cache.
 
     Raises:
         ValueError: the network keeps nothing of earlier tokens.
@@ -236,8 +271,8 @@ def forward(
     return output.logits[:, -1, :].to(torch.float32), cache
 
 
-class SeveralCaches:
-    """n prompts in several caches, which go on together: `CachedPrompts`."""
+class SeveralCaches(CachedPrompts):
+    """n prompts in several caches, which continue together."""
 
     def __init__(self, parts: Sequence[OwnCache]) -> None:
         """Args: `parts`, at least one, in the prompts' order."""
@@ -247,29 +282,35 @@ class SeveralCaches:
         return sum(map(len, self._parts))
 
     @property
+    @override
     def logits(self) -> torch.Tensor:
-        """See `CachedPrompts`."""
         return torch.cat([part.logits for part in self._parts])
 
+    @override
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
-        """See `CachedPrompts`."""
         return torch.cat([part.logits_over(support) for part in self._parts])
 
+    @override
     def append(self, token: int) -> None:
-        """See `CachedPrompts`."""
         for part in self._parts:
             part.append(token)
 
+    @override
     def fork(self) -> SeveralCaches:
-        """See `CachedPrompts`."""
         return SeveralCaches([part.fork() for part in self._parts])
 
 
 class Passes:
-    """The forward passes of all batches in the making, in the model's own way: apart for each batch, or each row."""
+    """All batches' forward passes in the model's own way: apart for each batch, or each row."""
 
     def __init__(
-        self, model: LanguageModel, rows: int, places: int, head: Head | None = None, *, alone: bool = False
+        self,
+        model: LanguageModel,
+        rows: int,
+        places: int,
+        head: Head | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
         """Take the shape of a pass.
 
@@ -283,16 +324,23 @@ class Passes:
         self._model, self._rows, self._places, self._head = model, rows, places, head
         self._together: int | None = 1 if alone else None
         self._fewest = 1 if alone else ROWS_STEP
-        if not alone and model.device.type != "cpu":  # there kernels are chosen by shape, so it is always the same
+        if (
+            not alone and model.device.type != "cpu"
+        ):  # there kernels are chosen by shape, so it is always the same
             self._together = self._fewest = min(rows, OWN_ROWS)
         self._running: list[_Outputs | SeveralCaches] = []
 
     def fits(self, prompts: int) -> bool:
-        """Whether so many prompts fit beside those that are running. The first batch always does."""
+        """Return whether so many prompts fit beside the running ones.
+
+        The first batch always does.
+        """
         return not self._running or sum(map(len, self._running)) + prompts <= self._rows
 
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """Feed a batch's prompts. `prefix`: what prompts begin with; where it can be, it is computed once for them.
+        """Feed a batch's prompts.
+
+        The `prefix` is what prompts begin with; where it can be, it is computed once for them.
 
         Raises:
             ValueError: a prompt leaves no padding in its places.
@@ -300,7 +348,9 @@ class Passes:
         """
         each = self._together or max(1, len(prompts))
         parts = [
-            OwnCache(self._model, prompts[first : first + each], self._places, self._fewest, self._head)
+            OwnCache(
+                self._model, prompts[first : first + each], self._places, self._fewest, self._head
+            )
             for first in range(0, max(1, len(prompts)), each)
         ]
         batch: OwnCache | SeveralCaches = parts[0] if len(parts) == 1 else SeveralCaches(parts)
@@ -313,18 +363,25 @@ class Passes:
             batch.append(token)
 
     def finish(self, prompts: CachedPrompts) -> None:
-        """A batch has ended: its rows are free."""
+        """Free the rows of a batch that has ended."""
         self._running = [other for other in self._running if id(other) != id(prompts)]
 
 
 class SharedPasses(Passes):
-    """One pass for the rows of all batches. A row's columns are for its prompt and for the tokens after it."""
+    """One pass for the rows of all batches.
 
-    def __init__(self, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None) -> None:
+    A row's columns are for its prompt and for the tokens after it.
+    """
+
+    def __init__(
+        self, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
+    ) -> None:
         """Args: as for `passes_for`."""
         super().__init__(model, rows, places, head)
         self._block_rows = max(ROWS_STEP, rows)
-        self._prefilled = max(ROWS_STEP, PREFILL_TOKENS // places)  # prompts that are computed in one go
+        self._prefilled = max(
+            ROWS_STEP, PREFILL_TOKENS // places
+        )  # prompts that are computed in one go
         self._width = places + tokens + 1  # the last column is for what rows without a token write
         self._blocks: list[_Block] = []
         self._prefixes: dict[tuple[int, ...], DynamicCache] = {}
@@ -333,7 +390,7 @@ class SharedPasses(Passes):
     def fit(
         cls, model: LanguageModel, rows: int, places: int, tokens: int, head: Head | None = None
     ) -> SharedPasses | None:
-        """Passes for this model, or None where its cache is of another kind."""
+        """Return passes for this model, or None if its cache is of another kind."""
         passes = cls(model, rows, places, tokens, head)
         # Every layer must cache keys and values of all columns that a row has.
         layers: list[Any] = DynamicCache(config=model.network.config).layers
@@ -345,16 +402,21 @@ class SharedPasses(Passes):
         return passes if plain else None
 
     @torch.inference_mode()
+    @override
     def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
-        """See `Passes`."""
         require_padding(prompts, self._places)
         while len(self._free()) < len(prompts):
-            self._blocks.append(_Block(self._model, self._block_rows, self._places, self._width, self._head))
+            self._blocks.append(
+                _Block(self._model, self._block_rows, self._places, self._width, self._head)
+            )
         batch = _SharedRows(self, self._free()[: len(prompts)], self._model, self._head)
         self._running.append(batch)
         # By itself each prompt decides how it is computed: with the shared prefix, or alone.
         common = tuple(prefix)
-        begins = [len(prompt) > len(common) and tuple(prompt[: len(common)]) == common for prompt in prompts]
+        begins = [
+            len(prompt) > len(common) and tuple(prompt[: len(common)]) == common
+            for prompt in prompts
+        ]
         for shared, start in ((True, common), (False, ())):
             chosen = [index for index, starts in enumerate(begins) if starts == shared]
             for first in range(0, len(chosen), self._prefilled):
@@ -362,8 +424,8 @@ class SharedPasses(Passes):
         return batch
 
     @torch.inference_mode()
+    @override
     def advance(self, tokens: Sequence[tuple[CachedPrompts, int]]) -> None:
-        """See `Passes`."""
         together = [(batch, token) for batch, token in tokens if isinstance(batch, _SharedRows)]
         for batch, _ in together:
             batch.catch_up()
@@ -372,7 +434,7 @@ class SharedPasses(Passes):
             batch.tokens.append(token)
 
     def feed(self, tokens: Sequence[tuple[_SharedRows, int, int]]) -> None:
-        """One pass of each block: (batch, position after its prompts, token)."""
+        """Run one pass of each block: (batch, position after its prompts, token)."""
         for number, block in enumerate(self._blocks):
             fed = {
                 row: (position, token)
@@ -382,7 +444,8 @@ class SharedPasses(Passes):
             }
             if fed:
                 outputs = block.feed(fed)
-                # A view holds the outputs of all rows in memory: it is for batches that have most of them.
+                # A view holds the outputs of all rows in memory: it is for batches that have most
+                # of them.
                 whole = 2 * len(fed) >= len(outputs)
                 for batch, _, _ in tokens:
                     batch.take(number, outputs, view=whole)
@@ -390,19 +453,29 @@ class SharedPasses(Passes):
             batch.written[position:] = [token]
 
     def _free(self) -> list[_Row]:
-        taken = {row for batch in self._running if isinstance(batch, _SharedRows) for row in batch.rows}
-        everywhere = ((number, row) for number in range(len(self._blocks)) for row in range(self._block_rows))
+        taken = {
+            row for batch in self._running if isinstance(batch, _SharedRows) for row in batch.rows
+        }
+        everywhere = (
+            (number, row) for number in range(len(self._blocks)) for row in range(self._block_rows)
+        )
         return [row for row in everywhere if row not in taken]
 
-    def _prefill(self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt) -> None:
-        """Compute some prompts' caches and first logits, padded between the shared prefix and the rest."""
+    def _prefill(
+        self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt
+    ) -> None:
+        """Compute prompts' caches and first logits, padded between shared prefix and rest."""
         # On a GPU kernels are chosen by shape, so there the shape is always the same.
         rows = max(ROWS_STEP, len(part)) if self._model.device.type == "cpu" else self._prefilled
         filled = list(part) + [part[-1]] * (rows - len(part))
         width = self._places - len(prefix)
         rests = [list(prompts[index][len(prefix) :]) for index in filled]
-        ids = torch.tensor([[0] * (width - len(rest)) + rest for rest in rests], device=self._model.device)
-        padding = [[1] * len(prefix) + [0] * (width - len(rest)) + [1] * len(rest) for rest in rests]
+        ids = torch.tensor(
+            [[0] * (width - len(rest)) + rest for rest in rests], device=self._model.device
+        )
+        padding = [
+            [1] * len(prefix) + [0] * (width - len(rest)) + [1] * len(rest) for rest in rests
+        ]
         seen = torch.tensor(padding, device=self._model.device)
         cache = self._started(prefix, len(filled))
         outputs, _ = forward(self._model.network, ids, seen, cache, head=self._head)
@@ -413,7 +486,7 @@ class SharedPasses(Passes):
                 block.store([batch.rows[part[i]][1] for i in here], cache, here, seen[here])
 
     def _started(self, prefix: Prompt, rows: int) -> DynamicCache:
-        """A cache that holds the prefix in so many rows."""
+        """Return a cache that holds the prefix in `rows` rows."""
         if not prefix:
             return DynamicCache()
         key = tuple(prefix)
@@ -422,7 +495,9 @@ class SharedPasses(Passes):
             self._prefixes[key] = DynamicCache()
             forward(self._model.network, ids, torch.ones_like(ids), self._prefixes[key])
         known: list[Any] = self._prefixes[key].layers
-        return DynamicCache([(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in known])
+        return DynamicCache(
+            [(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in known]
+        )
 
 
 #: A block, and a row of it.
@@ -430,29 +505,41 @@ _Row = tuple[int, int]
 
 
 class _SharedRows(_Outputs):
-    """See `CachedPrompts`. Forks share the rows: whoever goes on writes its own tokens where another's stand."""
+    """A batch's rows; see `CachedPrompts`.
 
-    def __init__(self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel, head: Head | None) -> None:
+    Forks share the rows: whoever goes on writes its own tokens where another's stand.
+    """
+
+    def __init__(
+        self, passes: SharedPasses, rows: Sequence[_Row], model: LanguageModel, head: Head | None
+    ) -> None:
         super().__init__(model, head, len(rows))
         self.passes, self.rows = passes, list(rows)
         self.tokens: list[int] = []
-        self.written: list[int] = []  # what the rows hold after the prompts; the same list in all forks
+        self.written: list[
+            int
+        ] = []  # what the rows hold after the prompts; the same list in all forks
 
+    @override
     def append(self, token: int) -> None:
-        """See `CachedPrompts`."""
         self.passes.advance([(self, token)])
 
+    @override
     def fork(self) -> _SharedRows:
-        """See `CachedPrompts`."""
         twin = copy.copy(self)
         twin.tokens, twin.outputs = list(self.tokens), self.outputs.clone()
         return twin
 
     def take(self, block: int, outputs: torch.Tensor, *, view: bool) -> None:
-        """Keep this batch's rows of a block's outputs; as a view if it may be, and they are in one piece."""
+        """Keep this batch's rows of a block's outputs, as a view if allowed and contiguous."""
         here = [i for i, (number, _) in enumerate(self.rows) if number == block]
         rows = [self.rows[i][1] for i in here]
-        if view and here and len(here) == len(self.rows) and rows == list(range(rows[0], rows[0] + len(rows))):
+        if (
+            view
+            and here
+            and len(here) == len(self.rows)
+            and rows == list(range(rows[0], rows[0] + len(rows)))
+        ):
             self.outputs = outputs[rows[0] : rows[0] + len(rows)]
         elif here:
             self.outputs[here] = outputs[rows]
@@ -460,15 +547,20 @@ class _SharedRows(_Outputs):
     def catch_up(self) -> None:
         """Write those of this batch's tokens that the rows do not hold any more."""
         pairs = zip(self.tokens, self.written, strict=False)
-        same = next((i for i, (own, held) in enumerate(pairs) if own != held), min(len(self.tokens), len(self.written)))
+        same = next(
+            (i for i, (own, held) in enumerate(pairs) if own != held),
+            min(len(self.tokens), len(self.written)),
+        )
         for position in range(same, len(self.tokens)):
             self.passes.feed([(self, position, self.tokens[position])])
 
 
 class _Block:
-    """The rows of one pass with their cache: keys and values [rows, heads, width, d] in every layer."""
+    """One pass's rows and their cache: keys and values [rows, heads, width, d] in every layer."""
 
-    def __init__(self, model: LanguageModel, rows: int, places: int, width: int, head: Head | None) -> None:
+    def __init__(
+        self, model: LanguageModel, rows: int, places: int, width: int, head: Head | None
+    ) -> None:
         self._network, self._places, self._width, self._head = model.network, places, width, head
         self._full = model.device.type != "cpu"
         device = model.device
@@ -479,10 +571,14 @@ class _Block:
         self._layers: list[_CachedLayer] = []
         self._cache: Cache | None = None
 
-    def store(self, rows: Sequence[int], cache: DynamicCache, chosen: Sequence[int], seen: torch.Tensor) -> None:
+    def store(
+        self, rows: Sequence[int], cache: DynamicCache, chosen: Sequence[int], seen: torch.Tensor
+    ) -> None:
         """Copy prompts' caches into rows. `seen` [len(rows), places] is 0 on padding."""
         if self._cache is None:
-            self._layers = [_CachedLayer(layer, len(self._prompts), self._width) for layer in cache.layers]
+            self._layers = [
+                _CachedLayer(layer, len(self._prompts), self._width) for layer in cache.layers
+            ]
             self._cache = Cache(layers=list(self._layers))
         for own, computed in zip(self._layers, cache.layers, strict=True):
             own.store(rows, computed, chosen, self._places)
@@ -493,7 +589,10 @@ class _Block:
 
     @torch.inference_mode()
     def feed(self, tokens: Mapping[int, tuple[int, int]]) -> torch.Tensor:
-        """The next outputs after row -> (position, token). Other rows compute what nobody looks at."""
+        """Return outputs after row -> (position, token).
+
+        Other rows compute what nobody looks at.
+        """
         rows = len(self._prompts)
         used = rows if self._full else min(rows, -(-(max(tokens) + 1) // ROWS_STEP) * ROWS_STEP)
         ids = torch.zeros((used, 1), dtype=torch.long)
@@ -512,7 +611,10 @@ class _Block:
 
 
 class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's cache: each row writes its next token to a column of its own, and attends as its mask says."""
+    """One layer's cache.
+
+    Each row writes its next token to a column of its own, and attends as its mask says.
+    """
 
     keys: Any
     values: Any
@@ -543,30 +645,34 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self.keys[: len(rows)], self.values[: len(rows)]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """All columns count; the mask hides those that a row does not have."""
+        """Count all columns; the mask hides those that a row does not have."""
         return self._width, 0
 
     def get_seq_length(self) -> int:
-        """To the model every token is the last one."""
+        """Return the same length at every token: to the model each is the last one."""
         return self._width - 1
 
 
 def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | None = None) -> int:
-    """The rows of a pass: a power of two, as many as fit into free memory and serve a purpose. At least 1.
+    """Return the number of rows of a pass: a power of two, at least 1.
 
-    It depends on the model, the machine and public lengths; and not on any record, where `free` was measured before the
-    first one was read.
+    As many rows as fit into free memory and serve a purpose. It depends on the model, the machine
+    and public lengths; and not on any record, where `free` was measured before the first one was
+    read.
 
     Args:
         model: a loaded model.
         places: of a prompt.
         tokens: after it, at most.
-        free: bytes that were free before the model was loaded; None for those that are free beside it.
+        free: bytes that were free before the model was loaded; None for those that are free beside
+            it.
     """
     if free is None:
         free = free_memory(model.device)
     else:
-        free -= sum(weights.numel() * weights.element_size() for weights in model.network.parameters())
+        free -= sum(
+            weights.numel() * weights.element_size() for weights in model.network.parameters()
+        )
     config = model.network.config.get_text_config()
     item = torch.finfo(model.network.dtype).bits // 8
     cached = _cached_bytes(model)
@@ -577,20 +683,29 @@ def planned_rows(model: LanguageModel, places: int, tokens: int, free: int | Non
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free on a device. On the CPU a container's limit counts too."""
+    """Return the free bytes of a device. On the CPU a container's limit counts too."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     free = int(psutil.virtual_memory().available)
     with suppress(OSError, ValueError):  # a control group sets no limit, or says "max"
-        limit, used = (int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        limit, used = (
+            int((_CGROUP / name).read_text()) for name in ("memory.max", "memory.current")
+        )
         free = min(free, max(0, limit - used))
     return free
 
 
 def _cached_bytes(model: LanguageModel) -> int:
-    """What a model caches of one token in one row; 0 for a state, which does not grow."""
+    """Return the bytes that a model caches for one token in one row.
+
+    It is 0 for a state, which does not grow.
+    """
     ids = torch.zeros((1, 1), dtype=torch.long, device=model.device)
     _, cache = forward(model.network, ids, torch.ones_like(ids), None)
     layers = cache.layers if isinstance(cache, DynamicCache) else []
-    tensors = [x for layer in layers for x in (getattr(layer, "keys", None), getattr(layer, "values", None))]
+    tensors = [
+        x
+        for layer in layers
+        for x in (getattr(layer, "keys", None), getattr(layer, "values", None))
+    ]
     return sum(x.numel() * x.element_size() for x in tensors if x is not None)

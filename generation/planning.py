@@ -1,7 +1,7 @@
-"""What a run would be, before anything of it is written: how many texts, at what claim, and how long it would take.
+"""Plans of a run, before anything of it is written: its number of texts, its claim, its duration.
 
-All records are placed and the model is loaded, as for the run itself, and its first batches take a few steps, which are
-timed, weighed and forgotten: nothing of them is shown or kept.
+All records are placed and the model is loaded, as for the run itself, and its first batches take a
+few steps, which are timed, weighed and dropped: nothing of them is shown or kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import Event
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.obstacles import Obstacle
 from dpaudit.generation.worker import Worker
 from dpaudit.results import Amplification, ClaimResult
 from dpaudit.results.plan import Plan
@@ -34,8 +33,10 @@ from dpaudit.runs.text import KNOWN_TOKENIZERS
 STEPS = 3
 
 
-def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Location] = ()) -> Plan:
-    """Plan a new run of a config, which has these `obstacles`, and goes on from runs that `spent` of its budgets.
+def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location] = ()) -> Plan:
+    """Plan a new run of a config, which goes on from runs that `spent` of its budgets.
+
+    `obstacles`: what keeps it from passing its audit, as sentences.
 
     Raises InputError where `generate` would.
     """
@@ -46,9 +47,20 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
     passes = batches * (config.batching.slots or contexts) / tried if tried else 1.0
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
-    claim, mechanism, canaries = ready.manifest.claim, ready.manifest.mechanism, ready.manifest.canaries
+    claim, mechanism, canaries = (
+        ready.manifest.claim,
+        ready.manifest.mechanism,
+        ready.manifest.canaries,
+    )
     budgets = (share for batch in ready.records.batches for share in batch.budgets or ())
-    least = min(budgets, default=mechanism.budget) if ready.manifest.own_allowances else mechanism.budget
+    refutable = None
+    if canaries is not None:
+        refutable = most_refutable(canaries.count, 0.0 if claim is None else claim.delta)
+    least = (
+        min(budgets, default=mechanism.budget)
+        if ready.manifest.own_allowances
+        else mechanism.budget
+    )
     return Plan(
         records=records,
         labels=len(config.data.labels or ()),
@@ -65,28 +77,33 @@ def plan(config: Config, obstacles: Sequence[Obstacle] = (), spent: Sequence[Loc
         left=ready.left,
         seconds=passes * (prompts + step * max(0, tokens - texts)),
         stored=round((fixed + each * contexts) * tokens * batches),
-        obstacles=tuple(map(str, obstacles)),
+        obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
-        refutable=None if canaries is None else most_refutable(canaries.count, 0.0 if claim is None else claim.delta),
+        refutable=refutable,
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
 
 
 def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
-    """What secret batches buy, as far as public settings tell."""
+    """Return what secret batches gain, as far as public settings tell."""
     claim, batching, privacy = manifest.claim, manifest.batching, manifest.privacy
     found: dict[str, Any] = {"equal": None, "fewest": None, "one_label": None, "affordable": None}
     secret = secrecy_of(config, privacy, batching, manifest.clustering)
     if isinstance(secret, NotSecret):
         return found | {"equal": None if claim is None else Amplification.why_equal(secret)}
     found["fewest"] = min(batches for batches, _ in secret.groups)
-    accountant, tokens = release_accountant(config, privacy, batching, manifest.clustering), config.decoding.most_tokens
+    accountant, tokens = (
+        release_accountant(config, privacy, batching, manifest.clustering),
+        config.decoding.most_tokens,
+    )
     if claim is None or accountant is None or accountant.secret is None:
         return found
     labels = len(config.data.groups)
     if labels > 1 and config.clustering is None:
-        merged = tuple((batches * labels, generated * labels) for batches, generated in secret.groups)
+        merged = tuple(
+            (batches * labels, generated * labels) for batches, generated in secret.groups
+        )
         together = replace(accountant, secret=SecretBatches(merged, secret.rounds))
         found["one_label"] = together.epsilon(tokens, claim.delta)
     if config.claim is not None and claim.epsilon is not None and not privacy.split_delta:
@@ -96,16 +113,19 @@ def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
 
 
 def _why_withheld(manifest: Manifest) -> str:
-    """Why a claim would be withheld from readers outside, with the setting that would change it."""
+    """Return why a claim would be withheld from readers outside, with the setting to change."""
     if manifest.privacy.unit == "user" and manifest.privacy.records_per_user_from == "data":
-        return "it rests on how many records one user has in the data. Declare privacy.records_per_user"
+        return (
+            "it rests on how many records one user has in the data. Declare "
+            "privacy.records_per_user"
+        )
     if manifest.privacy.delta_from == "records":
         return "its delta is worked out from the number of records. Declare privacy.delta"
     return ""
 
 
 def _knows_tokenizer(model: LanguageModel) -> bool:
-    """Whether audits decode its texts by themselves (release.text)."""
+    """Return whether audits can decode the model's texts by themselves (release.text)."""
     json = model.tokenizer_json
     if json is None:
         return True  # then texts are not decoded
@@ -116,11 +136,11 @@ def _knows_tokenizer(model: LanguageModel) -> bool:
 
 
 def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
-    """The first batches that share a pass, for a few steps.
+    """Run the first batches that share a pass for a few steps.
 
     Returns:
-        Seconds until all have a token, seconds a step after that, bytes of a step and of each context in one, and
-        contexts.
+        Seconds until all have a token, seconds a step after that, bytes of a step and of each
+            context in one, and contexts.
     """
     rows, contexts = ready.manifest.model.rows or 1, 0
     chosen: list[int] = []
@@ -129,8 +149,14 @@ def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
             break
         chosen.append(batch.id)
         contexts += len(batch.contexts)
-    stopping = ready.manifest.stopping.model_copy(update={"max_tokens": 1 + STEPS, "tokens_per_batch": None})
-    store = _Weighed(ready.manifest.model_copy(update={"stopping": stopping, "claim": None, "sampling": Sampling()}))
+    # No text ends by itself: each batch takes as many steps as the others, and weighs in as much.
+    ending = {"max_tokens": 1 + STEPS, "tokens_per_batch": None, "sequences": ()}
+    decoding = ready.manifest.decoding.model_copy(update=ending)
+    store = _Weighed(
+        ready.manifest.model_copy(
+            update={"decoding": decoding, "claim": None, "sampling": Sampling()}
+        )
+    )
     first, start = 0.0, time.perf_counter()
 
     def note(event: Event) -> None:
@@ -147,7 +173,7 @@ def _trial(ready: Ready) -> tuple[float, float, float, float, int]:
 
 
 class _Weighed:
-    """Where batches go that are weighed and not kept: see `Store` and `Record`."""
+    """Storage of batches that are weighed and not kept: a `Store` and a `Record`."""
 
     location, whole = "", ()
 
@@ -157,18 +183,18 @@ class _Weighed:
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[_Weighed]:
-        """See `Store`."""
+        """Give this as the record of a batch."""
         yield self
 
     def write(self, step: Step) -> None:
-        """See `Record`."""
+        """Weigh a step."""
         self.steps += 1
         self.stored += _bytes(*step.arrays.values(), step.support, step.canary)
         self.rows += 0 if step.contexts is None else len(step.contexts)
         self.of_rows += _bytes(step.contexts, step.spent)
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `Record`."""
+        """Keep nothing of a text's end."""
 
     finish = end_text
 

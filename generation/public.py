@@ -1,8 +1,9 @@
 """Public-only texts, the baseline of a run: the same prompts without any record, so epsilon 0.
 
-They come from the very worker that makes runs, whose batches are all empty. Contributions are then differences from the
-public prompt, whatever the run's are: of none of them, nothing is left but the anchor. So each token is drawn from
-softmax(l0 / temperature), l0 the public prompt's log-probabilities over the run's support.
+They come from the very worker that makes runs, whose batches are all empty. Contributions are then
+differences from the public prompt, whatever the run's are: of none of them, nothing is left but the
+anchor. So each token is drawn from softmax(l0 / temperature), l0 the public prompt's
+log-probabilities over the run's support.
 """
 
 from __future__ import annotations
@@ -12,14 +13,25 @@ from contextlib import contextmanager
 from itertools import chain
 
 from dpaudit.generation.algorithm import prompting, silent
-from dpaudit.generation.config import BatchingConfig, ClaimConfig, Config, PrivacyConfig, RandomnessConfig
+from dpaudit.generation.config import (
+    BatchingConfig,
+    ClaimConfig,
+    Config,
+    PrivacyConfig,
+    SamplingConfig,
+)
 from dpaudit.generation.events import Progress
-from dpaudit.generation.manifest import build_manifest, declared_batching, declared_privacy, declared_sampling
+from dpaudit.generation.manifest import (
+    build_manifest,
+    declared_batching,
+    declared_privacy,
+    declared_sampling,
+)
 from dpaudit.generation.models import device_of
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.worker import Worker
-from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms import AnchoredDifferences, Mean, Mechanism
 from dpaudit.runs import BatchHeader, Clustering, Clusters, InputError, Manifest, Sample, Step
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.manifest import StopReason
@@ -42,15 +54,28 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
         The directory, as it was named.
 
     Raises:
-        InputError: the model or the directory cannot be used, or only the records tell how many batches there are.
+        InputError: the model or the directory cannot be used, or only the records tell how many
+            batches there are.
     """
     asked = _without_records(config)
     free = free_memory(device_of(asked.model))
-    model, prompts, stopping = prompting(asked)
+    model, prompts, decoding = prompting(asked)
     rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
-    batching, privacy = declared_batching(asked, Clusters(), _KEY, secret=False), declared_privacy(asked, None)
+    batching, privacy = (
+        declared_batching(asked, Clusters(), _KEY, secret=False),
+        declared_privacy(asked, None),
+    )
     manifest = build_manifest(
-        asked, batching, (), privacy, Clustering(), model, prompts, stopping, declared_sampling(asked.decoding), rows
+        asked,
+        batching,
+        (),
+        privacy,
+        Clustering(),
+        model,
+        prompts,
+        decoding,
+        declared_sampling(asked.sampling),
+        rows,
     )
     each = asked.batching.generate_per_label
     labels = (label for label in asked.data.groups for _ in range(each))
@@ -64,15 +89,24 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
 
 
 def _without_records(config: Config) -> Config:
-    """The config of a run whose batches are all empty. Its clip and divisor are those of nothing."""
+    """Return the config of a run whose batches are all empty.
+
+    Its clip and divisor are those of nothing.
+    """
     drawn = {name: getattr(config.mechanism, name) for name in ("temperature", "support")}
-    empty = {"contribution": "differences", "clip": 1.0, "aggregator": "mean", "divisor": 1.0}
+    empty = {"contribution": AnchoredDifferences(clip=1.0), "aggregator": Mean(divisor=1.0)}
     each, clustering = config.batching.generate_per_label, config.clustering
     if clustering is not None:
         clusters = clustering.keep or clustering.centers
         if clusters is None:
-            problem = f"{clustering.method} finds the number of clusters in the records, and with it that of the texts."
-            remedy = "Leave out the section, and give batching.batches_per_label and batching.generate_per_label."
+            problem = (
+                f"{clustering.method} finds the number of clusters in the records, and "
+                "with it that of the texts."
+            )
+            remedy = (
+                "Leave out the section, and give batching.batches_per_label and "
+                "batching.generate_per_label."
+            )
             raise InputError("clustering.method", problem, remedy)
         each = clusters * config.batching.generate_per_cluster
     each *= config.batching.rounds
@@ -84,13 +118,16 @@ def _without_records(config: Config) -> Config:
             "privacy": PrivacyConfig(),
             "claim": ClaimConfig(epsilon=0.0),
             # Nothing private is drawn: the operating system's numbers do.
-            "decoding": config.decoding.model_copy(update={"randomness": RandomnessConfig()}),
+            "sampling": SamplingConfig() if config.sampling.committed else config.sampling,
         }
     )
 
 
 class _Texts:
-    """Where texts go that have no record: see `Store`. Of their steps nothing is kept but the tokens."""
+    """A store of texts without records; see `Store`.
+
+    Of their steps nothing is kept but the tokens.
+    """
 
     location, whole = "", ()
 
@@ -100,16 +137,22 @@ class _Texts:
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[_Batch]:
-        """See `Store`."""
+        """Give a batch's record."""
         yield self._batches.setdefault(header.id, _Batch(header))
 
     def samples(self) -> Iterator[Sample]:
-        """All texts, in order."""
-        return chain.from_iterable(self._batches[number].samples for number in sorted(self._batches))
+        """Return all texts, in order."""
+        return chain.from_iterable(
+            self._batches[number].samples for number in sorted(self._batches)
+        )
 
 
 class _Batch:
-    """See `Record`. `samples`: the texts that have ended."""
+    """A batch's tokens: a `Record`.
+
+    Attributes:
+        samples: the texts that have ended.
+    """
 
     def __init__(self, header: BatchHeader) -> None:
         self._header = header
@@ -117,13 +160,19 @@ class _Batch:
         self.samples: list[Sample] = []
 
     def write(self, step: Step) -> None:
-        """See `Record`."""
+        """Keep a step's token."""
         self._tokens.append(step.token)
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `Record`."""
-        number, tokens, (id_, label) = len(self.samples), tuple(self._tokens), (self._header.id, self._header.label)
-        sample = Sample(id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop)
+        """Keep the text that ends at the last step."""
+        number, tokens, (id_, label) = (
+            len(self.samples),
+            tuple(self._tokens),
+            (self._header.id, self._header.label),
+        )
+        sample = Sample(
+            id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop
+        )
         self.samples.append(sample)
         self._tokens = []
 

@@ -1,4 +1,7 @@
-"""A run against its model alone: supports and anchors of all steps from the public prompts. No data is needed."""
+"""A run against its model alone: supports and anchors of all steps from the public prompts.
+
+No data is needed.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,13 @@ from dpaudit.runs.storage import Location
 def replay_public(
     run: Location, *, model: str | None = None, progress: Callable[[int, int], None] | None = None
 ) -> PublicReplay:
-    """Recompute what a run took from its public prompts, at every step, with its model and without its data.
+    """Recompute a run's values from its public prompts, at all steps, with its model, without data.
 
     Memory is that of a few texts: it does not grow with the run.
 
     Args:
         run: a finished run directory of `dpaudit generate`.
-        model: where the run's model is; None where the manifest says.
+        model: where the run's model is; None if the manifest says.
         progress: called with (steps done, steps in all).
 
     Raises:
@@ -53,16 +56,20 @@ def replay_public(
 
     named, head = NamedModel(reader, model), reader.head_or_none()
     try:
-        return PublicReplay(texts=named.text_problem(), public=recompute_public(reader, named, tick), head=head)
+        return PublicReplay(
+            texts=named.text_problem(), public=recompute_public(reader, named, tick), head=head
+        )
     except Exception as error:
         if not out_of_memory(error):
             raise
         remedy = "Replay it on a machine with more memory."
-        raise InputError(reader.name, "memory is too small for the public prompts of this run.", remedy) from None
+        raise InputError(
+            reader.name, "memory is too small for the public prompts of this run.", remedy
+        ) from None
 
 
 def public_steps(reader: RunReader) -> int:
-    """How many steps `recompute_public` goes through."""
+    """Return the number of steps of `recompute_public`."""
     if not reader.manifest.needs_public:
         return 0
     found = 0
@@ -72,8 +79,10 @@ def public_steps(reader: RunReader) -> int:
     return found
 
 
-def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int], None]) -> PublicParts | None:
-    """Hold each step's support and anchor against the public prompt's, followed by the text's own tokens.
+def recompute_public(
+    reader: RunReader, named: NamedModel, tick: Callable[[int], None]
+) -> PublicParts | None:
+    """Compare each step's support and anchor with the public prompt's, after the text's own tokens.
 
     Args:
         reader: the run.
@@ -86,19 +95,28 @@ def recompute_public(reader: RunReader, named: NamedModel, tick: Callable[[int],
     manifest = reader.manifest
     if not manifest.needs_public:
         return None
-    passes = passes_for(named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.stopping.max_tokens)
+    passes = passes_for(
+        named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.decoding.max_tokens
+    )
     found = _Found()
     texts = _texts(reader)
     # As many texts as a pass has rows for: it takes little longer than a pass of one.
     while together := list(islice(texts, PUBLIC_ROWS)):
         with ExitStack() as stack:
             opened = {batch: stack.enter_context(reader.batch(batch)) for batch in dict(together)}
-            _follow(manifest, named, passes, [(opened[batch], span) for batch, span in together], found, tick)
+            _follow(
+                manifest,
+                named,
+                passes,
+                [(opened[batch], span) for batch, span in together],
+                found,
+                tick,
+            )
     return PublicParts(found.steps, found.wrong, found.first, found.difference, found.tolerance)
 
 
 def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
-    """Each text's batch and steps."""
+    """Yield each text's batch and steps."""
     for batch in reader.batches:
         with reader.batch(batch) as opened:
             spans = opened.spans
@@ -106,12 +124,12 @@ def _texts(reader: RunReader) -> Iterator[tuple[int, range]]:
 
 
 class _Gap(NamedTuple):
-    """How far one part of a step is off, in logit units.
+    """The difference of one part of a step, in logit units.
 
     Attributes:
-        off: how far.
+        off: how far it is off.
         most: how far rounding can put it.
-        problem: what is wrong where it is further off.
+        problem: what is wrong if it is further off.
     """
 
     off: float
@@ -120,7 +138,7 @@ class _Gap(NamedTuple):
 
 
 class _Found:
-    """See `PublicParts`."""
+    """The sums of `PublicParts` so far."""
 
     def __init__(self) -> None:
         self.steps = self.wrong = 0
@@ -152,7 +170,9 @@ def _follow(
         label, tokens = recorded.header.label, recorded.tokens[span.start : span.stop]
         if problem := obstacle(manifest, label, tokens):
             for position in span:
-                found.take(Place(batch=recorded.header.id, step=position), [_Gap(math.inf, 0.0, problem)])
+                found.take(
+                    Place(batch=recorded.header.id, step=position), [_Gap(math.inf, 0.0, problem)]
+                )
             tick(len(span))
             continue
         prompt = named.prompts.public_tokens(label or "")
@@ -160,28 +180,41 @@ def _follow(
     rows, offset = [prompts for *_, prompts in going_on], 0
     while going_on:
         for recorded, span, prompts in going_on:
-            step, text = recorded.step(span[offset]), recorded.tokens[span.start : span.start + offset].tolist()
-            logits = named.prompts.allowed(recorded.header.label or "", text, prompts.logits)[0].cpu().numpy()
+            step, text = (
+                recorded.step(span[offset]),
+                recorded.tokens[span.start : span.start + offset].tolist(),
+            )
+            logits = (
+                named.prompts.allowed(recorded.header.label or "", text, prompts.logits)[0]
+                .cpu()
+                .numpy()
+            )
             rounding = named.rounding(float(np.abs(logits[logits > MASKED]).max(initial=0.0)))
             place = Place(batch=recorded.header.id, step=span[offset])
             found.take(place, list(_gaps(manifest.mechanism, step, logits, 2 * rounding)))
             tick(1)
         offset += 1
         going_on = [each for each in going_on if offset < len(each[1])]
-        passes.advance([(prompts, int(recorded.tokens[span[offset - 1]])) for recorded, span, prompts in going_on])
+        passes.advance(
+            [
+                (prompts, int(recorded.tokens[span[offset - 1]]))
+                for recorded, span, prompts in going_on
+            ]
+        )
     for prompts in rows:
         passes.finish(prompts)
 
 
 def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer]) -> Finding | None:
-    """Return why a text cannot follow a public prompt of this run; None where it can."""
+    """Return why a text cannot follow a public prompt of this run, or None."""
     if (label or "") not in (manifest.batching.labels or NO_LABELS):
         return Finding(code="replay.no-public-prompt")
     if not (tokens.min() >= 0 and tokens.max() < manifest.record.vocabulary):
         return Finding(code="replay.foreign-token")
-    if len(tokens) > manifest.stopping.max_tokens:
+    if len(tokens) > manifest.decoding.max_tokens:
         return Finding(
-            code="replay.text-too-long", values={"tokens": len(tokens), "most": manifest.stopping.max_tokens}
+            code="replay.text-too-long",
+            values={"tokens": len(tokens), "most": manifest.decoding.max_tokens},
         )
     return None
 
@@ -192,7 +225,7 @@ def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iter
     Args:
         mechanism: the run's.
         step: the record.
-        public: the public prompt's logits, float32 [V], -inf where a rule forbids a token.
+        public: the public prompt's logits, float32 [V], -inf if a rule forbids a token.
         most: how far two of these may be off from each other, in logit units.
     """
     support, anchor = step.support, step.arrays.get(ANCHOR)
@@ -209,8 +242,13 @@ def _gaps(mechanism: Mechanism, step: Step, public: Floats, most: float) -> Iter
         yield _anchor_gap(mechanism, anchor, public if support is None else public[support], most)
 
 
-def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Floats, most: float) -> tuple[float, int]:
-    """How far from the last of the public prompt's tokens one stands on the other side; how many beyond `most`."""
+def _support_gap(
+    mechanism: Mechanism, support: NDArray[np.integer], public: Floats, most: float
+) -> tuple[float, int]:
+    """Return the largest gap of a misplaced token to the public prompt's last one.
+
+    Return the number of gaps beyond `most`, too.
+    """
     chosen = mechanism.support
     again = chosen.tokens(public, ruled=True)  # where there are no rules, no logit is -inf
     assert again is not None
@@ -222,7 +260,10 @@ def _support_gap(mechanism: Mechanism, support: NDArray[np.integer], public: Flo
 
 
 def _anchor_gap(mechanism: Mechanism, anchor: Floats, logits: Floats, most: float) -> _Gap:
-    """The anchor must be the public prompt's over the recorded support: a logit is off, and their sum."""
+    """Compare the anchor with the public prompt's over the recorded support.
+
+    An error of one logit also moves their sum.
+    """
     try:
         again = mechanism.contribution.anchor(logits)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a finished run was generated from: its model and prompts as run.json names them, batches from the data."""
+"""A finished run's sources: its model and prompts as in run.json, and its batches from the data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
 from dpaudit.generation.models import FIELD, LanguageModel
-from dpaudit.generation.overlap import PublicTexts
+from dpaudit.generation.overlap import shared_texts
 from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
@@ -44,7 +44,7 @@ class RunParts(NamedTuple):
 
 
 def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts:
-    """What a finished run was generated from, as its record, its data and its model say.
+    """Return the parts of a finished run, by its record, its data and its model.
 
     Args:
         reader: the run.
@@ -56,8 +56,12 @@ def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts
     """
     rebuilt = Rebuilt(reader, data, lambda: Records(tuple(records), None, 0), None)
     if problem := rebuilt.assignment_problem():
-        raise InputError(reader.name, f"{sentence(problem)}.", "Restore the run, or generate it again.")
-    return RunParts(reader.manifest, rebuilt.named.model, rebuilt.named.prompts, rebuilt.partition.batches)
+        raise InputError(
+            reader.name, f"{sentence(problem)}.", "Restore the run, or generate it again."
+        )
+    return RunParts(
+        reader.manifest, rebuilt.named.model, rebuilt.named.prompts, rebuilt.partition.batches
+    )
 
 
 class NamedModel:
@@ -68,40 +72,57 @@ class NamedModel:
     """
 
     def __init__(self, reader: RunReader, name: str | None) -> None:
-        """Load the model, by its `name` or the run's. Raises InputError where it or a prompt is not the run's."""
+        """Load the model, by its `name` or the run's.
+
+        Raises:
+            InputError: the model or a prompt is not the run's.
+        """
         reader.require_loadable()
         self._reader, self._manifest = reader, reader.manifest
         self._where = reader.where(MANIFEST)
         self.model = self._load(name)
         self.head = Head.of(self.model.network) if self._manifest.mechanism.over_support else None
-        self.prompts = self._worded()
+        self.prompts = self._run_prompts()
 
     def rounding(self, scale: float) -> float:
-        """How far logits may be off, in logit units; `scale`: the largest number around."""
-        config, dtype = self.model.network.config.get_text_config(), self._manifest.model.dtype or "float32"
+        """Return how far logits may be off, in logit units.
+
+        `scale` is the largest number around.
+        """
+        config, dtype = (
+            self.model.network.config.get_text_config(),
+            self._manifest.model.dtype or "float32",
+        )
         return rounding_tolerance(scale, config.num_hidden_layers, config.hidden_size, dtype)
 
     def text_problem(self) -> Finding | None:
-        """Return the first text that is not its tokens decoded with the model's own tokenizer; None without one."""
+        """Return the first text unlike its tokens decoded by the model's tokenizer, or None."""
         for batch_id in self._reader.batches:
             with self._reader.batch(batch_id) as recorded:
                 if recorded.tokens.min() < 0:
-                    return Finding(code="replay.foreign-token-in", values={"place": Place(batch=batch_id)})
+                    return Finding(
+                        code="replay.foreign-token-in", values={"place": Place(batch=batch_id)}
+                    )
                 for sample in recorded.samples():
-                    own = self.model.decode(without_stop(sample.tokens, self._manifest.stopping.sequences))
+                    own = self.model.decode(
+                        without_stop(sample.tokens, self._manifest.decoding.sequences)
+                    )
                     if sample.text is not None and sample.text != own:
-                        place: dict[str, Value] = {"place": Place(batch=batch_id), "text": sample.number}
+                        place: dict[str, Value] = {
+                            "place": Place(batch=batch_id),
+                            "text": sample.number,
+                        }
                         return Finding(code="replay.other-text", values=place)
         return None
 
-    def _refused(self, field: str, problem: str) -> InputError:
-        return _refused(self._where, field, problem)
+    def _field_error(self, field: str, problem: str) -> InputError:
+        return _field_error(self._where, field, problem)
 
     def _load(self, name: str | None) -> LanguageModel:
         named = self._manifest.model
         if named.digest is None or named.dtype not in UNIT_ROUNDOFF:
             lacking = "digest" if named.digest is None else "dtype"
-            raise self._refused(f"model.{lacking}", "the run does not say which model it used.")
+            raise self._field_error(f"model.{lacking}", "the run does not say which model it used.")
         # A run that was made on a CPU is computed bit for bit only there.
         device = "cpu" if named.device == "cpu" else "auto"
         with of_options():
@@ -110,42 +131,71 @@ class NamedModel:
             config = ModelConfig.model_validate(fields)
             model = load_model(config, named.digest)
         if named.isolation == "shared" != isolation_of(model) and named.device == model.device.type:
-            problem = "this is shared, and in one pass this model's contexts move each other's bits here."
+            problem = (
+                "this is shared, and in one pass this model's contexts move each other's bits here."
+            )
             remedy = "Replay on a machine like the one that made the run; there this must not be."
             raise InputError(f"{self._where}: model.isolation", problem, remedy)
         if model.vocabulary != self._manifest.record.vocabulary:
-            problem = f"this is {self._manifest.record.vocabulary}, but the model scores {model.vocabulary} tokens."
-            raise self._refused("record.vocabulary", problem)
+            problem = (
+                f"this is {self._manifest.record.vocabulary}, but the model scores "
+                f"{model.vocabulary} tokens."
+            )
+            raise self._field_error("record.vocabulary", problem)
         return model
 
-    def _worded(self) -> Prompts:
-        """The run's prompts."""
+    def _run_prompts(self) -> Prompts:
+        """Return the run's prompts."""
         named, model, batching = self._manifest.prompt, self.model, self._manifest.batching
         examples, most = batching.examples_per_context, named.max_example_tokens
         if named.template != "own" and (named.text, named.end) != (None, None):
-            raise self._refused("prompt.template", "the run has a template of its own, and names another.")
+            raise self._field_error(
+                "prompt.template", "the run has a template of its own, and names another."
+            )
         if most is None:
-            raise self._refused("prompt.max_example_tokens", "the run names no length of examples.")
+            raise self._field_error(
+                "prompt.max_example_tokens", "the run names no length of examples."
+            )
         try:
             wording = template(named.template, model.tokenizer, named.text, named.end)
         except InputError as error:
-            raise self._refused(error.where, error.problem) from None
+            raise self._field_error(error.where, error.problem) from None
         if wording.shows_label and not batching.labels:
-            raise self._refused("batching.labels", "the run has none, and its prompts show them.")
+            raise self._field_error(
+                "batching.labels", "the run has none, and its prompts show them."
+            )
         if wording.digest != named.digest:
-            problem = f"the run's template {named.template!r} has another digest than this version's."
+            problem = (
+                f"the run's template {named.template!r} has another digest than this version's."
+            )
             if named.text is not None:
                 problem = "this is not the digest of the run's own prompt.text and prompt.end."
-            raise InputError(f"{self._where}: prompt.digest", problem, "Replay with the dpaudit that made the run.")
+            raise InputError(
+                f"{self._where}: prompt.digest",
+                problem,
+                "Replay with the dpaudit that made the run.",
+            )
         if model.positions is not None and examples * most > model.positions:
-            problem = f"examples may take {examples * most} tokens, but the model takes {model.positions}."
-            raise self._refused("prompt.max_example_tokens", problem)
+            problem = (
+                f"examples may take {examples * most} tokens, but the model takes "
+                f"{model.positions}."
+            )
+            raise self._field_error("prompt.max_example_tokens", problem)
         if examples * len(named.text or "") > LONGEST_FRAME:
-            raise self._refused("prompt.text", f"{examples} examples in it are too long for any model.")
-        labels, rules = batching.labels or NO_LABELS, self._manifest.forbidden_tokens(model.tokenizer_json)
-        prompts = Prompts(model, wording, labels, examples, most, named.one_line, named.public_examples, rules)
+            raise self._field_error(
+                "prompt.text", f"{examples} examples in it are too long for any model."
+            )
+        labels, rules = (
+            batching.labels or NO_LABELS,
+            self._manifest.forbidden_tokens(model.tokenizer_json),
+        )
+        prompts = Prompts(
+            model, wording, labels, examples, most, named.one_line, named.public_examples, rules
+        )
         if named.public not in ((), tuple(map(prompts.public_tokens, labels))):
-            raise self._refused("prompt.public", "these are not the tokens of the template's public prompts.")
+            raise self._field_error(
+                "prompt.public", "these are not the tokens of the template's public prompts."
+            )
         return prompts
 
 
@@ -156,12 +206,19 @@ class Rebuilt:
         records: the run's, with the canaries that were in.
         most_per_user: see `dpaudit.results.replay.Replay`.
         noise: see `dpaudit.results.replay.Replay`.
-        partition: what the declared rule makes of the records; what contexts may spend as the assignment has it.
+        partition: what the declared rule makes of the records; what contexts may spend as the
+            assignment has it.
         named: the run's model and prompts.
     """
 
-    def __init__(self, reader: RunReader, data: str, read: Callable[[], Records], model: str | None) -> None:
-        """Raises InputError where what is `read`, which `data` names, or the model is not the run's."""
+    def __init__(
+        self, reader: RunReader, data: str, read: Callable[[], Records], model: str | None
+    ) -> None:
+        """Read the data and load the model.
+
+        Raises:
+            InputError: the model or the `read` data, called `data`, are not the run's.
+        """
         reader.require_loadable()
         self._reader, self._manifest = reader, reader.manifest
         self._where = reader.where(MANIFEST)
@@ -172,43 +229,46 @@ class Rebuilt:
         self.records, self._users = tuple(sorted({*found.records, *canaries})), found.users
         self.most_per_user = found.most_per_user
         self._require_own(data)
-        self._centers, self.noise = recompute_grouping(self._manifest, self._clusters, self.records, self._where)
+        self._centers, self.noise = recompute_grouping(
+            self._manifest, self._clusters, self.records, self._where
+        )
         self.partition = self._with_allowances(self.partitioned(self.records))
         self.named = NamedModel(reader, model)
 
     def partitioned(self, records: Iterable[Record]) -> Partition:
-        """What the declared rule makes of these records."""
+        """Return the partition of these records by the declared rule."""
         return partition(self._manifest.batching, self._clusters, records, self._centers)
 
     def assignment_problem(self) -> Finding | None:
-        """Return the first line of the recorded assignment that the rule does not give; None without one."""
+        """Return the first line of the recorded assignment that breaks the rule, or None."""
         whose = self._users or {}
         users = {self._digest(record): self._hashing.user(user) for record, user in whose.items()}
         pairs = zip_longest(self._reader.assignment(), self.partition.assignment)
         for number, (recorded, derived) in enumerate(pairs, start=1):
             if recorded != derived:
-                return Finding(code="replay.other-assignment", values={"line": number, "file": ASSIGNMENT})
+                return Finding(
+                    code="replay.other-assignment", values={"line": number, "file": ASSIGNMENT}
+                )
             if recorded is not None and recorded.user != users.get(recorded.digest, recorded.user):
-                return Finding(code="replay.other-user", values={"line": number, "file": ASSIGNMENT})
+                return Finding(
+                    code="replay.other-user", values={"line": number, "file": ASSIGNMENT}
+                )
         return None
 
     def shared_texts(self) -> tuple[SharedText, ...]:
-        """What the run's public settings have in common with its records, its canaries aside."""
-        manifest, canaries = self._manifest, self._reader.canaries().canaries if self._manifest.canaries else ()
+        """Return what the run's public settings share with its records, its canaries aside."""
+        manifest = self._manifest
+        canaries = self._reader.canaries().canaries if manifest.canaries else ()
         made_up = {(canary.label, canary.text) for canary in canaries}
-        public = PublicTexts(
-            manifest.prompt.text,
-            manifest.prompt.end,
-            [text for each in manifest.prompt.public_examples.values() for text in each],
-            manifest.decoding.banned_words,
-            manifest.batching.labels,
-            [self.named.model.decode(list(sequence)) or "" for sequence in manifest.stopping.sequences],
-            [canary.text for canary in canaries],
-        )
-        return public.shared_with(each.text for each in self.records if (each.label, each.text) not in made_up)
+        records = (each.text for each in self.records if (each.label, each.text) not in made_up)
+        stops = [
+            self.named.model.decode(list(sequence)) or ""
+            for sequence in manifest.decoding.sequences
+        ]
+        return shared_texts(manifest, records, stops, [canary.text for canary in canaries])
 
     def _with_allowances(self, parts: Partition) -> Partition:
-        """What an assignment says of budgets, taken over to the one that the rule gives."""
+        """Return the rule's partition with the budgets that the assignment states."""
         if not self._manifest.own_allowances:
             return parts
         recorded = {each.digest: each for each in self._reader.assignment()}
@@ -224,42 +284,64 @@ class Rebuilt:
         return self._hashing.digest(record.label, record.text)
 
     def _require_rule(self) -> None:
-        """Raises InputError where run.json declares less of how records became batches than this generator does."""
-        batching, part = self._manifest.batching, "label" if self._manifest.clustering.method == "none" else "cluster"
+        """Refuse a run.json that declares less of the batching rule than this generator does.
+
+        Raises:
+            InputError: a field is missing, or numbers of batches disagree.
+        """
+        batching = self._manifest.batching
+        part = "label" if self._manifest.clustering.method == "none" else "cluster"
         if len(batching.key or "") != 2 * KEY_BYTES:
-            raise _refused(self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes.")
+            raise _field_error(
+                self._where, "batching.key", f"the run gives no key of {KEY_BYTES} bytes."
+            )
         hashed = part == "label" and batching.rule != "paper-slices"
         for field in (f"generate_per_{part}", *["batches_per_label"] * hashed):
             if not getattr(batching, field):
-                raise _refused(self._where, f"batching.{field}", "the run does not say this.")
-        if sum(len(group.ids) for group in groups_of(batching, self._clusters)) != batching.per_round:
-            problem = f"this is {batching.batches}, which is not generate_per_{part} for each of the {part}s"
+                raise _field_error(self._where, f"batching.{field}", "the run does not say this.")
+        if (
+            sum(len(group.ids) for group in groups_of(batching, self._clusters))
+            != batching.per_round
+        ):
+            problem = (
+                f"this is {batching.batches}, which is not generate_per_{part} for each of "
+                f"the {part}s"
+            )
             problem += "." if batching.rounds == 1 else f" in each of {batching.rounds} rounds."
             remedy = "Restore the run, or generate it again."
             raise InputError(f"{self._where}: batching.batches", problem, remedy)
 
     def _require_own(self, data: str) -> None:
-        """Raises InputError where the records are not the run's."""
+        """Refuse records that are not the run's.
+
+        Raises:
+            InputError: they are not.
+        """
         named, records = self._manifest.data, self.records
         if named.digest is None:
-            raise _refused(self._where, "data.digest", "the run does not say which data it used.")
+            raise _field_error(
+                self._where, "data.digest", "the run does not say which data it used."
+            )
         digest = data_digest(sorted(map(self._digest, records)))
         if digest != named.digest:
             problem = (
-                f"this is not the data of the run: {len(records)} records with the digest {digest[:12]}..., "
+                f"this is not the data of the run: {len(records)} records with the digest "
+                f"{digest[:12]}..., "
                 f"where the run had {named.records} with {named.digest[:12]}..."
             )
             raise InputError(data, problem, _THE_DATA)
 
 
-def _refused(where: str, field: str, problem: str) -> InputError:
-    """What is wrong with a field of run.json."""
-    return InputError(f"{where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed.")
+def _field_error(where: str, field: str, problem: str) -> InputError:
+    """Return the error about a field of run.json."""
+    return InputError(
+        f"{where}: {field}", problem, "Only runs of `dpaudit generate` can be replayed."
+    )
 
 
 @contextmanager
 def of_options() -> Iterator[None]:
-    """Speak of the command's options where an error asks for other settings, which cannot be changed here."""
+    """Name the command's options in errors that ask for other settings, fixed here."""
     try:
         yield
     except InputError as error:

@@ -1,4 +1,7 @@
-"""Private records: text and label, from files or a Hugging Face dataset. Error messages never hold their text."""
+"""Private records: text and label, from files or a Hugging Face data set.
+
+Error messages never hold their text.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from dpaudit.generation.sources import DATASET, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE
 
-#: Each byte is a character of it; what means something in a CSV is the same in every encoding but UTF-16.
+#: Each byte is a character of it; what means something in a CSV is the same in every encoding but
+#: UTF-16.
 _BYTES = "latin-1"
 #: UTF-8's mark, so read.
 _MARK = "\ufeff".encode().decode(_BYTES)
@@ -25,7 +29,10 @@ _MARK = "\ufeff".encode().decode(_BYTES)
 
 @dataclass(frozen=True, order=True)
 class Record:
-    """One private record. Two rows with equal label and text are one record. Without labels the label is empty."""
+    """A private record; rows with equal label and text are one record.
+
+    Without labels the label is empty.
+    """
 
     label: str
     text: str
@@ -37,13 +44,13 @@ class Record:
 
 @dataclass(frozen=True)
 class Records:
-    """What a config's data holds.
+    """The content of a config's data.
 
     Attributes:
         records: the distinct ones, sorted.
-        most_per_user: the most that one user has; None where no column names users.
+        most_per_user: the most that one user has; None if no column names users.
         repeated: how many rows there are beyond the distinct records.
-        users: whose each record is, where that was asked for.
+        users: each record's user, if that was asked for.
     """
 
     records: tuple[Record, ...]
@@ -52,17 +59,22 @@ class Records:
     users: Mapping[Record, str] | None = None
 
 
-def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str, str] = FIELDS) -> Records:
-    """The distinct records that a config names. Who a record belongs to is counted, and not kept unless `whose`.
+def read_records(
+    config: DataConfig, *, whose: bool = False, names: Mapping[str, str] = FIELDS
+) -> Records:
+    """Read the distinct records that a config names.
+
+    Records are counted for each user; users are kept only with `whose`.
 
     Args:
         config: names the data, its columns and its labels.
-        whose: whether to keep whose each record is.
-        names: what errors call the config's fields; without `encoding` and `other_labels` where none can be given.
+        whose: whether to keep each record's user.
+        names: the names of the config's fields in errors; without `encoding` and `other_labels`
+            where none can be given.
 
     Raises:
-        InputError: names the file, the row (from 1, the header not counted) and the column; there is no record; or it
-            is asked whose one is that two users have.
+        InputError: names the file, the row (from 1, the header not counted) and the column; there
+            is no record; or users are asked for, and two have the same record.
     """
     records: set[Record] = set()
     owned: dict[str, set[Record]] = defaultdict(set)
@@ -83,9 +95,13 @@ def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str,
             shared.append(row.where)
     if shared:
         others = f" So it is with {len(shared) - 1:,} more of the rows." if len(shared) > 1 else ""
-        problem = f"an earlier row of another user has the same text: a record pays out of one user's budget.{others}"
+        problem = (
+            "an earlier row of another user has the same text: a record pays out of one "
+            f"user's budget.{others}"
+        )
         remedy = (
-            "Leave data.user out and declare privacy.records_per_user, fixed without the data. Do not keep one of the "
+            "Leave data.user out and declare privacy.records_per_user, fixed without the data. "
+            "Do not keep one of the "
             "rows: that would void the claim (docs/sharp-edges.md#cleaning-across-users)."
         )
         raise InputError(shared[0], problem, remedy, "records.of-two-users")
@@ -96,12 +112,14 @@ def read_records(config: DataConfig, *, whose: bool = False, names: Mapping[str,
 
 
 def one_user(name: str) -> str:
-    """Return the form in which equal names of users are one user: NFC, with white space between words alone."""
+    """Return the form in which users' equal names agree: NFC, with single spaces between words."""
     return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def require_texts(config: DataConfig, names: Mapping[str, str]) -> None:
-    """Read all rows of a config's data, keep none, and look at no label; `names`: what errors call its fields.
+    """Read all rows of a config's data, keep none, and look at no label.
+
+    Errors call the data's fields by `names`.
 
     Raises:
         InputError: a row cannot be read or has no text, a column is missing, or there is no row.
@@ -123,12 +141,13 @@ def _no_records(config: DataConfig, names: Mapping[str, str]) -> InputError:
 
 
 def read_texts(name: str, column: str, setting: str, column_setting: str) -> tuple[str, ...]:
-    """The distinct texts of a file, a folder or a data set of the hub, sorted; their labels do not matter.
+    """Read a file's, a folder's or a hub data set's distinct texts, sorted; labels do not matter.
 
     Args:
-        name: as `DataConfig.path`, or dataset:NAME for the split `train` of a Hugging Face data set.
+        name: as `DataConfig.path`, or dataset:NAME for the split `train` of a Hugging Face data
+            set.
         column: of the texts.
-        setting, column_setting: what gave them, for errors.
+        setting, column_setting: the settings that gave them, for errors.
 
     Raises:
         InputError: as `read_records` does, or there is no text.
@@ -144,7 +163,7 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
 
 
 def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
-    """The public examples of each label that has any, as often and in the order as they are given.
+    """Read the public examples of each label that has any, in their order, with repetitions.
 
     Raises:
         InputError: as `read_records` does, or they are more or longer than run.json holds.
@@ -163,15 +182,22 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
             continue
         found[record.label].append(record.text)
         if len(record.text) > MAX_TEMPLATE or len(found[record.label]) > MAX_PUBLIC_EXAMPLES:
-            problem = f"there are more than {MAX_PUBLIC_EXAMPLES} examples of its label, or this one is too long."
-            raise InputError(f"{field}: {row.where}", problem, f"Give texts of up to {MAX_TEMPLATE:,} characters.")
+            problem = (
+                f"there are more than {MAX_PUBLIC_EXAMPLES} examples of its label, or this "
+                "one is too long."
+            )
+            raise InputError(
+                f"{field}: {row.where}",
+                problem,
+                f"Give texts of up to {MAX_TEMPLATE:,} characters.",
+            )
     if not found:
         raise InputError(field, f"{given!r} holds no texts.", "Name a file with at least one.")
     return {label: tuple(texts) for label, texts in found.items()}
 
 
 def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | None:
-    """The record of a row; None where its label, or that it has none, says that it is to be skipped."""
+    """Return a row's record, or None if its label, or its having none, says to skip it."""
     if config.labels is None:
         return Record("", _value(row, config.text, names, "text"))
     skip = config.other_labels == "skip"
@@ -184,27 +210,49 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
         fixed = names["labels" if config.label_values is None else "label_values"]
         problem, code = f"the label is not in {fixed}.", "records.label"
         if str(value).strip() in config.named:
-            problem, code = f"the label has blanks around it, and is not in {fixed} like that.", "records.blanks"
+            problem, code = (
+                f"the label has blanks around it, and is not in {fixed} like that.",
+                "records.blanks",
+            )
         remedy = "Mend or leave out all such rows, each by itself."
         if "other_labels" in names:
             fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
-            mend = f"Mend such rows, each by what it says itself, or say {names['other_labels']}: skip."
+            mend = (
+                "Mend such rows, each by what it says itself, or say "
+                f"{names['other_labels']}: skip."
+            )
             remedy = f"{fixed_beforehand} {mend}"
         raise InputError(f"{row.where}, column {config.label!r}", problem, remedy, code)
     return Record(label, text)
 
 
 def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
-    """A row's text in the column that a field names. Raises InputError where there is none."""
+    """Return a row's text in the column that a field names.
+
+    Raises:
+        InputError: there is none.
+    """
     value = _given(row, column)
     if value is None:
-        remedy = f"Fill in or leave out all such rows, each by itself, or name another column in {names[field]}."
-        raise InputError(f"{row.where}, column {column!r}", "the value is missing.", remedy, f"records.no-{field}")
+        remedy = (
+            "Fill in or leave out all such rows, each by itself, or name another column in "
+            f"{names[field]}."
+        )
+        raise InputError(
+            f"{row.where}, column {column!r}",
+            "the value is missing.",
+            remedy,
+            f"records.no-{field}",
+        )
     return value
 
 
 def _given(row: Row, column: str) -> str | None:
-    """A row's text in a column; None where there is none. Raises InputError where the value is no text."""
+    """Return a row's text in a column, or None if there is none.
+
+    Raises:
+        InputError: the value is no text.
+    """
     value = row.values.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
@@ -216,7 +264,8 @@ def _given(row: Row, column: str) -> str | None:
         where = f"{row.where}, column {column!r}"
         problem = f"the value is a {type(value).__name__}, not text."
         raise InputError(where, problem, "Convert the column to text.", "records.kind")
-    # A lone surrogate (JSON can hold one) cannot be encoded, and the encoder's message would show the text.
+    # A lone surrogate (JSON can hold one) cannot be encoded, and the encoder's message would show
+    # the text.
     return value.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -224,7 +273,8 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
     """Copy a file of records without one of them; every other byte stays as it is.
 
     Args:
-        path: a .csv whose first row names its columns, or a file with a record on every line that is not blank.
+        path: a .csv whose first row names its columns, or a file with a record on every line that
+            is not blank.
         number: of the row to leave out, from 1.
         out: the copy.
 
@@ -233,7 +283,10 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
     """
     require_file(path, "--data")
     rows = 0
-    with path.open(encoding=_BYTES, newline="") as file, out.open("w", encoding=_BYTES, newline="") as copy:
+    with (
+        path.open(encoding=_BYTES, newline="") as file,
+        out.open("w", encoding=_BYTES, newline="") as copy,
+    ):
         records: Iterator[list[str]] = ([line] for line in _lines_of_text(path, file))
         if path.suffix.lower() == ".csv":
             first = file.readline()
@@ -256,25 +309,34 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
 
 
 def _lines_of_text(path: Path, file: Iterable[str]) -> Iterator[str]:
-    """The lines of a file that is text, and neither UTF-16 nor of a binary format."""
+    """Yield the lines of a file that is text, and neither UTF-16 nor of a binary format."""
     for line in file:
         if "\0" in line:
-            remedy = "Have the script read records from a .csv, or from a file with one on every line, in UTF-8."
-            raise InputError(str(path), "no row of it can be left out: it holds zero bytes.", remedy)
+            remedy = (
+                "Have the script read records from a .csv, or from a file with one on every "
+                "line, in UTF-8."
+            )
+            raise InputError(
+                str(path), "no row of it can be left out: it holds zero bytes.", remedy
+            )
         yield line
 
 
 def _csv_lines(path: Path, file: Iterable[str]) -> Iterator[list[str]]:
-    """The lines of each row, that of the columns' names first."""
+    """Yield the lines of each row, the header's first."""
     taken: list[str] = []
     csv.field_size_limit(sys.maxsize)
     delimiter = delimiter_of((), path, _BYTES)
     try:
-        for _ in csv.reader(map(_kept_in(taken), _lines_of_text(path, file)), delimiter=delimiter, strict=True):
+        for _ in csv.reader(
+            map(_kept_in(taken), _lines_of_text(path, file)), delimiter=delimiter, strict=True
+        ):
             yield taken
             taken.clear()
     except csv.Error as error:
-        raise InputError(str(path), f"this is not valid CSV: {error}.", "Mend its quotes.") from None
+        raise InputError(
+            str(path), f"this is not valid CSV: {error}.", "Mend its quotes."
+        ) from None
 
 
 def _kept_in(taken: list[str]) -> Callable[[str], str]:

@@ -1,7 +1,7 @@
-"""A run against its model and its data: values recomputed, the assignment derived anew, records left out, an attack.
+"""A run against its model and data: values, assignment, left-out records, and an attack.
 
-Nothing that the run's maker could foresee decides what is looked at: steps, contexts and texts are drawn from the
-operating system's entropy. The checks judge what is found. See docs/replay.md.
+Nothing that the run's maker could foresee decides what is looked at: steps, contexts and texts are
+drawn from the operating system's entropy. The checks judge what is found. See docs/replay.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
+from dpaudit.claims import CLAIM_KINDS
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.attack import CANARIES, attack, declared_step
 from dpaudit.generation.config import DataConfig
@@ -67,13 +68,13 @@ def replay_run(
 ) -> Replay:
     """Recompute parts of a run with its model and its data.
 
-    Memory is that of one batch: it does not grow with the run. A KeyboardInterrupt ends it once the model is at work,
-    and what is done by then is kept.
+    Memory is that of one batch: it does not grow with the run. A KeyboardInterrupt ends it once the
+    model is at work, and what is done by then is kept.
 
     Args:
         run: a finished run directory of `dpaudit generate`.
         data: the run's private data: what its config had as data.path or data.dataset.
-        model: where the run's model is; None where the manifest says.
+        model: where the run's model is; None if the manifest says.
         steps: how many random steps to recompute, where none are chosen.
         chosen: (batch, position) of the steps to recompute.
         left_out: how many random contexts to leave out, one at a time.
@@ -108,8 +109,12 @@ def replay_run(
         with suppress(KeyboardInterrupt):
             public = recompute_public(reader, replayer.named, tick)
             # In no order, so that what is done when somebody stops is as random as all of it.
-            for batch in sorted(positions.keys() | slots.keys(), key=lambda _: secrets.randbits(64)):
-                batch_steps, batch_left = replayer.teacher_force(batch, positions[batch], slots[batch])
+            for batch in sorted(
+                positions.keys() | slots.keys(), key=lambda _: secrets.randbits(64)
+            ):
+                batch_steps, batch_left = replayer.teacher_force(
+                    batch, positions[batch], slots[batch]
+                )
                 found += batch_steps
                 left += batch_left
             attack = None if attacked is None else replayer.attack(attacked, trials, asked)
@@ -133,7 +138,9 @@ def replay_run(
         if not out_of_memory(error):
             raise
         remedy = "Replay it on a machine with more memory."
-        raise InputError(reader.name, "memory is too small for a batch of this run.", remedy) from None
+        raise InputError(
+            reader.name, "memory is too small for a batch of this run.", remedy
+        ) from None
 
 
 def _plan(
@@ -152,59 +159,96 @@ def _plan(
             spans[batch], contexts[batch] = opened.spans, opened.header.contexts
     lengths = {batch: own[-1].stop for batch, own in spans.items()}
     positions: dict[int, set[int]] = defaultdict(set)
-    for batch, position in chosen or _drawn(draw, lengths, steps):
+    for batch, position in chosen or _draw_distinct(draw, lengths, steps):
         if not 0 <= position < lengths.get(batch, 0):
             problem = f"there is no step {position} of batch {batch} in the run."
             raise InputError("--step", problem, "Name BATCH:POSITION; both count from 0.")
         positions[batch].add(position)
     slots: dict[int, list[int]] = defaultdict(list)
-    for batch, slot in _drawn(draw, contexts, left_out):
+    for batch, slot in _draw_distinct(draw, contexts, left_out):
         slots[batch].append(slot)
     known = [batch for batch in reader.batches if batch < reader.manifest.batches]
     filled = [batch for batch in known if contexts[batch]] or known
-    forced = sum(sum(map(len, _needed(spans[b], positions[b], slots[b]))) for b in {*positions, *slots})
+    forced = sum(
+        sum(map(len, _needed_steps(spans[b], positions[b], slots[b]))) for b in {*positions, *slots}
+    )
     left = sum(lengths[batch] * len(slots[batch]) for batch in slots)
-    attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.stopping.max_tokens)
-    return positions, slots, draw.choice(filled) if trials and filled else None, forced + left + attacking
+    attacking = 2 * trials * len(CANARIES) * min(ATTACK_TOKENS, reader.manifest.decoding.max_tokens)
+    attacked = draw.choice(filled) if trials and filled else None
+    return positions, slots, attacked, forced + left + attacking
 
 
-def _drawn(draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int) -> list[tuple[int, int]]:
-    """Distinct (batch, index below its size), uniform over all that there are."""
+def _draw_distinct(
+    draw: secrets.SystemRandom, sizes: Mapping[int, int], wanted: int
+) -> list[tuple[int, int]]:
+    """Draw distinct pairs (batch, index below its size), uniform over all that there are."""
     batches, ends = list(sizes), list(accumulate(sizes.values()))
     places = sorted(draw.sample(range(ends[-1]), min(wanted, ends[-1])))
     found = [(bisect_right(ends, place), place) for place in places]
     return [(batches[row], place - (ends[row] - sizes[batches[row]])) for row, place in found]
 
 
-def _needed(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -> list[range]:
-    """Which steps of a batch are computed: its texts from their beginnings, all of them where a context is left out."""
+def _needed_steps(spans: Sequence[range], positions: set[int], slots: Sequence[int]) -> list[range]:
+    """Return the steps of a batch to compute, from the beginnings of its texts.
+
+    A context that is left out takes all steps.
+    """
     if slots:
         return list(spans)
-    last = [(span, max((p for p in positions if p in span), default=span.start - 1)) for span in spans]
+    last = [
+        (span, max((p for p in positions if p in span), default=span.start - 1)) for span in spans
+    ]
     return [range(span.start, position + 1) for span, position in last if position in span]
 
 
 class _Replayer(Rebuilt):
     """A run with its data and its model, ready to be computed again."""
 
-    def __init__(self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]) -> None:
-        """Args: `tick` is told of forward passes. Raises InputError where the data or the model is not the run's."""
+    def __init__(
+        self, reader: RunReader, data: str, model: str | None, tick: Callable[[int], None]
+    ) -> None:
+        """Rebuild the run.
+
+        Args:
+            tick: told of forward passes.
+
+        Raises:
+            InputError: the data or the model is not the run's.
+        """
         self._tick = tick
         super().__init__(reader, data, partial(self._read, data), model)
 
     def _read(self, data: str) -> Records:
-        """The run's records, from a path or, where the run read one, a data set. No mistyped path goes to the hub."""
+        """Read the run's records from a path, or from a data set if the run did.
+
+        No mistyped path goes to the hub.
+        """
         named = self._manifest.data
         # A folder is one that the library loaded then, and does again.
-        loaded = named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).is_file()
-        place = {"dataset": data, "config": named.config, "split": named.split} if loaded else {"path": data}
+        loaded = (
+            named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).is_file()
+        )
+        place = (
+            {"dataset": data, "config": named.config, "split": named.split}
+            if loaded
+            else {"path": data}
+        )
         labels = self._manifest.batching.labels or None
-        read = {"text", "delimiter", "encoding", "user", *["label", "label_values"] * (labels is not None)}
+        read = {
+            "text",
+            "delimiter",
+            "encoding",
+            "user",
+            *["label", "label_values"] * (labels is not None),
+        }
         columns = named.model_dump(include=read)
         try:
             config = DataConfig.model_validate({**place, **columns, "labels": labels})
         except ValidationError:
-            where, remedy = f"{self._where}: data", "Only runs of `dpaudit generate` can be replayed."
+            where, remedy = (
+                f"{self._where}: data",
+                "Only runs of `dpaudit generate` can be replayed.",
+            )
             raise InputError(where, "its column names or labels cannot be used.", remedy) from None
         labels_from = {"labels": "the run's labels", "label_values": "the run's labels"}
         names = {**FIELDS, "path": "--data", "dataset": "--data", **labels_from}
@@ -215,12 +259,14 @@ class _Replayer(Rebuilt):
     def teacher_force(
         self, batch_id: int, positions: set[int], slots: Sequence[int]
     ) -> tuple[list[ReplayedStep], list[LeftOut]]:
-        """Feed a batch's contexts its own tokens; compare steps at `positions`, leave the contexts in `slots` out."""
+        """Feed a batch's contexts its tokens; compare at `positions`, leave out `slots`."""
         with self._reader.batch(batch_id) as recorded:
-            needed = _needed(recorded.spans, positions, slots)
+            needed = _needed_steps(recorded.spans, positions, slots)
             if obstacle := self._obstacle(recorded):
                 self._tick(sum(map(len, needed)) + len(slots) * len(recorded.tokens))
-                found = [ReplayedStep(batch_id, p, math.inf, 0.0, (obstacle,)) for p in sorted(positions)]
+                found = [
+                    ReplayedStep(batch_id, p, math.inf, 0.0, (obstacle,)) for p in sorted(positions)
+                ]
                 return found, [LeftOut(batch_id, slot, math.nan, math.nan, 0.0) for slot in slots]
             batch, found = self.partition.batches[batch_id], []
             prompts = self._cached(batch.label, batch.contexts)
@@ -234,20 +280,26 @@ class _Replayer(Rebuilt):
                         losses += here.recorded_losses(slots)
                         log_probability += here.log_probability()
                         squares += here.nats**2
-            # Steps round independently, so their errors add up like the root of the sum of their squares.
+            # Steps round independently, so their errors add up like the root of the sum of their
+            # squares.
             tolerance = math.sqrt(squares) + FLOAT64_ROUNDING
             left = []
             for slot, loss in zip(slots, losses, strict=True):
-                without, prompts = 0.0, self._cached(batch.label, self._contexts_without(batch, slot))
+                without, prompts = (
+                    0.0,
+                    self._cached(batch.label, self._contexts_without(batch, slot)),
+                )
                 for position, private in self._along(recorded, recorded.spans, prompts):
                     without += self._model_step(recorded, position, private, slot).log_probability()
-                left.append(LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance))
+                left.append(
+                    LeftOut(batch_id, slot, float(loss), log_probability - without, tolerance)
+                )
             return found, left
 
     def _along(
         self, recorded: BatchReader, spans: Iterable[range], prompts: CachedPrompts
     ) -> Iterator[tuple[int, CachedPrompts]]:
-        """Prompts with a batch's tokens, at each step of its texts that is in `spans`."""
+        """Yield prompts with a batch's tokens, at each step of its texts that is in `spans`."""
         for span in spans:
             going_on = prompts.fork()
             for position in span:
@@ -257,21 +309,30 @@ class _Replayer(Rebuilt):
                     going_on.append(int(recorded.tokens[position]))
 
     def _model_step(
-        self, recorded: BatchReader, position: int, private: CachedPrompts, without: int | None = None
+        self,
+        recorded: BatchReader,
+        position: int,
+        private: CachedPrompts,
+        without: int | None = None,
     ) -> ModelStep:
         step, mechanism = recorded.step(position), self._manifest.mechanism
         problem = support_problem(step.support, self.named.model.vocabulary)
         looked_at, _ = logits_for(private, PublicPart(None if problem else step.support), mechanism)
         raw: Floats = looked_at.cpu().numpy()
         rounding = self.named.rounding(max(mechanism.clip, largest_kept(raw, mechanism)))
-        return ModelStep(mechanism, raw, step, rounding, recorded.header.id, position, problem, without)
+        return ModelStep(
+            mechanism, raw, step, rounding, recorded.header.id, position, problem, without
+        )
 
     def attack(self, batch_id: int, trials: int, claim: Claim) -> Attacked:
-        """Attack the declared mechanism on a batch's contexts, with the canary record as one more."""
+        """Attack the declared mechanism on a batch's contexts, with the canary record added."""
         manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
-        tokens = min(ATTACK_TOKENS, manifest.stopping.max_tokens)  # no guarantee covers longer texts
+        tokens = min(
+            ATTACK_TOKENS, manifest.decoding.max_tokens
+        )  # no guarantee covers longer texts
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
+        delta = CLAIM_KINDS[claim.kind].tested_delta(claim.delta)
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),
@@ -279,16 +340,20 @@ class _Replayer(Rebuilt):
             mechanism,
             relation="add_remove" if change is None else change.relation,
             ruled=manifest.decoding.any,
-            delta=min(claim.delta, math.nextafter(1, 0)),  # no output refutes a delta of 1, or of nearly 1
+            delta=min(
+                delta, math.nextafter(1, 0)
+            ),  # no output refutes a delta of 1, or of nearly 1
             trials=trials,
             tokens=tokens,
             progress=lambda: self._tick(tokens),
         )
 
-    def _cached(self, label: str, contexts: Sequence[Context], tokens: int | None = None) -> CachedPrompts:
-        """Contexts in passes of the run's own shape, so that they round as they did there."""
+    def _cached(
+        self, label: str, contexts: Sequence[Context], tokens: int | None = None
+    ) -> CachedPrompts:
+        """Return contexts in passes of the run's own shape, so that they round as in the run."""
         manifest = self._manifest
-        most = manifest.stopping.max_tokens if tokens is None else tokens
+        most = manifest.decoding.max_tokens if tokens is None else tokens
         planned = planned_rows(self.named.model, self.named.prompts.places, most)
         rows = min(manifest.model.rows or planned, planned)
         if self.named.model.device.type == "cpu":  # where the number of rows moves no bit
@@ -296,23 +361,26 @@ class _Replayer(Rebuilt):
         return self.named.prompts.alone(label, contexts, rows, most, self.named.head)
 
     def _obstacle(self, recorded: BatchReader) -> Finding | None:
-        """Return why a batch cannot be computed again as it is recorded; None where it can."""
+        """Return why a batch cannot be computed again as it is recorded, or None."""
         header = recorded.header
-        batch = self.partition.batches[header.id] if header.id < len(self.partition.batches) else None
+        batch = (
+            self.partition.batches[header.id] if header.id < len(self.partition.batches) else None
+        )
         if batch is None or batch.public_label != header.label:
             return Finding(code="replay.no-such-batch")
         if batch.cluster != header.cluster:
             return Finding(code="replay.other-cluster")
         if len(batch.contexts) != header.contexts:
             return Finding(
-                code="replay.other-contexts", values={"recorded": header.contexts, "due": len(batch.contexts)}
+                code="replay.other-contexts",
+                values={"recorded": header.contexts, "due": len(batch.contexts)},
             )
         if not (recorded.tokens.min() >= 0 and recorded.tokens.max() < self.named.model.vocabulary):
             return Finding(code="replay.foreign-token")
         return None
 
     def _contexts_without(self, batch: Batch, slot: int) -> tuple[Context, ...]:
-        """The batch's contexts on the data less one record; where slots are fixed, less one context."""
+        """Return a batch's contexts without one record; with fixed slots, without one context."""
         if self._manifest.batching.rule not in COME_AND_GO:
             return batch.contexts[:slot] + batch.contexts[slot + 1 :]
         gone = batch.contexts[slot][0]
@@ -320,6 +388,10 @@ class _Replayer(Rebuilt):
         per_round = self._manifest.batching.per_round
         first = batch.id - batch.id % per_round
         ids = range(first, first + per_round)  # of its round
-        changed = [number for number in ids if rest[number].contexts != self.partition.batches[number].contexts]
+        changed = [
+            number
+            for number in ids
+            if rest[number].contexts != self.partition.batches[number].contexts
+        ]
         assert changed == [batch.id], "a hashed record's place depends on that record alone"
         return rest[batch.id].contexts

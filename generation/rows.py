@@ -1,6 +1,7 @@
 """Rows of files and of Hugging Face data sets, of which the columns that a config names are read.
 
-What cannot be read is told with its file and row, and never with what stands there: that is private.
+What cannot be read is told with its file and row, and never with what stands there: that is
+private.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ DELIMITERS = (",", ";", "\t", "|")
 NO_COLUMN = "rows.no-column"
 #: Codes of errors that other settings, of columns, labels or the encoding, may mend.
 OF_SETTINGS = frozenset(
-    f"rows.{what}" for what in ("no-column", "same-columns", "encoding", "mark", "utf-16", "zero-bytes")
-) | {f"records.{what}" for what in ("no-text", "no-label", "no-user", "label", "blanks", "none", "of-two-users")}
+    f"rows.{what}"
+    for what in ("no-column", "same-columns", "encoding", "mark", "utf-16", "zero-bytes")
+) | {
+    f"records.{what}"
+    for what in ("no-text", "no-label", "no-user", "label", "blanks", "none", "of-two-users")
+}
 #: What errors call the fields of a source of rows: a config's `data`.
 FIELDS: Mapping[str, str] = {field: f"data.{field}" for field in DataConfig.model_fields}
 #: The first line with which Excel is told what separates the fields of a .csv.
@@ -46,7 +51,10 @@ _MARKS = {
 _PACKED = {
     b"\x1f\x8b": ("a gzip file", "Unpack it first."),
     b"\x28\xb5\x2f\xfd": ("a zstd file", "Unpack it first."),
-    b"PK\x03\x04": ("a zip file or an Excel workbook", "Unpack it first, or save it as CSV in UTF-8."),
+    b"PK\x03\x04": (
+        "a zip file or an Excel workbook",
+        "Unpack it first, or save it as CSV in UTF-8.",
+    ),
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", "Save it as CSV in UTF-8."),
 }
 _PARQUET = b"PAR1"
@@ -82,10 +90,12 @@ def read_rows(config: DataConfig, names: Mapping[str, str] = FIELDS) -> Iterator
 
     Args:
         config: `text`, and with labels `label`, and `user`, name the columns.
-        names: what errors call the config's fields; without `encoding` where no encoding can be named.
+        names: what errors call the config's fields; without `encoding` where no encoding can be
+            named.
 
     Raises:
-        InputError: names the file and, of a row that cannot be read, its number (from 1, the header not counted).
+        InputError: names the file and, of a row that cannot be read, its number (from 1, the header
+            not counted).
     """
     if config.dataset is not None:
         yield from _dataset_rows(config, names)
@@ -97,7 +107,8 @@ def read_rows(config: DataConfig, names: Mapping[str, str] = FIELDS) -> Iterator
 def delimiter_of(columns: Collection[str], path: Path, encoding: str) -> str:
     """Return what separates a .csv file's fields.
 
-    Its first line may say so. Else it is the first that gives the columns, or the one that gives most columns.
+    Its first line may say so. Else it is the first that gives the columns, or the one that gives
+    most columns.
     """
     counts = dict.fromkeys(DELIMITERS, 0)
     with path.open(encoding=encoding, newline="") as lines:
@@ -113,8 +124,8 @@ def delimiter_of(columns: Collection[str], path: Path, encoding: str) -> str:
     return max(counts, key=lambda delimiter: counts[delimiter])
 
 
-def _asked(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
-    """The columns to read, and what names each."""
+def _requested_columns(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns to read, and the field that names each."""
     asked = {config.text: names["text"]}
     if config.labels is not None:
         asked.setdefault(config.label, names["label"])
@@ -123,8 +134,8 @@ def _asked(config: DataConfig, names: Mapping[str, str]) -> dict[str, str]:
     return asked
 
 
-def _places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict[str, int]:
-    """Where each column stands in a header; blanks around names there do not count. No other column matters.
+def _column_places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict[str, int]:
+    """Return each column's place in a header, ignoring blanks around names and other columns.
 
     Raises:
         InputError: a column is not there, or is there twice.
@@ -136,13 +147,22 @@ def _places(header: Sequence[str], asked: Mapping[str, str], where: str) -> dict
         ]
         if not places:
             problem, code = "there is no such column.", NO_COLUMN
-            remedy = f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of them must have names."
+            remedy = (
+                f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of "
+                "them must have names."
+            )
             if f"'{column}'" in map(str.strip, header):
                 code = "rows.single-quotes"
-                remedy = "Its fields are in single quotes, which are part of the text in CSV: put double quotes there."
+                remedy = (
+                    "Its fields are in single quotes, which are part of the text in CSV: "
+                    "put double quotes there."
+                )
             raise InputError(f"{where}: column {column!r}", problem, remedy, code)
         if len(places) > 1:
-            problem, remedy = f"{len(places)} columns have this name.", f"Rename them, or name another in {setting}."
+            problem, remedy = (
+                f"{len(places)} columns have this name.",
+                f"Rename them, or name another in {setting}.",
+            )
             raise InputError(f"{where}: column {column!r}", problem, remedy, "rows.same-columns")
         found[column] = places[0]
     return found
@@ -160,7 +180,10 @@ def _file_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iter
     except UnicodeError:
         remedy = "Convert it to UTF-8."
         if field := names.get("encoding"):
-            remedy = f"Name its own in {field} (a CSV that Excel wrote is often cp1252), or convert it to UTF-8."
+            remedy = (
+                f"Name its own in {field} (a CSV that Excel wrote is often cp1252), or "
+                "convert it to UTF-8."
+            )
         problem = f"this is not {(config.encoding or 'UTF-8').upper()} text."
         raise InputError(str(path), problem, remedy, "rows.encoding") from None
 
@@ -170,11 +193,17 @@ def _empty(path: Path) -> InputError:
 
 
 def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> Iterator[Row]:
-    """The rows of a folder of text files, or of a folder of files of one other kind. Hidden files are passed over."""
+    """Yield the rows of a folder of text files, or of files of one other kind, none hidden."""
     unlabelled = config.labels is None
     found = sorted([*folder.glob("*/*.txt"), *(folder.glob("*.txt") if unlabelled else ())])
-    texts = [file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts)]
-    parts = sorted(file for file in folder.iterdir() if file.suffix.lower() in _READERS and file.name[0] not in "._")
+    texts = [
+        file for file in found if not any(part[0] == "." for part in file.relative_to(folder).parts)
+    ]
+    parts = sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() in _READERS and file.name[0] not in "._"
+    )
     kinds = sorted({*(".txt" for _ in texts), *(file.suffix.lower() for file in parts)})
     if len(kinds) > 1:
         remedy = "Name one of the files, or put those of one kind into a folder of their own."
@@ -186,7 +215,12 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
         return
     if config.user is not None:
         problem = "a folder of text files has no column that names users."
-        raise InputError(names["user"], problem, "Leave it out, or give a file with such a column.", "rows.no-users")
+        raise InputError(
+            names["user"],
+            problem,
+            "Leave it out, or give a file with such a column.",
+            "rows.no-users",
+        )
     if not texts:
         what = "text files" if unlabelled else "one folder of text files per label"
         remedy = f"Give a folder with {what}, or with {', '.join(_READERS)} files of one kind."
@@ -197,11 +231,14 @@ def _folder_rows(config: DataConfig, names: Mapping[str, str], folder: Path) -> 
         text = file.read_text(encoding=_encoding(config, names, file), errors="replace")
         if "\0" in text:
             raise _zero_bytes(str(file), names)
-        yield Row(str(file), {config.text: text} | ({} if unlabelled else {config.label: file.parent.name}))
+        columns = {config.text: text}
+        if not unlabelled:
+            columns[config.label] = file.parent.name
+        yield Row(str(file), columns)
 
 
 def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
-    """The encoding that a file of text begins by naming, or that its config names; UTF-8 where neither does.
+    """Return the encoding that a text file or its config names, or UTF-8 if neither does.
 
     Raises:
         InputError: they name different ones, or the file is no text.
@@ -210,33 +247,54 @@ def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
         start = file.read(4)
         file.seek(max(0, path.stat().st_size - len(_PARQUET)))
         end = file.read()
-    kinds = _PACKED | ({_PARQUET: ("a Parquet file", "Name it .parquet.")} if end == _PARQUET else {})
+    kinds = dict(_PACKED)
+    if end == _PARQUET:
+        kinds[_PARQUET] = ("a Parquet file", "Name it .parquet.")
     for beginning, (kind, remedy) in kinds.items():
         if start.startswith(beginning):
-            raise InputError(str(path), f"this is {kind}, whatever its name says.", remedy, "rows.packed")
+            raise InputError(
+                str(path), f"this is {kind}, whatever its name says.", remedy, "rows.packed"
+            )
     marked = next((encoding for mark, encoding in _MARKS.items() if start.startswith(mark)), None)
     named = config.encoding and codecs.lookup(config.encoding).name
     if marked and named and not named.startswith(marked.removesuffix("-sig")):
-        mark, field = marked.removesuffix("-sig").upper(), names.get("encoding", "the run's encoding")
+        mark, field = (
+            marked.removesuffix("-sig").upper(),
+            names.get("encoding", "the run's encoding"),
+        )
         problem = f"the file begins with the mark of {mark}, and {field} is another."
         remedy = f"Leave {field} out." if "encoding" in names else "Convert it to UTF-8."
         raise InputError(str(path), problem, remedy, "rows.mark")
     if not (marked or named) and len(start) > 1 and 0 in start[:2]:
         kind = "utf-16-le" if start[0] else "utf-16-be"
         problem = "this looks like UTF-16 that does not begin with its mark."
-        remedy = f"Name it in {names['encoding']}: {kind}." if "encoding" in names else "Convert it to UTF-8."
+        remedy = (
+            f"Name it in {names['encoding']}: {kind}."
+            if "encoding" in names
+            else "Convert it to UTF-8."
+        )
         raise InputError(str(path), problem, remedy, "rows.utf-16")
     return marked or named or "utf-8"
 
 
 def _zero_bytes(where: str, names: Mapping[str, str]) -> InputError:
-    mend = f"name it in {names['encoding']}: utf-16-le or utf-16-be" if "encoding" in names else "convert it to UTF-8"
+    mend = (
+        f"name it in {names['encoding']}: utf-16-le or utf-16-be"
+        if "encoding" in names
+        else "convert it to UTF-8"
+    )
     remedy = f"Restore the file. If it is UTF-16 without a mark, {mend}."
-    return InputError(where, "there are zero bytes in it, which no text has.", remedy, "rows.zero-bytes")
+    return InputError(
+        where, "there are zero bytes in it, which no text has.", remedy, "rows.zero-bytes"
+    )
 
 
 def _whole_lines(path: Path, names: Mapping[str, str], lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a file. Raises InputError at one with zero bytes, as in a damaged file."""
+    """Yield the lines of a file.
+
+    Raises:
+        InputError: one has zero bytes, as in a damaged file.
+    """
     for number, line in enumerate(lines, start=1):
         if "\0" in line:
             raise _zero_bytes(f"{path}: line {number}", names)
@@ -251,16 +309,22 @@ def _csv_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Itera
         with path.open(encoding=encoding, newline="") as file:
             if not SEPARATOR_LINE.fullmatch(file.readline()):
                 file.seek(0)
-            rows = filter(None, csv.reader(_whole_lines(path, names, file), delimiter=delimiter, strict=True))
+            rows = filter(
+                None, csv.reader(_whole_lines(path, names, file), delimiter=delimiter, strict=True)
+            )
             header = next(rows, None)
             if header is None:
                 raise _empty(path)
-            places = _places(header, _asked(config, names), str(path))
+            places = _column_places(header, _requested_columns(config, names), str(path))
             where = f"{path}: row 1"
             for number, row in enumerate(rows, start=1):
                 if len(row) != len(header):
-                    problem = f"the row has {'more' if len(row) > len(header) else 'fewer'} fields than the first line."
-                    remedy = f"Mend it: a text that holds {delimiter!r} or a line break needs quotes around it."
+                    amount = "more" if len(row) > len(header) else "fewer"
+                    problem = f"the row has {amount} fields than the first line."
+                    remedy = (
+                        f"Mend it: a text that holds {delimiter!r} or a line break needs "
+                        "quotes around it."
+                    )
                     raise InputError(where, problem, remedy, "rows.fields")
                 yield Row(where, {column: row[place] for column, place in places.items()})
                 where = f"{path}: row {number + 1}"
@@ -273,23 +337,32 @@ def _csv_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Itera
 
 
 def _jsonl_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[Row]:
-    asked, seen = _asked(config, names), set[str]()
+    asked, seen = _requested_columns(config, names), set[str]()
     for where, values in _objects(config, names, path):
         for column, setting in asked.items():
             if column in seen:
                 continue
-            if column not in values and not any(column in others for _, others in _objects(config, names, path)):
+            if column not in values and not any(
+                column in others for _, others in _objects(config, names, path)
+            ):
                 where, remedy = f"{path}: column {column!r}", f"Name another in {setting}."
                 raise InputError(where, "no row has it.", remedy, NO_COLUMN)
             seen.add(column)
         if repeated := next((column for column in asked if column in values.repeated), None):
             problem = "the row has it twice."
-            raise InputError(f"{where}, column {repeated!r}", problem, "Keep one of the two values.", "rows.twice")
+            raise InputError(
+                f"{where}, column {repeated!r}",
+                problem,
+                "Keep one of the two values.",
+                "rows.twice",
+            )
         yield Row(where, {column: values[column] for column in asked if column in values})
 
 
-def _objects(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[tuple[str, _Object]]:
-    """Where each JSON object of a file stands, and the object."""
+def _objects(
+    config: DataConfig, names: Mapping[str, str], path: Path
+) -> Iterator[tuple[str, _Object]]:
+    """Yield each JSON object of a file after its place."""
     remedy = "Write one JSON object a line."
     with path.open(encoding=_encoding(config, names, path)) as file:
         for number, line in enumerate(_whole_lines(path, names, file), start=1):
@@ -301,10 +374,15 @@ def _objects(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterat
             except (ValueError, RecursionError):
                 problem, code = "this is not valid JSON.", "rows.json"
                 if line.strip() in ("[", "{"):
-                    problem, code = "a JSON value begins here that goes over several lines.", "rows.several-lines"
+                    problem, code = (
+                        "a JSON value begins here that goes over several lines.",
+                        "rows.several-lines",
+                    )
                 raise InputError(where, problem, remedy, code) from None
             if isinstance(values, list) and values and isinstance(values[0], _Object):
-                raise InputError(where, "this is one JSON array, and not JSON lines.", remedy, "rows.array")
+                raise InputError(
+                    where, "this is one JSON array, and not JSON lines.", remedy, "rows.array"
+                )
             if not isinstance(values, _Object):
                 raise InputError(where, "this is not a JSON object.", remedy, "rows.no-object")
             yield where, values
@@ -317,7 +395,7 @@ def _parquet_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> I
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             header, number = file.schema_arrow.names, 0
-            places = _places(header, _asked(config, names), str(path))
+            places = _column_places(header, _requested_columns(config, names), str(path))
             for batch in file.iter_batches(columns=[header[place] for place in places.values()]):
                 batch.validate(full=True)  # indexes into dictionaries, offsets, UTF-8
                 columns = {
@@ -344,26 +422,41 @@ def _dataset_rows(config: DataConfig, names: Mapping[str, str]) -> Iterator[Row]
     try:
         import datasets
     except ImportError:
-        problem, remedy = "the datasets library is not installed.", f"{installing('generate')}, or give a path."
+        problem, remedy = (
+            "the datasets library is not installed.",
+            f"{installing('generate')}, or give a path.",
+        )
         raise InputError(names["dataset"], problem, remedy) from None
     name, split = config.dataset or "", config.split or "train"
     try:
         data = datasets.load_dataset(name, config.config, split=split)
-    except Exception as error:  # the library raises many kinds: no network, no such name, no such split
+    except (
+        Exception
+    ) as error:  # the library raises many kinds: no network, no such name, no such split
         raise _not_loaded(config, names, error) from None
     where, header = f"{name} ({split})", data.column_names
-    places = _places(header, _asked(config, names), where)
+    places = _column_places(header, _requested_columns(config, names), where)
     chosen = {column: header[place] for column, place in places.items()}
-    classes = None if config.labels is None else getattr(data.features[chosen[config.label]], "names", None)
+    classes = (
+        None
+        if config.labels is None
+        else getattr(data.features[chosen[config.label]], "names", None)
+    )
     for number, read in enumerate(data.select_columns(list(chosen.values())), start=1):
         values = {column: read[own] for column, own in chosen.items()}
         if classes is not None:
-            values[config.label] = _class_name(classes, values[config.label], f"{where}: row {number}")
+            values[config.label] = _class_name(
+                classes, values[config.label], f"{where}: row {number}"
+            )
         yield Row(f"{where}: row {number}", values)
 
 
 def _class_name(classes: Sequence[str], number: object, where: str) -> str | None:
-    """The name of a class by its number; None of a row without one. Raises InputError for a number of no class."""
+    """Return a class's name by its number, or None without one.
+
+    Raises:
+        InputError: no class has the number.
+    """
     if number is None or number == _UNLABELLED:
         return None
     if not isinstance(number, int) or not 0 <= number < len(classes):
@@ -374,7 +467,7 @@ def _class_name(classes: Sequence[str], number: object, where: str) -> str | Non
 
 
 def _not_loaded(config: DataConfig, names: Mapping[str, str], error: Exception) -> InputError:
-    """What to say of a data set that the library does not load."""
+    """Return the error about a data set that the library does not load."""
     import datasets
 
     name, split, where = config.dataset or "", config.split or "train", names["dataset"]
@@ -388,14 +481,25 @@ def _not_loaded(config: DataConfig, names: Mapping[str, str], error: Exception) 
             configs, field = datasets.get_dataset_config_names(name), names["config"]
             if config.config not in (configs if len(configs) > 1 else (None, *configs)):
                 given = config.config or "none"
-                problem = f"{name!r} has the configurations {', '.join(configs)}, and this is {given}."
-                return InputError(where, problem, elsewhere or f"Name one of them in {field}.", "rows.configuration")
+                problem = (
+                    f"{name!r} has the configurations {', '.join(configs)}, and this is {given}."
+                )
+                return InputError(
+                    where,
+                    problem,
+                    elsewhere or f"Name one of them in {field}.",
+                    "rows.configuration",
+                )
             splits, field = datasets.get_dataset_split_names(name, config.config), names["split"]
             if not {part.partition("[")[0] for part in split.split("+")} <= set(splits):
                 problem = f"{name!r} has the splits {', '.join(splits)}, and this is {split!r}."
-                return InputError(where, problem, elsewhere or f"Name one of them in {field}.", "rows.split")
+                return InputError(
+                    where, problem, elsewhere or f"Name one of them in {field}.", "rows.split"
+                )
     problem = f"{name!r}, split {split!r}, cannot be loaded ({type(error).__name__})."
-    return InputError(where, problem, "Check the name, the split and the network.", "rows.not-loaded")
+    return InputError(
+        where, problem, "Check the name, the split and the network.", "rows.not-loaded"
+    )
 
 
 _READERS = {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}

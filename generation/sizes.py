@@ -1,4 +1,7 @@
-"""How many texts so many records give at an epsilon: what `dpaudit init` chooses batches by. Public numbers alone."""
+"""The number of texts that records give at an epsilon, by public numbers alone.
+
+`dpaudit init` chooses batches by it.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from dpaudit.runs import InputError, SecretBatches
 
 #: Contexts of a batch: with fewer noise decides most tokens; a larger one is not chosen.
 FEWEST, MOST = 8, 1 << 14
-#: Batches of a label where nobody says how many records there are, and how many of them are generated at least: what
-#: two take from the public prompt can be compared.
+#: Batches of a label where nobody says how many records there are, and how many of them are
+#: generated at least: what two take from the public prompt can be compared.
 BATCHES, GENERATED = 10, 2
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked of a first config's size; None where nothing is.
+    """The requested size of a first config; None if nothing is requested.
 
     Attributes:
         labels: how many there are; 1 without any.
@@ -36,10 +39,12 @@ class Wish:
 
 @dataclass(frozen=True)
 class Pricing:
-    """What a mean costs one record by the contexts of its batches: a record more or less is a context more or less.
+    """A mean's cost for one record, by its batches' contexts.
+
+    One record more or less is one context more or less.
 
     Attributes:
-        mechanism: whatever its divisor and its margin, which go by the contexts.
+        mechanism: with any divisor and margin, which follow from the contexts.
         tokens: the most of a batch.
         delta: of the claim.
     """
@@ -49,32 +54,43 @@ class Pricing:
     delta: float
 
     def of(self, contexts: int) -> Mechanism:
-        """The mechanism whose divisor is so many contexts, and whose margin is what one of them can lift a token by."""
+        """Return the mechanism with a divisor of so many contexts.
+
+        Its margin is what one of them can lift a token by.
+        """
         fields = self.mechanism.model_dump()
-        return Mechanism.model_validate(
-            fields | {"divisor": float(contexts), "support": fields["support"] | {"margin": self.margin(contexts)}}
-        )
+        fields["aggregator"]["divisor"] = float(contexts)
+        fields["support"]["margin"] = self.margin(contexts)
+        return Mechanism.model_validate(fields)
 
     def margin(self, contexts: int) -> float:
-        """What one of so many contexts can lift a token by, to three digits."""
+        """Return how far one of the contexts can lift a token, to three digits."""
         return float(f"{2 * self.mechanism.clip / contexts:.3g}")
 
     def batch_level(self, contexts: int, rounds: int = 1) -> float:
-        """Epsilon of so many rounds for whoever knows a record's batches: by the accounting that anyone can repeat."""
+        """Return epsilon of so many rounds for someone who knows a record's batches.
+
+        It is by the accounting that anyone can repeat.
+        """
         found = replace(self._one(contexts), rounds=rounds).epsilon(self.tokens, self.delta, "rdp")
         return float(decimals(found.epsilon, 4, most=math.inf))
 
     def release(self, sizes: Sizes) -> float:
-        """Epsilon for readers of the texts, who do not know a record's batches: what a run claims. Rounded up."""
+        """Return a run's claim: epsilon for readers who do not know a record's batches.
+
+        It is rounded up.
+        """
         found = self._secret(sizes).of_rounds(sizes.rounds).epsilon(self.tokens, self.delta)
-        return min(float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds))
+        return min(
+            float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds)
+        )
 
     def most_rounds(self, sizes: Sizes, epsilon: float) -> int:
-        """How many rounds of these sizes readers' epsilon pays for."""
+        """Return how many rounds of these sizes readers' epsilon pays for."""
         return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
 
     def contexts(self, epsilon: float) -> int:
-        """Find the fewest contexts, at least FEWEST and at most MOST, whose batch level is within `epsilon`."""
+        """Find the fewest contexts, in FEWEST to MOST, whose batch level is within `epsilon`."""
         low, high = FEWEST - 1, MOST
         while high - low > 1:
             middle = (low + high) // 2
@@ -109,41 +125,48 @@ class Sizes:
 
     @classmethod
     def of(cls, wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
-        """The sizes that a wish leads to: with so many contexts to a batch, or more where its epsilon needs them.
+        """Return the sizes for a wish: `contexts` to a batch, or more where its epsilon needs them.
 
         Args:
-            wish: what is asked for.
+            wish: the request.
             contexts: the mechanism's own number.
             pricing: None for a mechanism whose epsilon only its texts show.
 
         Raises:
-            InputError: the records do not give as many texts at that epsilon; says which numbers would do.
+            InputError: the records do not give as many texts at that epsilon; says which numbers
+                would do.
         """
-        sizes = cls._filled(wish, contexts)
+        sizes = cls._by_filled_batches(wish, contexts)
         if pricing is None or wish.epsilon is None:
             return sizes.required(wish, pricing)
         # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
-        least = pricing.release(sizes) if sizes.generated <= sizes.batches and sizes.batches > 1 else math.inf
+        least = math.inf
+        if sizes.generated <= sizes.batches and sizes.batches > 1:
+            least = pricing.release(sizes)
         if least > wish.epsilon:
             if pricing.batch_level(MOST) > wish.epsilon:
-                raise _too_small(wish, pricing)
+                raise _too_small_error(wish, pricing)
             fewest = pricing.contexts(wish.epsilon)
-            # Smaller batches make room where a label has a single one, and only raise the cost elsewhere.
-            sizes = cls._filled(wish, fewest if least == math.inf else max(contexts, fewest))
+            # Smaller batches make room where a label has a single one, and only raise the cost
+            # elsewhere.
+            sizes = cls._by_filled_batches(
+                wish, fewest if least == math.inf else max(contexts, fewest)
+            )
         sizes.required(wish, pricing)
         if (found := pricing.release(sizes)) > wish.epsilon:
             rounds = pricing.most_rounds(sizes, wish.epsilon)
             ways = [f"--texts {rounds * sizes.batches * wish.labels}"] if rounds else []
-            # At the cost of the first sizes these are taken again; at that of others, others still would be.
+            # At the cost of the first sizes these are taken again; at that of others, others still
+            # would be.
             ways += [f"--epsilon {stated(least)}"] if math.isfinite(least) else []
             cost = least if math.isfinite(least) else found
-            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(cost)} for their readers."
-            raise InputError("--epsilon", problem, f"What would do: {', or '.join(ways)}.")
+            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(cost)} at the release level."
+            raise InputError("--epsilon", problem, f"Try: {', or '.join(ways)}.")
         return sizes
 
     @classmethod
-    def _filled(cls, wish: Wish, contexts: int) -> Sizes:
-        """By batches of so many contexts; in rounds where the texts are more than batches."""
+    def _by_filled_batches(cls, wish: Wish, contexts: int) -> Sizes:
+        """Return sizes by batches of `contexts` contexts, in rounds for more texts than batches."""
         asked = max(GENERATED, math.ceil((wish.texts or 0) / wish.labels))
         if wish.records is None:
             return cls(contexts, max(BATCHES, asked), asked)
@@ -154,20 +177,34 @@ class Sizes:
         return cls(contexts, batches, math.ceil(asked / rounds), rounds)
 
     def required(self, wish: Wish, pricing: Pricing | None) -> Sizes:
-        """These sizes. Raises InputError where the records do not fill as many batches."""
+        """Return these sizes.
+
+        Raises:
+            InputError: the records do not fill as many batches.
+        """
         if self.generated > self.batches:
-            raise _too_few(wish, self, pricing)
+            raise _too_few_error(wish, self, pricing)
         return self
 
 
 def _most_contexts(wish: Wish, generated: int) -> int:
-    """The most contexts with which so many batches of a label are filled: somewhat fewer round up to one more batch."""
-    return MOST if wish.records is None else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
+    """Return the most contexts that fill so many batches of a label.
+
+    Somewhat fewer round up to one more batch.
+    """
+    return (
+        MOST
+        if wish.records is None
+        else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
+    )
 
 
-def _too_small(wish: Wish, pricing: Pricing) -> InputError:
-    """No batch is large enough for the epsilon: name one that the same records and texts can have."""
-    problem = f"at {stated(wish.epsilon or 0.0)} a batch would need more than {MOST:,} records."
+def _too_small_error(wish: Wish, pricing: Pricing) -> InputError:
+    """Refuse an epsilon that no batch is large enough for.
+
+    Name one that the same records and texts can have.
+    """
+    problem = f"epsilon {stated(wish.epsilon or 0.0)} needs more than {MOST:,} records in a batch."
     contexts = _most_contexts(wish, max(GENERATED, math.ceil((wish.texts or 0) / wish.labels)))
     remedy = "Ask for fewer texts, or have more records."
     if contexts >= FEWEST:
@@ -175,15 +212,19 @@ def _too_small(wish: Wish, pricing: Pricing) -> InputError:
     return InputError("--epsilon", problem, remedy)
 
 
-def _too_few(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
-    """The records give fewer batches than a label needs that are compared."""
+def _too_few_error(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
+    """Return the error that the records give fewer batches than a label needs."""
     records, least = wish.records or 0, sizes.generated * wish.labels
     given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
+    at = "" if wish.epsilon is None else f" at epsilon {stated(wish.epsilon)}"
     problem = (
-        f"{records:,} records give {given} of {sizes.contexts:,} records each, and {least:,} are asked for or needed."
+        f"{least:,} texts are needed, each from {sizes.contexts:,} records{at}: your "
+        f"{records:,} records give {given}."
     )
     ways = [f"{least * sizes.contexts:,} records or more"]
     if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
         ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
-    where = "--texts" if wish.texts is not None else "--records" if wish.epsilon is None else "--epsilon"
-    return InputError(where, problem, f"What would do: {', or '.join(ways)}.")
+    where = "--records" if wish.epsilon is None else "--epsilon"
+    if wish.texts is not None:
+        where = "--texts"
+    return InputError(where, problem, f"Try: {', or '.join(ways)}.")

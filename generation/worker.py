@@ -1,4 +1,7 @@
-"""Generates batches, several in one forward pass, and writes each to the run directory (Algorithm 1, lines 3 to 11)."""
+"""Generation of batches, several in a forward pass, into the run directory.
+
+See Algorithm 1, lines 3 to 11.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,13 @@ from dpaudit.generation.models import UNUSABLE_LOGITS, LanguageModel
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory
 from dpaudit.generation.prompts import Prompts
-from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, SeededStream, sample
+from dpaudit.generation.sampling import (
+    CommittedStream,
+    OsEntropy,
+    RandomBytes,
+    SeededStream,
+    sample,
+)
 from dpaudit.generation.threads import each
 from dpaudit.mechanisms import Arrays, PublicPart
 from dpaudit.runs import (
@@ -47,47 +56,50 @@ MOST_OPEN = 256
 
 
 class Record(Protocol):
-    """Where a batch's steps and text go: a `BatchWriter`, or what keeps less."""
+    """The destination of a batch's steps and text: a `BatchWriter`, or one that keeps less."""
 
     def write(self, step: Step) -> None:
-        """See `BatchWriter`."""
+        """Append one step (`BatchWriter.write`)."""
         ...
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """See `BatchWriter`."""
+        """End a text at the last step (`BatchWriter.end_text`)."""
         ...
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
-        """See `BatchWriter`."""
+        """End the last text and close the batch (`BatchWriter.finish`)."""
         ...
 
 
 class Store(Protocol):
-    """Where batches go: a `BatchStore`, or what keeps less."""
+    """The destination of batches: a `BatchStore`, or one that keeps less."""
 
     @property
     def location(self) -> str:
-        """Where whole batches are read from, if there are any."""
+        """The place to read whole batches from, if there are any."""
         ...
 
     @property
     def manifest(self) -> Manifest:
-        """See `BatchStore`."""
+        """The run's manifest."""
         ...
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """See `BatchStore`."""
+        """The ids of the whole batches, ascending."""
         ...
 
     def batch(self, header: BatchHeader) -> AbstractContextManager[Record]:
-        """See `BatchStore`."""
+        """Write one batch (`BatchStore.batch`)."""
         ...
 
 
 @dataclass(frozen=True)
 class Finished:
-    """A batch that is on disk. `spent`: as `ExPostAccountant.detach` gives it; None without an accountant."""
+    """A batch that is on disk.
+
+    `spent` is as from `ExPostAccountant.detach`, or None without an accountant.
+    """
 
     batch: int
     tokens: int
@@ -101,12 +113,13 @@ class _Open:
     Attributes:
         tokens: of the text in the making.
         earlier: how many tokens its texts before that have.
-        prompts: its contexts' prompts, from which every text begins; None while it waits for rows of a pass.
+        prompts: its contexts' prompts, from which every text begins; None while it waits for rows
+            of a pass.
         private: the same with the tokens so far.
         public_prompt: the public prompt, likewise; None before it is needed.
         public: the same with the tokens so far.
         spent: what each context has spent of its budget, [n].
-        budgets: what each may spend, [n]; None where each has the mechanism's.
+        budgets: what each may spend, [n]; None if each has the mechanism's.
     """
 
     batch: Batch
@@ -128,7 +141,7 @@ class _Open:
 
     @property
     def length(self) -> int:
-        """How many tokens it has, of all its texts."""
+        """The number of tokens of all its texts."""
         return self.earlier + len(self.tokens)
 
     def forget(self) -> None:
@@ -136,15 +149,19 @@ class _Open:
         self.prompts = self.private = self.public_prompt = self.public = None
 
 
-#: A batch's step: what is public, the contexts' logits, and what of the public part is still to be taken.
+#: A batch's step: what is public, the contexts' logits, and what of the public part is still to be
+#: taken.
 _Scored: TypeAlias = tuple[_Open, PublicPart, torch.Tensor, PublicPart]
-#: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are recorded, and what
-#: contexts will have spent, [n], where they have budgets; and the contribution [S] of the batch's canary, if any.
-_Prepared: TypeAlias = tuple[_Open, PublicPart, Arrays, Floats | None, Doubles | None, Floats | None]
+#: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are
+#: recorded, and what contexts will have spent, [n], where they have budgets; and the contribution
+#: [S] of the batch's canary, if any.
+_Prepared: TypeAlias = tuple[
+    _Open, PublicPart, Arrays, Floats | None, Doubles | None, Floats | None
+]
 
 
 class Worker:
-    """Generates the batches of one run, on one device.
+    """A generator of one run's batches, on one device.
 
     Attributes:
         accountant: adds up what tokens cost; None for a run that states its cost beforehand.
@@ -159,7 +176,12 @@ class Worker:
         prompts: Prompts,
         seed: CommittedSeed | None = None,
     ) -> None:
-        """Start with nothing generated, of all `batches` of the run by id. `seed`: of a run that commits to one."""
+        """Start with nothing generated.
+
+        Args:
+            batches: all of the run, by id.
+            seed: of a run that commits to one.
+        """
         self._seed = seed
         self._store, self._manifest, self._batches = store, store.manifest, batches
         self._model, self._prompts = model, prompts
@@ -168,7 +190,9 @@ class Worker:
         self.accountant = (
             None
             if beforehand
-            else ExPostAccountant(self._manifest.mechanism, change, self._manifest.batching.per_round)
+            else ExPostAccountant(
+                self._manifest.mechanism, change, self._manifest.batching.per_round
+            )
         )
         self.rows = store.manifest.model.rows or 1
         self._head = Head.of(model.network) if self._manifest.mechanism.over_support else None
@@ -186,10 +210,13 @@ class Worker:
             return self._finished(batch, len(reader.tokens), progress, resumed)
 
     def run(self, ids: Sequence[int], progress: Progress) -> Iterator[Finished]:
-        """Generate batches, but for those that are on disk. Each is yielded when it is there, whichever ends first.
+        """Generate the batches that are not on disk.
+
+        Each is yielded when it is there, whichever ends first.
 
         Raises:
-            InputError: the model's logits cannot be used, memory is too small for one batch, or the disk is full.
+            InputError: the model's logits cannot be used, memory is too small for one batch, or the
+                disk is full.
         """
         there = set(self._store.whole)
         for batch in (batch for batch in ids if batch in there):
@@ -205,8 +232,11 @@ class Worker:
                             yield self._recorded(error.batch, progress)
                             continue
                     self._feed_prompts(self._waiting[0], progress)
-                for current, stop in self._extended(progress):
-                    if stop is not None and (done := self._end_text(current, stop, progress)) is not None:
+                for current, stop in self._extend_batches(progress):
+                    if (
+                        stop is not None
+                        and (done := self._end_text(current, stop, progress)) is not None
+                    ):
                         yield done
                 self._advance(progress)
         finally:
@@ -221,19 +251,23 @@ class Worker:
         return [batch for batch in self._open if batch.private is None]
 
     def _has_room(self, pending: Sequence[int], progress: Progress) -> bool:
-        """Whether a batch needs rows, and there are enough for the first that does."""
+        """Return whether a batch needs rows, and there are enough for the first that does."""
         waiting = self._waiting
         if not waiting and (not pending or len(self._open) >= min(MOST_OPEN, self.rows)):
             return False
         first = waiting[0].batch if waiting else self._batches[pending[0]]
         while self._passes is None:
             try:
-                prompts, longest = self._prompts, self._manifest.stopping.max_tokens
-                self._passes = passes_for(self._model, self.rows, prompts.places, longest, self._head)
+                prompts, longest = self._prompts, self._manifest.decoding.max_tokens
+                self._passes = passes_for(
+                    self._model, self.rows, prompts.places, longest, self._head
+                )
                 if self._manifest.needs_public:
-                    self._public_passes = passes_for(self._model, PUBLIC_ROWS, prompts.public_places, longest)
+                    self._public_passes = passes_for(
+                        self._model, PUBLIC_ROWS, prompts.public_places, longest
+                    )
             except Exception as error:
-                self._shrink(error, progress)
+                self._halve_rows(error, progress)
         return self._passes.fits(len(first.shown))
 
     def _begin(self, batch: Batch, progress: Progress) -> None:
@@ -242,7 +276,9 @@ class Worker:
         progress(BatchStarted(batch.id, self._manifest.batches))
         closing = ExitStack()
         canary = None if batch.canary is None else batch.canary.number
-        header = BatchHeader(batch.id, contexts, batch.public_label, batch.cluster, batch.budgets, canary)
+        header = BatchHeader(
+            batch.id, contexts, batch.public_label, batch.cluster, batch.budgets, canary
+        )
         record = closing.enter_context(self._store.batch(header))
         self._open.append(_Open(batch, record, closing, self._source(batch.id)))
 
@@ -250,25 +286,31 @@ class Worker:
         """Return what a batch's tokens are drawn with, from its first step on."""
         sampling, commitment = self._manifest.sampling, self._manifest.commitment
         if sampling.committed:
-            assert self._seed is not None and commitment is not None, "a run with a committed seed draws by no other"
+            assert self._seed is not None and commitment is not None, (
+                "a run with a committed seed draws by no other"
+            )
             return CommittedStream(self._seed, commitment, batch)
-        return OsEntropy() if sampling.seed is None else SeededStream(sampling.seed, batch)
+        if sampling.seed is None:
+            return OsEntropy()
+        return SeededStream(sampling.seed, batch)
 
     def _feed_prompts(self, batch: _Open, progress: Progress) -> None:
         """Give a batch rows of a pass, with its prompts and the tokens that it has."""
         assert self._passes is not None
         label = batch.batch.label
         try:
-            prompts = self._passes.start(self._prompts.of(label, batch.batch.shown), self._prompts.prefix(label))
+            prompts = self._passes.start(
+                self._prompts.of(label, batch.batch.shown), self._prompts.prefix(label)
+            )
             private = prompts.fork() if self._several else prompts
             for token in batch.tokens:
                 private.append(token)
             batch.prompts, batch.private = prompts, private
         except Exception as error:
-            self._shrink(error, progress)
+            self._halve_rows(error, progress)
 
     def _advance(self, progress: Progress) -> None:
-        """Continue the batches that have rows with their last tokens, or from their prompts where a text has ended."""
+        """Continue running batches by their last tokens, or from the prompts after a text's end."""
         running: list[tuple[_Open, CachedPrompts, int]] = []
         try:
             for batch in self._open:
@@ -276,24 +318,32 @@ class Worker:
                     batch.private, batch.public = batch.prompts.fork(), None
                 elif batch.private is not None:
                     running.append((batch, batch.private, batch.tokens[-1]))
-            public = [(batch.public, token) for batch, _, token in running if batch.public is not None]
+            public = [
+                (batch.public, token) for batch, _, token in running if batch.public is not None
+            ]
             if self._passes is not None and running:
                 self._passes.advance([(private, token) for _, private, token in running])
             if self._public_passes is not None and public:
                 self._public_passes.advance(public)
         except Exception as error:
-            self._shrink(error, progress)
+            self._halve_rows(error, progress)
 
-    def _shrink(self, error: Exception, progress: Progress) -> None:
-        """Where memory ran out, go on with half as many rows, and feed all prompts anew. Raises any other error."""
+    def _halve_rows(self, error: Exception, progress: Progress) -> None:
+        """If memory ran out, go on with half as many rows, and feed all prompts anew.
+
+        Raise any other error.
+        """
         if not out_of_memory(error):
             raise error
         if self.rows == 1:
             remedy = (
-                "Use bfloat16, a smaller model or shorter prompts. Smaller batches would be a choice by the records: "
+                "Use bfloat16, a smaller model or shorter prompts. Smaller batches would be a "
+                "choice by the records: "
                 "how many a batch has is private."
             )
-            raise InputError("model.rows", "memory is too small for one batch's contexts.", remedy) from None
+            raise InputError(
+                "model.rows", "memory is too small for one batch's contexts.", remedy
+            ) from None
         self.rows //= 2
         self._passes = self._public_passes = None
         for batch in self._open:
@@ -303,8 +353,8 @@ class Worker:
             torch.cuda.empty_cache()
         progress(MemoryRanOut(self.rows))
 
-    def _extended(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
-        """Give every batch that has rows one more token, and say why it is its text's last one, if it is.
+    def _extend_batches(self, progress: Progress) -> Iterator[tuple[_Open, StopReason | None]]:
+        """Give each batch with rows a token, and say why it is its text's last one, if it is.
 
         As many batches as there are cores are at it together, a core each.
         """
@@ -312,24 +362,29 @@ class Worker:
         for start in range(0, len(running), cores()):
             together = running[start : start + cores()]
             try:  # where memory runs out before anything is drawn, these steps are taken again
-                scored = [self._scored(batch) for batch in together]
-                prepared = each(scored, self._prepared)
+                scored = [self._score(batch) for batch in together]
+                prepared = each(scored, self._prepare)
             except Exception as error:
-                self._shrink(error, progress)
+                self._halve_rows(error, progress)
                 return
             try:  # a second draw would be an answer more than is paid for: nothing is done again
                 each(prepared, self._draw)
             except Exception as error:
                 if not out_of_memory(error):
                     raise
-                remedy = "Lower model.rows, and give the same command again: batches that are whole are kept."
-                raise InputError("model.rows", "memory ran out while a token was recorded.", remedy) from None
+                remedy = (
+                    "Lower model.rows, and give the same command again: batches that are "
+                    "whole are kept."
+                )
+                raise InputError(
+                    "model.rows", "memory ran out while a token was recorded.", remedy
+                ) from None
             for batch in together:
                 progress(StepDone(batch.batch.id, batch.length))
-                yield batch, self._manifest.stopping.reason(batch.tokens, batch.length)
+                yield batch, self._manifest.decoding.reason(batch.tokens, batch.length)
 
     def _public(self, batch: _Open) -> PublicPart:
-        """What a batch's step takes from the public prompt."""
+        """Return the public part of a batch's step."""
         manifest, label = self._manifest, batch.batch.label
         if not manifest.needs_public:
             return NOTHING_PUBLIC
@@ -344,28 +399,35 @@ class Worker:
             batch.public = public
         logits = self._prompts.allowed(label, batch.tokens, batch.public.logits)
         with self._logits_of(batch):
-            return manifest.mechanism.public_part(logits[0].cpu().numpy(), ruled=manifest.decoding.any)
+            return manifest.mechanism.public_part(
+                logits[0].cpu().numpy(), ruled=manifest.decoding.any
+            )
 
-    def _scored(self, batch: _Open) -> _Scored:
-        """What a batch's step takes from the public prompt, and its contexts' logits.
+    def _score(self, batch: _Open) -> _Scored:
+        """Return the public part of a batch's step, and its contexts' logits.
 
-        On one thread: a second one that PyTorch computes on would be given threads of its own, and all of them, more
-        than there are cores, would sleep and be woken between any two sums of a forward pass.
+        It runs on one thread: a second one that PyTorch computes on would be given threads of its
+        own, and all of them, more than there are cores, would sleep and be woken between any two
+        sums of a forward pass.
         """
         assert batch.private is not None
         public = self._public(batch)
         return batch, public, *logits_for(batch.private, public, self._manifest.mechanism)
 
-    def _prepared(self, scored: _Scored) -> _Prepared:
-        """What a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
+    def _prepare(self, scored: _Scored) -> _Prepared:
+        """Return what a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
         batch, public, logits, taken = scored
         mechanism, record = self._manifest.mechanism, self._manifest.record
         contexts, row = len(batch.batch.contexts), batch.batch.canary_row
         with self._logits_of(batch):
-            kept = contributions(logits, taken, mechanism.contribution) if record.contexts and len(logits) else None
+            kept = None
+            if record.contexts and len(logits):
+                kept = contributions(logits, taken, mechanism.contribution)
             canary = None if kept is None or row is None else kept[row]
-            # A canary that is out goes no further: neither to the aggregate nor to what is recorded of contexts.
-            logits, kept = logits[:contexts], kept[:contexts] if kept is not None and contexts else None
+            # A canary that is out goes no further: neither to the aggregate nor to what is recorded
+            # of contexts.
+            logits = logits[:contexts]
+            kept = kept[:contexts] if kept is not None and contexts else None
             after = None
             if mechanism.budget is not None and kept is not None:
                 after = mechanism.spend(kept, batch.spent, batch.budgets)
@@ -406,7 +468,9 @@ class Worker:
         if self.accountant:
             self.accountant.charge(batch, self._manifest.mechanism.reduced(arrays, index))
 
-    def _finished(self, batch: int, tokens: int, progress: Progress, resumed: bool = False) -> Finished:
+    def _finished(
+        self, batch: int, tokens: int, progress: Progress, resumed: bool = False
+    ) -> Finished:
         """Close the account of a batch that gets no more tokens, and report it."""
         spent = self.accountant.close(batch) if self.accountant else None
         progress(BatchDone(batch, self._manifest.batches, tokens, resumed))
@@ -415,13 +479,16 @@ class Worker:
     @property
     def _several(self) -> bool:
         """Whether a batch may write more than one text."""
-        return self._manifest.stopping.tokens_per_batch is not None
+        return self._manifest.decoding.tokens_per_batch is not None
 
     def _end_text(self, batch: _Open, stop: StopReason, progress: Progress) -> Finished | None:
-        """End a batch's text. The batch begins another one, or is finished where its tokens are spent."""
-        stopping = self._manifest.stopping
-        text = self._model.decode(without_stop(batch.tokens, stopping.sequences))
-        if self._several and batch.length < stopping.most_tokens:
+        """End a batch's text.
+
+        The batch begins another one, or is finished where its tokens are spent.
+        """
+        decoding = self._manifest.decoding
+        text = self._model.decode(without_stop(batch.tokens, decoding.sequences))
+        if self._several and batch.length < decoding.most_tokens:
             batch.record.end_text(text=text, stop=stop)
             batch.earlier, batch.tokens = batch.length, []
             return None
@@ -431,12 +498,17 @@ class Worker:
     def _finish(self, batch: _Open, progress: Progress) -> Finished:
         """Let a batch appear on disk, and free its rows."""
         self._open.remove(batch)
-        for passes, prompts in ((self._passes, batch.prompts), (self._public_passes, batch.public_prompt)):
+        for passes, prompts in (
+            (self._passes, batch.prompts),
+            (self._public_passes, batch.public_prompt),
+        ):
             if passes is not None and prompts is not None:
                 passes.finish(prompts)
         try:
             batch.closing.close()
-        except BatchExistsError:  # another worker was first: its batch stays and counts, and this one is dropped
+        except (
+            BatchExistsError
+        ):  # another worker was first: its batch stays and counts, and this one is dropped
             if self.accountant:
                 self.accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id, progress)

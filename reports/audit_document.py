@@ -1,4 +1,4 @@
-"""The report of an audit as a document: one for readers inside, and one of what may be published."""
+"""The report of an audit as a document, for readers inside, and for publication."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from dpaudit.reports.document import (
     Outcome,
     Outcomes,
     Paragraph,
-    Row,
     Section,
-    Table,
     Verdict,
 )
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.released import ReleasedTexts
 from dpaudit.reports.reproducing import model_name
 from dpaudit.reports.text import LABEL_LENGTH, one_line
-from dpaudit.reports.wording import SECTIONS
+from dpaudit.reports.wording import glossary, say, section_title
 from dpaudit.reports.writers import html, markdown
 from dpaudit.results import AuditResult, CheckResult
 
@@ -55,15 +53,19 @@ def render_markdown(result: AuditResult) -> str:
 
 
 def build(result: AuditResult) -> Document:
-    """Return the report: what an officer reads first, what stands behind it, and figures for engineers."""
+    """Return the report: first for an officer, then its background, and figures for engineers."""
     version = one_line(result.run.dpaudit, LABEL_LENGTH)
     audience = "public" if is_public(result) else "private"
     anchors = _anchors(result.checks)
     return Document(
         findings.headline(result),
         [_verdict(result, anchors), _audience(result), *_sections(result, anchors)],
-        masthead=(f"Privacy audit report · {audience}", one_line(result.run.path or "", LABEL_LENGTH)),
-        footer=f"Written by dpaudit {version}. report.json beside this file holds the same result, with every "
+        masthead=(
+            f"Privacy audit report · {audience}",
+            one_line(result.run.path or "", LABEL_LENGTH),
+        ),
+        footer=f"Written by dpaudit {version}. report.json beside this file holds the same "
+        "result, with every "
         "figure in full.",
         contents=True,
     )
@@ -72,7 +74,9 @@ def build(result: AuditResult) -> Document:
 def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Section]:
     texts = ReleasedTexts(result)
     if len(texts):
-        lead = Paragraph(f"{wording.SAMPLES_LEAD} {texts.left_out}".strip())
+        lead = Paragraph(
+            f"{say('samples-lead', sampled=_sampled(result))} {texts.left_out}".strip()
+        )
         yield _section("samples", [lead, texts.block()])
     yield _section("not-checked", list(_not_checked(result, anchors)))
     yield _section("checks", list(_checks(result, anchors)), filter="checks")
@@ -80,28 +84,53 @@ def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Secti
         yield _section("quality", list(quality.blocks(result.quality)), folded=True)
     yield _section("sign-off", [Definitions(list(_signed_off(result)), "blanks")])
     yield _section("engineers", list(engineers.sections(result)), folded=True)
-    terms = [Entry(term, meaning) for term, meaning in wording.GLOSSARY.items()]
+    terms = [Entry(term, meaning) for term, meaning in glossary().items()]
     yield _section("glossary", [Definitions(terms, "terms")], folded=True)
 
 
-def _section(name: str, blocks: Sequence[Block], *, folded: bool = False, filter: str = "") -> Section:  # noqa: A002
-    return Section(SECTIONS[name], blocks, id=name, folded=folded, filter=filter)
+def _section(
+    name: str,
+    blocks: Sequence[Block],
+    *,
+    folded: bool = False,
+    filter: str = "",  # noqa: A002
+) -> Section:
+    return Section(section_title(name), blocks, id=name, folded=folded, filter=filter)
 
 
 def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
-    """Return the first screen: the verdict, the number, for whom, what the records added, which run, the checks."""
+    """Return the first screen: verdict, number, readers, the records' addition, run and checks."""
     blocks: list[Block] = [*_promise(result)]
-    for place, caveat in enumerate(findings.empty_bounds(result)):
+    blocks += [
+        Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-claim")
+    ]
+    for place, caveat in enumerate(findings.caveats(result, "empty-bound")):
         blocks.append(Paragraph(one_line(caveat), "plain" if place else "caution"))
     if failed := findings.checks_with(result, "fail", "error"):
-        blocks.append(Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed]))
-    if result.quality is not None and not is_public(result) and (added := quality.added(result.quality)):
-        blocks.append(Paragraph(" ".join(added[1:]), lead=added[0]))
+        blocks.append(
+            Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed])
+        )
+    if result.verdict != "error" and not is_public(result):
+        added = () if result.quality is None else quality.added(result.quality)
+        lead, *rest = added or ("", say("not-evaluated"))
+        blocks.append(Paragraph(" ".join(rest), "plain" if added else "quiet", lead=lead))
     blocks.append(Definitions(list(_facts(result)), "facts"))
-    blocks += [Paragraph(one_line(caveat), "quiet") for caveat in findings.model_caveats(result)]
+    blocks += [
+        Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-model")
+    ]
     asked = f"{findings.tally(result)}. {findings.evidence_asked(result)} "
-    blocks.append(Paragraph((asked, "See ", Link("what was not checked", "#not-checked"), "."), "quiet"))
+    blocks.append(
+        Paragraph((asked, "See ", Link("what was not checked", "#not-checked"), "."), "quiet")
+    )
     return Verdict(result.verdict, findings.headline(result), blocks)
+
+
+def _sampled(result: AuditResult) -> str:
+    """Return whether the texts on the page are those that were sampled, as far as was checked."""
+    status = next((check.status for check in result.checks if check.id == "release.text"), "skip")
+    return say(
+        {"pass": "samples-confirmed", "skip": "samples-unconfirmed"}.get(status, "samples-refuted")
+    )
 
 
 def _promise(result: AuditResult) -> Iterator[Block]:
@@ -114,7 +143,9 @@ def _promise(result: AuditResult) -> Iterator[Block]:
             yield Paragraph(f"{standing}: {levels.claim_words(result.claim)}.", "quiet")
         return
     yield Paragraph(held[0].promise, "lead")
-    yield KeyFigures([KeyFigure(each.name, each.figure, f"{each.readers} {each.equal}".strip()) for each in held])
+    yield KeyFigures(
+        [KeyFigure(each.name, each.figure, f"{each.readers} {each.equal}".strip()) for each in held]
+    )
     yield Paragraph(levels.not_covered(result.claim), "quiet")
 
 
@@ -124,28 +155,44 @@ def _facts(result: AuditResult) -> Iterator[Entry]:
     named = {
         "Audited": result.run.audited,
         "Generated": "" if settings is None else settings.created[:10],
+        "Made by": "" if settings is None else settings.made_by,
         "Model": model_name(result),
-        "Private records": None if settings is None or settings.data is None else settings.data.records,
-        "Texts": findings.texts(result.released) if result.released and not is_public(result) else "",
+        "Private records": None
+        if settings is None or settings.data is None
+        else settings.data.records,
+        "Texts": findings.texts(result.released)
+        if result.released and not is_public(result)
+        else "",
         "Checked with dpaudit": result.run.dpaudit,
     }
     for name, value in named.items():
         if value:
-            yield Entry(name, f"{value:,}" if isinstance(value, int) else one_line(value, LABEL_LENGTH))
+            yield Entry(
+                name, f"{value:,}" if isinstance(value, int) else one_line(value, LABEL_LENGTH)
+            )
 
 
 def _audience(result: AuditResult) -> Banner:
     """Return who the report is for, and which kinds of statement it therefore holds."""
     if is_public(result):
-        return Banner("Public.", wording.PUBLIC_REPORT, public=True)
+        return Banner("Public.", say("public-report"), public=True)
     empirical = result.guarantees.empirical
-    losses = (empirical.leave_one_out_max, empirical.attack, empirical.canaries) != (None, None, None)
+    losses = (empirical.leave_one_out_max, empirical.attack, empirical.canaries) != (
+        None,
+        None,
+        None,
+    )
     ex_post = result.guarantees.ex_post is not None or batch_costs(result) is not None
-    return Banner("Private.", wording.PRIVATE_FIGURES if ex_post or losses else wording.PRIVATE_REPORT)
+    return Banner(
+        "Private.", say("private-figures") if ex_post or losses else say("private-report")
+    )
 
 
 def _anchors(checks: Sequence[CheckResult]) -> dict[int, str]:
-    """Return each check's place in the page: by its id, so that a link to it holds from one audit to the next."""
+    """Return each check's place in the page, by its id.
+
+    So a link to it holds from one audit to the next.
+    """
     taken: set[str] = set()
     anchors = {}
     for index, check in enumerate(checks):
@@ -167,7 +214,7 @@ def _not_checked(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Bl
         yield Definitions([_unmade(group, anchors) for group in groups], "settings")
     else:
         yield Paragraph("Every check that applies to this run was made.")
-    if caveats := findings.other_caveats(result):
+    if caveats := findings.caveats(result, "caveat"):
         yield Section(wording.TRUSTED, [Items(list(map(one_line, caveats)))])
 
 
@@ -176,27 +223,31 @@ def _unmade(group: findings.Unmade, anchors: Mapping[int, str]) -> Entry:
     words: list[str | Link] = [group.named]
     if len(group.checks) <= findings.MOST_NAMED:
         words = [part for check in group.checks for part in (*_named(check, anchors), ", ")][:-1]
-    return Entry("Needed for a pass" if group.needed else "Not made", (*words, f". {group.remedy}".rstrip()))
+    return Entry(
+        "Needed for a pass" if group.needed else "Not made", (*words, f". {group.remedy}".rstrip())
+    )
 
 
 def _checks(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Block]:
     def outcomes(checks: Sequence[CheckResult], *, folded: bool = False) -> Outcomes:
         return Outcomes([_outcome(result, check, anchors) for check in checks], folded)
 
-    open_ones = findings.checks_with(result, "fail", "error", "warn") + findings.checks_not_made(result)
+    open_ones = findings.checks_with(result, "fail", "error", "warn") + findings.checks_not_made(
+        result
+    )
     if open_ones:
         yield outcomes(open_ones)
     if passed := findings.checks_with(result, "pass"):
         families = findings.families(passed)
-        parts = [Section(each.name, [outcomes(each.checks, folded=True)], note=each.tally) for each in families]
+        parts = [
+            Section(each.name, [outcomes(each.checks, folded=True)], note=each.tally)
+            for each in families
+        ]
         yield Section(f"{len(passed)} passed", parts, folded=True)
     if others := findings.checks_not_about(result):
         title = "1 does not apply" if len(others) == 1 else f"{len(others)} do not apply"
         lead = Paragraph("This run has no part that they check.", "quiet")
         yield Section(title, [lead, outcomes(others, folded=True)], folded=True)
-    rows = [Row(rung.cells, quiet=not rung.asked) for rung in findings.rungs(result)]
-    ladder = Table("Levels of evidence", findings.LADDER_COLUMNS, rows, frozenset({1}))
-    yield Section("How far the evidence goes", [Paragraph(findings.standing(result)), ladder], folded=True)
 
 
 def _outcome(result: AuditResult, check: CheckResult, anchors: Mapping[int, str]) -> Outcome:
@@ -220,4 +271,8 @@ def signed_off(result: AuditResult) -> tuple[tuple[str, str], ...]:
     """Return the files that the person who accepts the run signs for, with their digests."""
     digests = result.run.digests
     files = () if is_public(result) else ("run.json", "samples.jsonl")
-    return tuple((f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH)) for name in files if name in digests)
+    return tuple(
+        (f"SHA-256 of {name}", one_line(digests[name], LABEL_LENGTH))
+        for name in files
+        if name in digests
+    )

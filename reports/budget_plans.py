@@ -1,4 +1,4 @@
-"""What mean runs cost, in words and tables: what `dpaudit budget` prints."""
+"""The cost of mean runs, in words and tables, for `dpaudit budget`."""
 
 from __future__ import annotations
 
@@ -6,136 +6,170 @@ import math
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_FLOOR
 
-from rich.console import Console
-from rich.table import Table
-
+from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
 from dpaudit.reports.text import counted
 from dpaudit.results.budget import BatchCost, MeanBudget, OwnBudgets, RoundsCost
 from dpaudit.results.rounding import decimals, delta_bound, lower_bound, stated
 
 
-def print_budgets(found: Sequence[MeanBudget], console: Console, *, fewest: bool = False) -> None:
-    """Print one budget in words, or several as a table; `fewest`, its contexts are what was looked for."""
+def build(found: Sequence[MeanBudget], *, fewest: bool = False) -> Document:
+    """Return one budget in words, or several as a table.
+
+    With `fewest`, contexts per batch were looked for.
+    """
     costs = [each for each in found if isinstance(each, BatchCost)]
     rounds = [each for each in found if isinstance(each, RoundsCost)]
     if len(costs) > 1:
-        _print_costs(costs, console)
-    elif len(rounds) > 1:
-        _print_rounds(rounds, console)
-    else:
-        for each in found:
-            lines = list(budget_words(each))
-            if fewest and costs:
-                lines[0] = f"{each.batch_size:g} contexts per batch are the fewest: {lines[0]}"
-            console.out("\n".join(lines), highlight=False)
+        return _costs(costs)
+    if len(rounds) > 1:
+        return _rounds(rounds)
+    if len(found) > 1:
+        return Document("", [Section(heading(each), [_definitions(each)]) for each in found])
+    least = ". No fewer contexts are within this epsilon" if fewest and costs else ""
+    return Document(f"{heading(found[0])}{least}", [_definitions(found[0])])
 
 
-def budget_words(found: MeanBudget) -> Iterator[str]:
-    """Give what a budget says, a line each."""
-    if isinstance(found, BatchCost):
-        yield _cost_words(found)
-    elif isinstance(found, OwnBudgets):
-        yield _own_words(found)
-    elif isinstance(found, RoundsCost):
-        yield from _rounds_words(found)
-
-
-def _settings(found: MeanBudget, units: str, *first: str) -> str:
-    said = [*first, found.relation]
-    if found.divisor != "fixed":
-        said.append("divisor: the number of contexts, at least the batch size")
-    if found.group_size != 1:
-        said.append(f"{found.group_size} {units} per unit")
-    return ", ".join([*said, *_rebalancing(found)])
-
-
-def _rebalancing(found: MeanBudget) -> list[str]:
-    return [f"rebalancing epsilon {found.rebalancing_epsilon!r} inside"] if found.rebalancing_epsilon else []
-
-
-def _cost_words(found: BatchCost) -> str:
-    cost = "1 token per batch costs" if found.tokens == 1 else f"{found.tokens} tokens per batch cost"
-    delta, settings = delta_bound(found.delta), _settings(found, "contexts", found.method)
-    line = f"{cost} epsilon {decimals(found.batch_epsilon)} at the batch level, delta {delta} ({settings})."
-    if found.batch_lower is not None:
-        return f"{line} No accountant can go below {decimals(found.batch_lower, rounding=ROUND_FLOOR)}."
-    unknown = found.method == "optimal" and found.batch_epsilon != 0
-    return f"{line} How far accountants could go below is not known." if unknown else line
-
-
-def _own_words(found: OwnBudgets) -> str:
-    epsilon, each = f"epsilon {stated(found.batch_epsilon)} at the batch level", ""
-    if found.epsilon is not None and found.texts is not None:
-        texts = f"{found.texts:,} texts in {counted(found.rounds, 'round')}"
-        batch = decimals(found.batch_epsilon)
-        epsilon = f"epsilon {stated(found.epsilon)} at the release level ({batch} at the batch level) for {texts}"
-        each = " in each round"
-    said = (
-        f"{found.batch_size:g} contexts per batch, {epsilon}, delta {delta_bound(found.delta)} "
-        f"({_settings(found, 'contexts')}): every context has a budget of rho {lower_bound(found.budget)}{each}, for "
-        f"any number of tokens. It takes part in the first {found.sure_tokens:,} of a batch, whatever it says"
-    )
-    if found.share is None:
-        return f"{said}, and in more as it moves less than the clip lets it."
-    if found.share == 1:
-        return f"{said}: in all {found.tokens:,}."
-    share = f"{math.floor(1000 * found.share) / 10:g}%"
-    return f"{said}, and in all {found.tokens:,} where its contributions have {share} of the clip's range or less."
-
-
-def _rounds_words(found: RoundsCost) -> Iterator[str]:
-    label = "" if found.labels == 1 else f" of each of {found.labels:,} labels"
-    batches = "the only batch" if found.batches == 1 else f"all {found.batches:,} batches"
+def heading(found: MeanBudget) -> str:
+    """Return what is paid for, in a line."""
+    size = f"batches of {found.batch_size:g} contexts"
+    if isinstance(found, OwnBudgets):
+        return f"A budget for each context, in {size}"
+    if not isinstance(found, RoundsCost):
+        return f"{counted(found.tokens or 0, 'token')} per batch, in {size}"
+    batches = f"all {found.batches:,} batches"
     if found.generated < found.batches:
         batches = f"{found.generated:,} of {found.batches:,} batches"
-    cost = (
-        f"epsilon {decimals(found.epsilon)} at the release level, for readers of the texts; "
-        f"{decimals(found.batch_epsilon)} at the batch level, for whoever knows a record's batch; "
-        f"delta {delta_bound(found.delta)} ({_settings(found, 'records')})."
-    )
-    asked = "" if found.asked_epsilon is None else f"{found.asked_epsilon:g}"
+    elif found.batches == 1:
+        batches = "the only batch"
+    label = "" if found.labels == 1 else f" of each of {found.labels:,} labels"
     if found.texts:
-        rounds = f"{counted(found.rounds, 'round')} of {batches}{label}"
-        yield f"{found.texts:,} texts of up to {counted(found.tokens, 'token')}, in {rounds}: {cost}"
+        texts = f"{found.texts:,} texts of up to {counted(found.tokens, 'token')}"
+        return f"{texts}, in {counted(found.rounds, 'round')} of {batches}{label}"
+    return (
+        f"Epsilon {found.asked_epsilon or 0:g} pays for no round. One round of "
+        f"{batches}{label} costs"
+    )
+
+
+def _definitions(found: MeanBudget) -> Definitions:
+    return Definitions([Entry(*line) for line in lines(found)])
+
+
+def lines(found: MeanBudget) -> Iterator[tuple[str, str]]:
+    """Yield what a budget says, each line with its name."""
+    if isinstance(found, OwnBudgets):
+        yield from _own(found)
+    elif isinstance(found, RoundsCost):
+        yield "release level", f"epsilon {decimals(found.epsilon)}, for readers of the texts"
+        yield (
+            "batch level",
+            f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch",
+        )
     else:
-        yield f"No round is within epsilon {asked} at the release level: one of {batches}{label} costs {cost}"
+        yield "batch level", f"epsilon {decimals(found.batch_epsilon)}"
+    if isinstance(found, BatchCost):
+        yield "method", found.method
+        yield from _lower_end(found)
+    yield "delta", delta_bound(found.delta)
+    yield "relation", found.relation
+    if found.group_size != 1:
+        unit = "records" if isinstance(found, RoundsCost) else "contexts"
+        yield "group size", f"one unit changes {found.group_size} {unit}"
+    if found.divisor != "fixed":
+        yield "divisor", "the number of contexts, at least the batch size"
+    if found.rebalancing_epsilon:
+        yield "noisy counts", f"epsilon {found.rebalancing_epsilon!r}, inside the figures above"
+    if isinstance(found, RoundsCost):
+        yield from _alternatives(found)
+
+
+def _lower_end(found: BatchCost) -> Iterator[tuple[str, str]]:
+    if found.batch_lower is not None:
+        yield (
+            "lower end",
+            f"{decimals(found.batch_lower, rounding=ROUND_FLOOR)}: no accountant can state less",
+        )
+    elif found.method == "optimal" and found.batch_epsilon != 0:
+        yield "lower end", "not known: another accountant may state less"
+
+
+def _own(found: OwnBudgets) -> Iterator[tuple[str, str]]:
+    if found.epsilon is not None and found.texts is not None:
+        yield "texts", f"{found.texts:,} in {counted(found.rounds, 'round')}"
+        yield "release level", f"epsilon {stated(found.epsilon)}, for readers of the texts"
+        yield (
+            "batch level",
+            f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch",
+        )
+        each = "in each round"
+    else:
+        yield "batch level", f"epsilon {stated(found.batch_epsilon)}"
+        each = "for any number of tokens"
+    yield "budget", f"rho {lower_bound(found.budget)} for each context, {each}"
+    sure = f"each context takes part in the first {found.sure_tokens:,} of its batch"
+    if found.share is None:
+        yield "tokens", f"{sure}, and in more if it moves them less than the clip lets it"
+    elif found.share == 1:
+        yield "tokens", f"each context takes part in all {found.tokens:,}"
+    else:
+        share = f"{math.floor(1000 * found.share) / 10:g}%"
+        yield (
+            "tokens",
+            f"{sure}, and in all {found.tokens:,} if it uses {share} of the clip's range or less",
+        )
+
+
+def _alternatives(found: RoundsCost) -> Iterator[tuple[str, str]]:
+    asked = "" if found.asked_epsilon is None else f"{found.asked_epsilon:g}"
     if (one := found.one_label) is not None:
-        gives = f"{one.texts:,} texts" if asked else f"epsilon {decimals(one.epsilon)} at the release level"
-        yield f"The same records under one label ({one.batches:,} batches): {gives}."
+        gives = (
+            f"{one.texts:,} texts" if asked else f"epsilon {decimals(one.epsilon)} (release level)"
+        )
+        yield (
+            "one label",
+            f"{gives}, in {one.batches:,} batches: the same records without their labels",
+        )
     if found.menu:
-        menu = "; ".join(f"clip {each.clip:g}: {each.texts:,}" for each in found.menu)
-        less = "A smaller clip lets records say less (docs/budgets.md)."
-        yield f"Texts at epsilon {asked}, release level, by clip: {menu}. {less}"
+        menu = ", ".join(f"{each.texts:,} at clip {each.clip:g}" for each in found.menu)
+        yield (
+            "other clips",
+            f"texts within epsilon {asked}: {menu}. A smaller clip gives each record less "
+            "influence",
+        )
 
 
-def _print_costs(found: Sequence[BatchCost], console: Console) -> None:
+def _costs(found: Sequence[BatchCost]) -> Document:
     first = found[0]
-    settings = (f"delta {delta_bound(first.delta)}", first.method, first.sensitivity, *_rebalancing(first))
-    rows = ((f"{each.batch_size:g}", str(each.tokens), decimals(each.batch_epsilon)) for each in found)
-    _print_table("; ".join(settings), ("batch size", "tokens per batch", "epsilon, batch level"), rows, console)
+    settings = [f"delta {delta_bound(first.delta)}", first.method, first.sensitivity]
+    if first.rebalancing_epsilon:
+        settings.append(f"noisy counts of epsilon {first.rebalancing_epsilon!r} inside")
+    rows = [
+        (f"{each.batch_size:g}", str(each.tokens), decimals(each.batch_epsilon)) for each in found
+    ]
+    return _table(
+        "; ".join(settings), ("batch size", "tokens per batch", "epsilon, batch level"), rows
+    )
 
 
-def _print_rounds(found: Sequence[RoundsCost], console: Console) -> None:
+def _rounds(found: Sequence[RoundsCost]) -> Document:
     first = found[0]
     settings = f"delta {delta_bound(first.delta)}; {first.tokens:,} tokens; {first.relation}"
-    headings = ("batch size", "batches", "rounds", "texts", "epsilon, release level", "epsilon, batch level")
-    rows = (
-        (
-            f"{each.batch_size:g}",
-            *(f"{count:,}" for count in (each.batches, each.rounds, each.texts)),
-            decimals(each.epsilon),
-            decimals(each.batch_epsilon),
-        )
-        for each in found
+    header = (
+        "batch size",
+        "batches",
+        "rounds",
+        "texts",
+        "epsilon, release level",
+        "epsilon, batch level",
     )
-    _print_table(settings, headings, rows, console)
+    rows = []
+    for each in found:
+        counts = [f"{count:,}" for count in (each.batches, each.rounds, each.texts)]
+        rows.append(
+            (f"{each.batch_size:g}", *counts, decimals(each.epsilon), decimals(each.batch_epsilon))
+        )
+    return _table(settings, header, rows)
 
 
-def _print_table(title: str, headings: Sequence[str], rows: Iterator[tuple[str, ...]], console: Console) -> None:
-    console.out(title, highlight=False)
-    table = Table()
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Document:
+    return Document(title, [Table.of(title, header, rows)])

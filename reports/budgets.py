@@ -1,63 +1,58 @@
-"""How contexts used budgets of their own, in words, in a table and thinned for a figure. Private, all of it."""
+"""The use of contexts' own budgets: figures, words for a drawing, and its points. Private."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dpaudit.reports.costs import MOST_DRAWN
+from dpaudit.reports.document import Entry
 from dpaudit.results import BudgetUse
 from dpaudit.results.rounding import bound, nearest
 
-COLUMNS = ("Position", "Took part, over all batches", "In the batch with fewest")
-#: Rows of the table.
-MOST_ROWS = 12
 #: The last digit of a share.
 _FINEST = 0.001
 
 
-def described(use: BudgetUse) -> str:
-    """How many contexts there are, what each may spend and did, and what worst-case accounting would have charged."""
-    one = use.contexts == 1
-    may = "The only context may" if one else f"Each of {use.contexts:,} contexts may"
-    most = f"rho\u00a0{bound(use.budget)}"
+def entries(use: BudgetUse) -> Iterator[Entry]:
+    """Yield what each context may spend and did, and what worst-case accounting would charge."""
+    yield Entry("Budget of a context, over all tokens of its batch", f"ρ ≤ {bound(use.budget)}")
     if use.smallest < use.budget:
-        most = f"its share of {most}, which is at least {nearest(use.smallest)},"
-    return (
-        f"{may} spend {most} over all tokens of its batch. {_spent(use)} (rounded up); "
-        f"{_left_out(use)}. {_worst_case(use)}"
+        yield Entry("Smallest share that a context has of it", f"ρ {nearest(use.smallest)}")
+    yield Entry(
+        "Contexts left out of a draw at least once", f"{use.left_out:,} of {use.contexts:,}"
     )
+    least, _, median, _, most = (f"{100 * share:.0f}%" for share in use.spent)
+    yield Entry("Spent of it: least, median and most (rounded up)", f"{least}, {median}, {most}")
+    charge = "bounds nothing"
+    if math.isfinite(use.worst_case):
+        times = nearest(use.worst_case / use.budget, 3)
+        charge = f"ρ {nearest(use.worst_case)}, {times} times the budget"
+    yield Entry("Worst-case accounting for the most tokens of a batch", charge)
+    if use.moved:
+        moved = f"{100 * use.moved:.0f}% as far as the clip lets any"
+        yield Entry("How far those who took part moved draws", moved)
 
 
 def took_part(use: BudgetUse) -> str:
-    """The shares of contexts that took part, by position, in words; empty where no draw was made."""
+    """Return the shares of contexts that took part, by position, in words; empty without a draw."""
     if not use.position:
         return ""
-    (first, last), (first_fewest, last_fewest) = (
-        [_share(share) for share in (shares[0], shares[-1])] for shares in (use.active, use.fewest)
+    first, last, first_fewest, last_fewest = (
+        _share(share) for share in (use.active[0], use.active[-1], use.fewest[0], use.fewest[-1])
     )
-    if len(use.position) == 1:
-        where = "the only draw of their batch; in the batch where fewest did"
-        return f"{first} of the contexts took part in {where}, {first_fewest}."
-    falls = {_first_below(use, share): words for share, words in ((1.0, "fewer than all"), (0.5, "fewer than half"))}
-    reached = ", ".join(f"{words} at position {place:,}" for place, words in falls.items() if place is not None)
     return (
-        f"Of the contexts of all batches, {first} took part at the first position and {last} at the last "
+        f"Of the contexts of all batches, {first} took part at the first position and {last} at "
+        "the last "
         f"({use.position[-1]:,}); in the batch where fewest did, {first_fewest} and {last_fewest}."
-    ) + f" For the first time, {reached}." * bool(reached)
-
-
-def rows(use: BudgetUse) -> list[tuple[str, ...]]:
-    """Rows of COLUMNS, closer at the first positions, where contexts drop out; the first and the last among them."""
-    return [
-        (f"{use.position[at]:,}", _share(use.active[at]), _share(use.fewest[at])) for at in _places(len(use.position))
-    ]
+    )
 
 
 def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
-    """What a figure draws: positions, shares over all batches and in the least batch, at most MOST_DRAWN of each.
+    """Return up to MOST_DRAWN points: positions, mean shares, and the least batch's shares.
 
-    Where there are more, neighbours share a point at the last of them: the mean share, and the least one.
+    The means are over all batches. Where there are more positions, neighbours share a point at the
+    last of them.
     """
     count = len(use.position)
     step = max(1, -(-count // MOST_DRAWN))
@@ -73,50 +68,10 @@ def thinned(use: BudgetUse) -> tuple[list[int], list[float], list[float]]:
     )
 
 
-def _places(count: int) -> list[int]:
-    """At most MOST_ROWS of so many places, each about as many times further on as the one before."""
-    if count <= MOST_ROWS:
-        return list(range(count))
-    return sorted({round(count ** (row / (MOST_ROWS - 1))) - 1 for row in range(MOST_ROWS)})
-
-
 def _share(share: float) -> str:
-    """A share in percent, by which nobody and everybody can be told from few and most."""
+    """Return a share in percent, by which nobody and everybody can be told from few and most."""
     if 0 < share < _FINEST:
         return f"under {100 * _FINEST:g}%"
     if 1 - _FINEST < share < 1:
         return f"over {100 - 100 * _FINEST:g}%"
     return f"{100 * share:.0f}%" if share in (0, 1) else f"{100 * share:.1f}%"
-
-
-def _first_below(use: BudgetUse, share: float) -> int | None:
-    """The first position at which a smaller share took part, over all batches."""
-    return next((place for place, active in zip(use.position, use.active, strict=True) if active < share), None)
-
-
-def _spent(use: BudgetUse) -> str:
-    least, _, median, _, most = (f"{100 * share:.0f}%" for share in use.spent)
-    if use.contexts == 1:
-        return f"It has spent {most} of that"
-    return f"The median context has spent {median} of that, the least {least}, the most {most}"
-
-
-def _left_out(use: BudgetUse) -> str:
-    who = f"{use.left_out:,} were"
-    if use.left_out == use.contexts:
-        who = "it was" if use.contexts == 1 else "all of them were"
-    elif use.left_out < 2:
-        who = "one was" if use.left_out else "none was"
-    return f"{who} left out of {'a draw at least once' if use.left_out else 'any draw'}"
-
-
-def _worst_case(use: BudgetUse) -> str:
-    """By how much accounting for the most that any context can move is dearer, and why."""
-    if not math.isfinite(use.worst_case):
-        return "Worst-case accounting would bound nothing."
-    said = (
-        f"Worst-case accounting would charge rho\u00a0{nearest(use.worst_case)} a context for the most tokens that a "
-        f"batch may have, {nearest(use.worst_case / use.budget, 3)} times the budget"
-    )
-    moved = f": those who took part moved draws {100 * use.moved:.0f}% as far as the clip lets any"
-    return said + moved * bool(use.moved) + "."

@@ -1,6 +1,7 @@
 """README.md of a release: a dataset card in Hugging Face's format, from an audit's public form.
 
-It states an epsilon of a claim that holds whatever the data are, and no other: an ex-post epsilon is about one outcome.
+It states an epsilon of a claim that holds whatever the data are, and no other: an ex-post epsilon
+is about one outcome.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dpaudit.reports.document import (
     Table,
 )
 from dpaudit.reports.text import counted, one_line
+from dpaudit.reports.wording import say, section_title
 from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult, Settings
 from dpaudit.results.attestation import ATTESTATION
@@ -36,34 +38,6 @@ from dpaudit.results.rounding import exactly
 #: How the hub sorts data sets by their number of rows: the upper end of each class.
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _LARGER = "1M<n<10M"
-EX_POST = (
-    "No epsilon is stated here. This run's account is ex-post: a figure for the texts that came out, worked out "
-    "from the private data. Other texts would have had another one, so it is no promise that was made beforehand, and "
-    "it cannot be compared with the epsilon of differential privacy. Its figure would tell of the data, too."
-)
-_WITHHELD = (
-    "No epsilon is stated here, although the claim that was made inside was checked and holds: a figure of it was "
-    "worked out from the private data, or is not declared to have been chosen without them."
-)
-_NOT_PROMISED = (
-    "That nothing can be learnt. What many of the records have in common may stand in these texts: that is what they "
-    "are for.",
-    "Anything about groups. {groups} add up.",
-    "Anything about what the language model had read before. It may repeat that, whatever the private data are.",
-    "Anything about other releases from the same records. What they cost comes on top.",
-    "That a sentence is true. The texts are made up; a name, a number or a place in them need not exist.",
-)
-_CANARIES = (
-    "Some of the records may be canaries: made up, of a few words over and over, and put in by coins, so that the "
-    "audit could guess the coins from the texts. Their words may come back in the texts."
-)
-_AS_SAMPLED = (
-    "Texts are as they were sampled: none was edited, and none was left out. Some may be empty, cut off or off topic."
-)
-_TEST_SPLIT = (
-    "The test split is of synthetic texts. It is no held-out real data, and says nothing about how good a model is on "
-    "real texts."
-)
 #: An address that a mail can be sent to, which stays whole between angle brackets.
 _ADDRESS = re.compile(r"([A-Za-z0-9.+_-]+@[A-Za-z0-9]+(?:[.-][A-Za-z0-9]+)*)")
 #: Plain text to YAML 1.1, and numbers to readers of YAML 1.2: these are quoted.
@@ -71,7 +45,7 @@ _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0
 
 
 class Released(NamedTuple):
-    """What a card is of.
+    """The subject of a card.
 
     Attributes:
         result: the audit's, in its public form, and passed.
@@ -79,7 +53,7 @@ class Released(NamedTuple):
         about: what the publisher says.
         texts: how many each split has.
         labelled: whether texts have labels.
-        quality: the run's evaluation, private as it is; None where there is none.
+        quality: the run's evaluation, private as it is; None without one.
     """
 
     result: AuditResult
@@ -91,7 +65,7 @@ class Released(NamedTuple):
 
 
 def render_card(released: Released) -> str:
-    """The whole card: YAML front matter, and Markdown."""
+    """Return the whole card: YAML front matter, and Markdown."""
     front = as_yaml(_front_matter(released))
     return f"---\n{front}---\n\n{markdown.render(_document(released))}"
 
@@ -104,12 +78,12 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.01234
 
 
 def as_yaml(values: Mapping[str, Any]) -> str:
-    """A mapping as YAML, in its order, and no line folded."""
+    """Return a mapping as YAML, in its order, and no line folded."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1 << 16)
 
 
 def states_epsilon(result: AuditResult, kind: ClaimKind) -> bool:
-    """Whether readers outside are told an epsilon: of a claim that holds whatever the data are, and is public."""
+    """Return whether readers outside learn an epsilon: of a public claim, whatever the data are."""
     return CLAIM_KINDS[kind].beforehand and result.claim is not None
 
 
@@ -141,7 +115,10 @@ def _document(released: Released) -> Document:
         "Bias, Risks, and Limitations": _limits(released),
         "Audit": _audit(released),
     }
-    return Document(about.name, [*_about(about), *(Section(title, list(blocks)) for title, blocks in sections.items())])
+    return Document(
+        about.name,
+        [*_about(about), *(Section(title, list(blocks)) for title, blocks in sections.items())],
+    )
 
 
 def _about(about: About) -> Iterator[Block]:
@@ -171,42 +148,48 @@ def _groups(released: Released) -> str:
 
 def _structure(released: Released) -> Paragraph:
     columns = "`text` and `label`" if released.labelled else "`text`"
-    splits = ", ".join(f"`{name}` {counted(count, 'text')}" for name, count in released.texts.items())
+    splits = ", ".join(
+        f"`{name}` {counted(count, 'text')}" for name, count in released.texts.items()
+    )
     return Paragraph(
-        f"{splits}. The columns are {columns}. `{PARQUET}/` has them as Parquet, `{JSONL}/` the same as JSON lines. "
-        "Rows that follow one another may be of one batch, that is, made from the same records."
+        say("card-structure", splits=splits, columns=columns, parquet=PARQUET, jsonl=JSONL)
     )
 
 
 def _creation(result: AuditResult) -> Iterator[Block]:
-    yield Paragraph(
-        "A language model wrote the texts, token by token. Every token was drawn from an aggregate of many prompts, "
-        "each of which showed other records; how far any one of them can move a draw is bounded."
-    )
+    yield Paragraph(say("card-made"))
     if any(check.id == "canaries.coins" and check.status == "pass" for check in result.checks):
-        yield Paragraph(_CANARIES)
+        yield Paragraph(say("card-canaries"))
     settings = result.run.settings
     if settings is None:
         yield Paragraph("The settings are left out, for they were not found fit to publish.")
         return
-    rows = [(name, f"`{one_line(value)}`") for name, value in _settings(settings) if value is not None]
+    rows = [
+        (name, f"`{one_line(value)}`") for name, value in _settings(settings) if value is not None
+    ]
     yield Table.of("Settings", ("Setting", "Value"), rows, [1])
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Those of the public settings that say what was made how."""
+    """Yield those of the public settings that say what was made how."""
     yield "Language model", settings.model.name
     yield "Digest of the model", settings.model.digest
     for name, value in (settings.mechanism or {}).items():
-        if not isinstance(value, Mapping):  # the support
-            yield name.replace("_", " ").capitalize(), value
-    if settings.stopping is not None:
-        yield "Most tokens of a text", settings.stopping.max_tokens
-        yield "Tokens of a batch", settings.stopping.tokens_per_batch
+        fields = {"kind": value}
+        if isinstance(value, Mapping):
+            fields = {} if name == "support" else value
+        for field, stated in fields.items():
+            yield (name if field == "kind" else field).replace("_", " ").capitalize(), stated
+    if settings.decoding is not None:
+        yield "Most tokens of a text", settings.decoding.max_tokens
+        yield "Tokens of a batch", settings.decoding.tokens_per_batch
     yield "How records were grouped", settings.batching.rule
     yield "Clusters", settings.clustering.method
     yield "Made", settings.created[:10]
-    yield "Made with", ", ".join(f"{name} {version}" for name, version in settings.software.items()) or None
+    yield (
+        "Made with",
+        ", ".join(f"{name} {version}" for name, version in settings.software.items()) or None,
+    )
 
 
 def _sensitive(released: Released) -> Iterator[Block]:
@@ -216,73 +199,76 @@ def _sensitive(released: Released) -> Iterator[Block]:
     if states_epsilon(result, released.kind) and (held := levels.holding(result)):
         yield KeyFigures([KeyFigure(level.name, level.figure, level.holds) for level in held])
     yield Paragraph("Nothing here promises:")
-    yield Items([each.format(groups=_groups(released)) for each in _NOT_PROMISED])
+    not_promised = [say(f"not-promised-{about}") for about in ("model", "releases", "truth")]
+    groups = say("not-promised-groups", groups=_groups(released))
+    yield Items([say("not-promised-nothing"), groups, *not_promised])
 
 
 def promise(result: AuditResult, kind: ClaimKind) -> Paragraph:
     """Return what is promised, in one sentence; or that no epsilon is stated, and why."""
     if not CLAIM_KINDS[kind].beforehand:
-        return Paragraph(EX_POST)
+        return Paragraph(say("card-ex-post"))
     claim = result.claim
     if claim is None:
-        return Paragraph(_WITHHELD)
+        return Paragraph(say("card-withheld"))
     figures = f"({exactly(claim.stated)}, {exactly(claim.delta)})-differentially private"
     if claim.rho is not None:
         figures = f"{exactly(claim.rho)}-zero-concentrated differentially private"
-    return Paragraph(f"The making of these texts is {figures} ({levels.neighbours_of(claim)}).", "strong")
+    return Paragraph(
+        f"The making of these texts is {figures} ({levels.neighbours_of(claim)}).", "strong"
+    )
 
 
 def _limits(released: Released) -> Iterator[Block]:
-    coupled = [str(caveat) for caveat in released.result.caveats if caveat.code == "of-model.coupled"]
-    yield Items((_AS_SAMPLED, *coupled, *[_TEST_SPLIT] * ("test" in released.texts)))
+    coupled = [
+        str(caveat) for caveat in released.result.caveats if caveat.code == "of-model.coupled"
+    ]
+    yield Items(
+        (say("card-as-sampled"), *coupled, *[say("card-test-split")] * ("test" in released.texts))
+    )
     yield Section("Beside texts without any private record", list(_baseline(released)))
 
 
 def _baseline(released: Released) -> Iterator[Block]:
-    """Yield figures of texts without any record beside these, where both were measured on what is public."""
+    """Yield figures of texts without records beside these, if both were measured on public data."""
     found = released.quality
     if found is None or found.baseline is None:
-        none = (
-            "No public baseline was measured beside these texts: what the private records added to them is not known."
-        )
-        yield Paragraph(none)
+        yield Paragraph(say("card-no-baseline"))
         return
     # Where it is not known whether private records are among the real texts, they may be.
     known = found.own == 0 and (found.held_out is None or found.held_out.own == 0)
     if not (released.about.public_reference and known):
-        yield Paragraph(
-            "Texts of the same prompts without any record were measured beside these. The figures are withheld: they "
-            "were worked out from private records, and publishing them would leak what no epsilon covers."
-        )
+        yield Paragraph(say("card-baseline-withheld"))
         return
     # Held-out likelihood is measured in the run's own batches, whatever it is of.
     shown = found.model_copy(update={"likelihood": None})
     header = quality.header(shown)
-    yield Table.of(quality.TITLE, header, quality.rows(shown), [len(header) - 1])
+    yield Table.of(section_title("quality"), header, quality.rows(shown), [len(header) - 1])
     yield from map(Paragraph, quality.added(shown))
-    yield Paragraph(
-        "Real texts here are public ones, as the publisher declares. Public only: the same prompts without any "
-        "record, epsilon 0."
-    )
+    yield Paragraph(say("card-real-texts"))
 
 
 def _audit(released: Released) -> Iterator[Block]:
     result = released.result
     yield Paragraph(
-        f"The run was audited with dpaudit {result.run.dpaudit} before these texts were released, and it passed. "
+        f"The run was audited with dpaudit {result.run.dpaudit} before these texts were "
+        "released, and it passed. "
         f"{findings.tally(result)}. {findings.evidence_asked(result)}"
     )
     if result.policy is not None:
         name = f"the policy `{result.policy.name}`" if result.policy.name else "a policy"
         yield Paragraph(f"It was held to {name} (SHA-256 `{result.policy.sha256}`).")
-    # A card of an ex-post run states no figure, whatever was given; and how to have one is for the publisher.
+    # A card of an ex-post run states no figure, whatever was given; and how to have one is for the
+    # publisher.
     shown = [caveat for caveat in result.caveats if caveat.code != "caveat.to-show-figure"]
     if not CLAIM_KINDS[released.kind].beforehand:
         shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
     yield Items(list(map(str, shown)))
     yield Paragraph(
-        f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry of deployments, as a "
-        f"draft. `{ATTESTATION}` names every file here by its digest. To check signature and files with the "
+        f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry "
+        "of deployments, as a "
+        f"draft. `{ATTESTATION}` names every file here by its digest. To check signature and "
+        "files with the "
         "publisher's public key:"
     )
     yield Commands(["dpaudit verify . --key FILE.pub"])

@@ -1,21 +1,25 @@
-"""What several releases cost together, for a terminal. It has data-dependent figures, and is not for publication."""
+"""The joint cost of releases, for a terminal.
+
+It has data-dependent figures, and is not for publication.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from dpaudit.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT
-from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 
 COLUMNS = ("Release", "Kind", "ε approx.", "of a batch", "δ", "ε ex-post", "of a batch")
-_SOURCES = {ZcdpClaim.id: "stated, zCDP", "rdp": "stated, Rényi DP", ApproximateClaim.id: "stated, (ε, δ)"}
+_SOURCES = {
+    ZcdpClaim.id: "stated, zCDP",
+    "rdp": "stated, Rényi DP",
+    ApproximateClaim.id: "stated, (ε, δ)",
+}
 _METHODS = {
     "sum": "added up",
     "rdp": "composed by Rényi DP",
@@ -25,11 +29,6 @@ _UNITS = {"record": "one record", "user": "one user", "context": "one context"}
 _CHANGES = {"add_remove": "more or less", "replace": "exchanged for another"}
 
 
-def print_joint_cost(cost: JointCost, console: Console) -> None:
-    """Print what releases cost together."""
-    print_document(build(cost), console)
-
-
 def build(cost: JointCost) -> Document:
     """Return each release alone, what they cost together by either kind, and what that rests on."""
     entries = [Entry(title, said) for title, said in _lines(cost)]
@@ -37,7 +36,11 @@ def build(cost: JointCost) -> Document:
         f"{len(cost.releases)} releases, {_UNITS[cost.unit]} {_CHANGES[cost.relation]}",
         [
             Table.of("Releases", COLUMNS, map(_row, cost.releases), words=(1,)),
-            Section("Together", [Definitions(entries)], note="each kind of epsilon apart: they are never added"),
+            Section(
+                "Together",
+                [Definitions(entries)],
+                note="each kind of epsilon apart: they are never added",
+            ),
         ],
     )
 
@@ -63,17 +66,29 @@ def _epsilon(figure: Spent | None) -> str:
 
 
 def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
-    for total, known in ((cost.approximate, cost.batch_approximate), (cost.ex_post, cost.batch_ex_post)):
+    for total, known in (
+        (cost.approximate, cost.batch_approximate),
+        (cost.ex_post, cost.batch_ex_post),
+    ):
         yield total.kind, _total(total, len(cost.releases))
         if known.figure is not None:
-            yield "batch level", f"for someone who knows which batches a record was in: {_figure(known.figure)}"
+            yield (
+                "batch level",
+                f"for someone who knows which batches a record was in: {_figure(known.figure)}",
+            )
     if (rho := cost.zcdp) is not None:
         of = "" if len(rho.releases) == len(cost.releases) else f", of {_names(rho.releases)}"
-        yield ZcdpClaim.name, f"ρ ≤ {bound(rho.rho)} at the batch level, added up{of}. {rho.reason or ''}".strip()
+        yield (
+            ZcdpClaim.name,
+            f"ρ ≤ {bound(rho.rho)} at the batch level, added up{of}. {rho.reason or ''}".strip(),
+        )
     for shared in cost.shared:
         yield "paid once", f"the same noisy counts and centres: {_names(shared.releases)}"
     for continued in cost.continued:
-        yield "one budget", f"each went on from what those before had spent: {_names(continued.releases)}"
+        yield (
+            "one budget",
+            f"each went on from what those before had spent: {_names(continued.releases)}",
+        )
     for said in cost.notes:
         yield "note", str(said)
     if cost.ex_post.figure is not None:
@@ -89,7 +104,9 @@ def _total(total: Total, releases: int) -> str:
 
 
 def _figure(figure: Spent) -> str:
-    return f"ε ≤ {bound(figure.epsilon)}" + (f" at δ = {delta_bound(figure.delta)}" if figure.delta else "")
+    return f"ε ≤ {bound(figure.epsilon)}" + (
+        f" at δ = {delta_bound(figure.delta)}" if figure.delta else ""
+    )
 
 
 def _names(names: tuple[str, ...]) -> str:

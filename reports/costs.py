@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import operator
 import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from itertools import filterfalse
-from typing import NamedTuple
 
 from dpaudit.reports.levels import digits_for
 from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BatchResult, TokenCurve
-from dpaudit.results.inspection import StepCost
 from dpaudit.results.rounding import bound, lower_bound, nearest, saving
 
 #: Fewer batches, or tokens at a place, are drawn one by one: they have neither bins nor quantiles.
@@ -44,18 +40,27 @@ class BatchCosts:
 
     @property
     def few(self) -> bool:
-        """Whether they are so few that each is drawn: bins of a batch or two show a shape that is not there."""
+        """True if so few that each is drawn.
+
+        Bins of a batch or two would show a shape that is not there.
+        """
         return len(self.finite) < FEWEST_BINNED
 
     @property
+    def quartiles(self) -> list[float]:
+        """The least cost, three quartiles and the largest: all are costs of actual batches."""
+        last = len(self.values) - 1
+        return [self.values[last - math.ceil(share * last / 4)] for share in range(5)]
+
+    @property
     def marks(self) -> str:
-        """What their figure's marks are."""
+        """The marks of their figure."""
         if self.few:
             return "Each dot is a batch: filled by exact cost, hollow by Theorem 1."
         return "Bars count batches by exact cost, the outline by Theorem 1."
 
     def described(self) -> str:
-        """The distribution in a sentence or two, with Theorem 1's figure for the costliest batch."""
+        """Return the distribution in a sentence or two, with the costliest batch's Theorem 1."""
         worst, shown = self.costliest[0], partial(bound, digits=self.digits)
         most, beside = shown(self.values[0]), ""
         if worst.theorem1 is not None and worst.exact is not None:
@@ -63,43 +68,55 @@ class BatchCosts:
             beside = f" Theorem 1 gives {shown(worst.theorem1)} for that batch: saving {saved}."
         if len(self.costliest) == 1:
             return f"The only batch, {worst.id}, cost {most} nats (exact).{beside}"
-        unbounded = f" {counted(self.unbounded, 'batch has', 'batches have')} no finite cost." if self.unbounded else ""
-        # The upper of two middle costs, for the mean of a finite and an infinite one would hide the finite one.
+        unbounded = (
+            f" {counted(self.unbounded, 'batch has', 'batches have')} no finite cost."
+            if self.unbounded
+            else ""
+        )
+        # The upper of two middle costs, for the mean of a finite and an infinite one would hide the
+        # finite one.
         middle = shown(statistics.median_high(self.values))
         return (
             f"Exact cost of {counted(len(self.costliest), 'batch', 'batches')} (nats): least "
-            f"{shown(self.values[-1])}, median {middle}, most {most} in batch {worst.id}.{unbounded}{beside}"
+            f"{shown(self.values[-1])}, median {middle}, most {most} in batch "
+            f"{worst.id}.{unbounded}{beside}"
         )
 
 
-def cost_of(batch: BatchResult | StepCost) -> float:
-    """What a batch or a token cost; what is absent or not a number counts as infinite, for nothing bounds it."""
-    return math.inf if batch.exact is None or math.isnan(batch.exact) else batch.exact
+def cost_of(exact: float | None) -> float:
+    """Return an exact cost; an absent one, or NaN, counts as infinite, for nothing bounds it."""
+    return math.inf if exact is None or math.isnan(exact) else exact
 
 
 def batch_costs(result: AuditResult) -> BatchCosts | None:
-    """The run's per-batch costs, or None where no batch has one."""
+    """Return the run's per-batch costs, or None if no batch has one."""
     if all(batch.exact is None for batch in result.batches):
         return None
     costliest = costliest_first(result.batches)
-    values = [cost_of(batch) for batch in costliest]
+    values = [cost_of(batch.exact) for batch in costliest]
     finite = list(filter(math.isfinite, values))
-    theorem1 = [each.theorem1 for each in costliest if each.theorem1 is not None and math.isfinite(each.theorem1)]
-    return BatchCosts(costliest, values, finite, theorem1, len(values) - len(finite), ex_post_digits(result))
+    theorem1 = [
+        each.theorem1
+        for each in costliest
+        if each.theorem1 is not None and math.isfinite(each.theorem1)
+    ]
+    return BatchCosts(
+        costliest, values, finite, theorem1, len(values) - len(finite), ex_post_digits(result)
+    )
 
 
 def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
-    """The batches by their cost; ties by id."""
-    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch), batch.id)))
+    """Return the batches by their cost; ties by id."""
+    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch.exact), batch.id)))
 
 
 def ex_post_digits(result: AuditResult) -> int:
-    """Significant digits for every ex-post figure of a report."""
+    """Return significant digits for every ex-post figure of a report."""
     return digits_for(result.claim, result.guarantees.ex_post)
 
 
 def curve_described(curve: TokenCurve | None) -> str:
-    """The cost of a token by its position, in words; empty where there is none."""
+    """Return the cost of a token by its position, in words; empty without one."""
     if curve is None or not curve.position:
         return ""
     left_out = ""
@@ -113,29 +130,37 @@ def curve_described(curve: TokenCurve | None) -> str:
     worst = max(range(len(curve.maximum)), key=lambda index: _or_infinite(curve.maximum[index]))
     first, most, last = (bound(curve.mean[index]) for index in (finite[0], peak, finite[-1]))
     said = (
-        f"Mean exact cost of a token over the batches that reached its position (nats): {first} at the first position, "
-        f"{most} at most (position {curve.position[peak]}), {last} at the last. The costliest single token "
+        f"Mean exact cost of a token over the batches that reached its position (nats): {first} "
+        "at the first position, "
+        f"{most} at most (position {curve.position[peak]}), {last} at the last. The costliest "
+        "single token "
         f"{'with a bound ' if curve.unbounded else ''}took "
         f"{bound(_or_infinite(curve.maximum[worst]))} nats, at position {curve.position[worst]}."
     )
-    if (band := curve.band) is not None:  # how far tokens at one place differ, where the middle one is costliest
+    if (
+        band := curve.band
+    ) is not None:  # how far tokens at one place differ, where the middle one is costliest
         at = max(range(len(band.median)), key=lambda index: _or_infinite(band.median[index]))
         start, end = band.first[at], band.last[at]
         among = "all tokens" if band.tokens[at] < FEWEST_BINNED else "eight of ten tokens"
         place = f"position {start}" if start == end else f"positions {start} to {end}"
         said += (
-            f" The median token is costliest at {place}: {bound(band.median[at])} nats, {among} there "
+            f" The median token is costliest at {place}: {bound(band.median[at])} nats, {among} "
+            "there "
             f"between {lower_bound(band.low[at])} and {bound(band.high[at])} nats."
         )
     return said + left_out
 
 
 def thinned(curve: TokenCurve) -> TokenCurve:
-    """The curve to be drawn: no more than MOST_DRAWN points, each for several positions up to its own."""
+    """Return the curve to draw: up to MOST_DRAWN points, each for several positions up to it."""
     step = -(-len(curve.position) // MOST_DRAWN)
     if step <= 1:
         return curve
-    groups = [range(start, min(start + step, len(curve.position))) for start in range(0, len(curve.position), step)]
+    groups = [
+        range(start, min(start + step, len(curve.position)))
+        for start in range(0, len(curve.position), step)
+    ]
     tokens = [sum(curve.batches[at] for at in group) for group in groups]
     sums = [sum(curve.batches[at] * curve.mean[at] for at in group) for group in groups]
     last = [group[-1] for group in groups]
@@ -152,138 +177,50 @@ def thinned(curve: TokenCurve) -> TokenCurve:
 
 
 def growth_described(result: AuditResult) -> str:
-    """Epsilon by length, in words: halfway and at the end, with the saving over Theorem 1; empty without a curve."""
+    """Return epsilon by length in words: halfway and at the end, with the saving, or ""."""
     curve, digits = result.tokens, ex_post_digits(result)
     if curve is None or not curve.position:
         return ""
     last = len(curve.position) - 1
     said = [
         f"{counted(curve.position[index], 'token')}: exact {bound(curve.exact[index], digits)}, "
-        f"Theorem 1 {bound(curve.theorem1[index], digits)}, saving {saving(curve.theorem1[index], curve.exact[index])}"
+        f"Theorem 1 {bound(curve.theorem1[index], digits)}, saving "
+        f"{saving(curve.theorem1[index], curve.exact[index])}"
         for index in sorted({last // 2, last})
     ]
-    return f"Ex-post epsilon of generation at the batch level (nats) had no batch gone beyond {'; beyond '.join(said)}."
+    return (
+        "Ex-post epsilon of generation at the batch level (nats) had no batch gone beyond "
+        f"{'; beyond '.join(said)}."
+    )
 
 
 def _or_infinite(value: float) -> float:
     return math.inf if math.isnan(value) else value
 
 
-#: More batches than these are drawn as one mark for each cell of a grid.
-MOST_POINTS = 400
-POINTS = f"Each point is a batch, or up from {MOST_POINTS:,} of them all batches in a cell of a grid."
-
-
-class Pairs(NamedTuple):
-    """Two figures of each batch, in nats.
-
-    Attributes:
-        finite: each batch whose two figures can be drawn: its id, the figure across and the figure upwards.
-        endless: each batch that has both figures, but one that is not finite.
-        lacking: number of batches that lack one of the two.
-    """
-
-    finite: tuple[tuple[int, float, float], ...]
-    endless: tuple[tuple[int, float, float], ...]
-    lacking: int
-
-    @property
-    def across(self) -> list[float]:
-        """The figures across of the finite batches."""
-        return [x for _, x, _ in self.finite]
-
-    @property
-    def up(self) -> list[float]:
-        """The figures upwards of the finite batches."""
-        return [y for _, _, y in self.finite]
-
-    @property
-    def beyond(self) -> int:
-        """How many of all batches have an upward figure that the other does not bound."""
-        return sum(not y <= x for _, x, y in (*self.finite, *self.endless))
-
-    def largest_share(self) -> tuple[float, int]:
-        """Where the upward figure is the largest share of the other: that share, and which batch."""
-        shares = [y / x if x else (math.inf if y else 0.0) for _, x, y in self.finite]
-        worst = max(range(len(shares)), key=shares.__getitem__)
-        return shares[worst], self.finite[worst][0]
-
-
-def directions(result: AuditResult) -> Pairs | None:
-    """Rise across and fall upwards; None where no batch has both."""
-    return _pairs([(batch.id, batch.rise, batch.fall) for batch in result.batches])
-
-
-def losses(result: AuditResult) -> Pairs | None:
-    """A batch's exact bound across, and the largest absolute loss of its contexts upwards; None where none has both."""
-    return _pairs([(batch.id, batch.exact, batch.leave_one_out_max) for batch in result.batches])
-
-
-def directions_described(result: AuditResult) -> str:
-    """Rise and fall over the batches, in words; empty where there are none."""
-    found, digits = directions(result), ex_post_digits(result)
-    if found is None:
-        return ""
-    count = len(found.finite)
-    if not count:
-        return f"No batch has a rise and a fall that are finite.{_left_out(found)}"
-    rise, fall = (bound(max(values), digits) for values in (found.across, found.up))
-    finite = "finite " if found.endless else ""
-    falls, ties = (sum(differ(y, x) for _, x, y in found.finite) for differ in (operator.gt, operator.eq))
-    equal = f", both are equal in {ties:,}" if ties else ""
-    return (
-        f"Of {counted(count, 'batch', 'batches')}, the rise is larger in {count - falls - ties:,} and the fall in "
-        f"{falls:,}{equal}. Largest {finite}rise {rise} nats, largest {finite}fall {fall} nats.{_left_out(found)}"
-    )
-
-
 def losses_described(result: AuditResult) -> str:
-    """How close losses come to the bounds, in words; empty where there are none."""
-    found = losses(result)
-    if found is None:
+    """Say how close losses come to the bounds of their batches; empty without any."""
+    rows = [
+        (batch.id, batch.exact, batch.leave_one_out_max)
+        for batch in result.batches
+        if batch.exact is not None and batch.leave_one_out_max is not None
+    ]
+    if not rows:
         return ""
     contexts = counted(result.guarantees.empirical.contexts, "context")
-    count = len(found.finite) + len(found.endless)
-    said = [f"Losses of {contexts} left out one at a time, in {counted(count, 'batch', 'batches')}."]
-    beyond = (
-        f"{counted(found.beyond, 'batch has', 'batches have')} a loss beyond the bound, which no sound bound allows."
-    )
-    said.append(beyond if found.beyond else "No loss is beyond the bound of its batch.")
-    if found.finite:
-        share, batch = found.largest_share()
-        finite = "finite " if found.endless else ""
-        said.append(f"The largest share of its {finite}bound is reached in batch {batch}: {percent(share)}.")
-    return " ".join(said) + _left_out(found)
-
-
-def mark_meaning(found: Pairs) -> str:
-    """What a point of the figure is."""
-    if len(found.finite) <= MOST_POINTS:
-        return "Each point is a batch."
-    return "Each point stands for all batches in its cell of a grid: the larger, the more."
-
-
-def _pairs(rows: list[tuple[int, float | None, float | None]]) -> Pairs | None:
-    both = [(batch, x, y) for batch, x, y in rows if x is not None and y is not None]
-    if not both:
-        return None
-
-    def is_finite(row: tuple[int, float, float]) -> bool:
-        return math.isfinite(row[1]) and math.isfinite(row[2])
-
-    return Pairs(tuple(filter(is_finite, both)), tuple(filterfalse(is_finite, both)), len(rows) - len(both))
+    said = f"{contexts} left out one at a time, in {counted(len(rows), 'batch', 'batches')}."
+    # A comparison with NaN is false.
+    if beyond := sum(not loss <= exact for _, exact, loss in rows):
+        whose = counted(beyond, "batch has", "batches have")
+        return f"{said} {whose} a loss beyond the bound, which no sound bound allows."
+    said = f"{said} No loss is beyond the bound of its batch."
+    shares = [(loss / exact, batch) for batch, exact, loss in rows if 0 < exact < math.inf]
+    if not shares:
+        return said
+    share, batch = max(shares)
+    return f"{said} The largest share of its bound is reached in batch {batch}: {percent(share)}."
 
 
 def percent(share: float) -> str:
-    """A share of 1 in percent, three digits."""
+    """Return a share of 1 in percent, three digits."""
     return f"{nearest(100 * share, 3)}%" if math.isfinite(share) else nearest(share)
-
-
-def _left_out(found: Pairs) -> str:
-    said = ""
-    if len(found.endless) == 1:
-        said = f" Batch {found.endless[0][0]} without a finite figure is left out."
-    elif found.endless:
-        said = f" {len(found.endless):,} batches without a finite figure are left out."
-    lacking = f" {counted(found.lacking, 'batch', 'batches')} without both figures left out."
-    return said + lacking * bool(found.lacking)

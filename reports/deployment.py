@@ -5,25 +5,17 @@ from __future__ import annotations
 import math
 import re
 from datetime import date
-from typing import Literal
+from typing import Any
+
+from pydantic import JsonValue
 
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.reports import levels
 from dpaudit.reports.card import as_yaml, states_epsilon
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, ClaimResult
-from dpaudit.results.publication import (
-    About,
-    Accounting,
-    Administrative,
-    Basic,
-    Deployment,
-    Implementation,
-    Loss,
-    Parameters,
-    RegistryEntry,
-    Variant,
-)
+from dpaudit.results.publication import About
 
 _CHANGES: dict[Relation, str] = {"add_remove": "added or removed", "replace": "replaced by another"}
 _UNITS: dict[Unit, str] = {
@@ -31,103 +23,129 @@ _UNITS: dict[Unit, str] = {
     "context": "One context: the records that one prompt shows",
     "user": "One user: all records of one person",
 }
-_EX_POST = (
-    "No parameters: the account of this release is ex-post, a figure for its very texts that depends on the private "
-    "data. It was checked, and is no epsilon of differential privacy."
-)
 #: The registry's names, where it has one.
-_VARIANTS: dict[ClaimKind, Literal["Approximate DP", "Zero-concentrated DP"]] = {
+_VARIANTS: dict[ClaimKind, str] = {
     ApproximateClaim.id: "Approximate DP",
     ZcdpClaim.id: "Zero-concentrated DP",
 }
-_WITHHELD = "No parameters: a figure of the claim depends on the private data."
 
 
-def render_deployment(result: AuditResult, tested: ClaimResult, about: About, published: date) -> str:
-    """The entry, which names no figure but those of a public claim that holds whatever the data are.
+def render_deployment(
+    result: AuditResult, tested: ClaimResult, about: About, published: date
+) -> str:
+    """Return the entry: its only figures are of a public claim that holds whatever the data are.
 
     Args:
         result: the audit's, in its public form, and passed.
-        tested: the claim that it was held to, of which kind, unit and relation stand here even where it is withheld.
+        tested: the claim that it was held to, of which kind, unit and relation stand here even
+            where it is withheld.
         about: what the publisher says.
         published: when.
     """
+    basic = {
+        "name": about.name,
+        "data_curators": list(about.curators),
+        "intended_use": _line(about.intended_use),
+        "data_product_type": "Synthetic data",
+        "data_product_region": about.region,
+        "description": _line(about.description),
+        "publication_date": published.isoformat(),
+        "data_product_sector": about.sector,
+    }
+    variant = {
+        "variant_name": _VARIANTS.get(tested.kind, "Custom"),
+        "data_domain": "All sets of records of text.",
+        "unprotected_quantities": _unprotected(result),
+    }
+    deployment = {
+        "basic": basic,
+        "dp_variant": variant,
+        "privacy_loss": _loss(result, tested),
+        "deployment_model": {
+            "model_name": "Central",
+            "release_type": "One release",
+            "data_source_type": "Static",
+            "access_type": "Non-interactive",
+        },
+        "accounting": {
+            "post_processing": "None: the texts are released as they were sampled.",
+            "composition": "Over all tokens, and all else that looked at the records; the report "
+            "of the audit has it.",
+        },
+        "implementation": {
+            "preprocessing_and_hyperparameter_tuning": "See chosen_from in the report's settings.",
+            "mechanisms": f"{_mechanism(result)} Audited with dpaudit {result.run.dpaudit} at "
+            "evidence level "
+            f"{result.evidence}.",
+        },
+        "administrative": {
+            "notes": "Drafted by dpaudit release from the public report of the audit.",
+            "registry_authors": list(about.curators),
+        },
+    }
+    slug, tier = _slug(about, published), 2 if states_epsilon(result, tested.kind) else 1
+    entry = {"url_slug": slug, "status": "Draft", "tier": tier, "deployment": deployment}
     # The registry wants no folded scalars, which long lines would become.
-    return as_yaml(_entry(result, tested, about, published).model_dump(mode="json", exclude_none=True))
+    return as_yaml(_stated(entry))
 
 
-def _entry(result: AuditResult, tested: ClaimResult, about: About, published: date) -> RegistryEntry:
-    stated = states_epsilon(result, tested.kind)
-    basic = Basic(
-        name=about.name,
-        data_curators=about.curators,
-        intended_use=_line(about.intended_use),
-        data_product_region=about.region,
-        description=_line(about.description),
-        publication_date=published.isoformat(),
-        data_product_sector=about.sector,
-    )
-    variant = Variant(
-        variant_name=_VARIANTS.get(tested.kind, "Custom"),
-        data_domain="All sets of records of text.",
-        unprotected_quantities=_unprotected(result),
-    )
-    return RegistryEntry(
-        url_slug=_slug(about, published),
-        tier=2 if stated else 1,
-        deployment=Deployment(
-            basic=basic,
-            dp_variant=variant,
-            privacy_loss=_loss(result, tested),
-            accounting=Accounting(
-                post_processing="None: the texts are released as they were sampled.",
-                composition="Over all tokens, and all else that looked at the records; the report of the audit has it.",
-            ),
-            implementation=Implementation(
-                preprocessing_and_hyperparameter_tuning="See origins in the report's settings.",
-                mechanisms=f"{_mechanism(result)} Audited with dpaudit {result.run.dpaudit} at evidence level "
-                f"{result.evidence}.",
-            ),
-            administrative=Administrative(
-                notes="Drafted by dpaudit release from the public report of the audit.", registry_authors=about.curators
-            ),
-        ),
-    )
+def _stated(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that are stated, in mappings within mappings too."""
+    inner = {
+        name: _stated(value) if isinstance(value, dict) else value for name, value in values.items()
+    }
+    return {name: value for name, value in inner.items() if value is not None}
 
 
-def _loss(result: AuditResult, tested: ClaimResult) -> Loss:
-    claim, unit = result.claim, _UNITS[tested.unit]
+def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
+    claim = result.claim
     detail = f"Neighbouring data sets differ in that unit, {_CHANGES[tested.relation]}."
     if claim is not None and claim.records_per_user:
         detail += f" One user has at most {claim.records_per_user} records."
+    loss: dict[str, Any] = {"privacy_unit": _UNITS[tested.unit], "privacy_unit_details": detail}
     if claim is None or not states_epsilon(result, tested.kind):
-        why = _EX_POST if not CLAIM_KINDS[tested.kind].beforehand else _WITHHELD
-        return Loss(privacy_unit=unit, privacy_unit_details=detail, privacy_parameters_details=why)
+        why = (
+            say("entry-ex-post")
+            if not CLAIM_KINDS[tested.kind].beforehand
+            else say("entry-withheld")
+        )
+        return loss | {"privacy_parameters": {}, "privacy_parameters_details": why}
     found = result.guarantees.approximate
-    # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee than that.
+    # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee
+    # than that.
     known = found is not None and found.rho is not None and math.isfinite(found.rho)
     rho = found.rho if found is not None and known and not levels.are_apart(claim, found) else None
-    # A claim of zCDP states no epsilon. At its delta one was recomputed: rho goes with that of the batch level.
+    # A claim of zCDP states no epsilon. At its delta one was recomputed: rho goes with that of the
+    # batch level.
     epsilon = claim.epsilon if claim.epsilon is not None or found is None else found.batch_epsilon
-    parameters = Parameters(epsilon=epsilon, delta=claim.delta, rho=rho if claim.rho is None else claim.rho)
-    held = " ".join(f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result))
-    return Loss(
-        privacy_unit=unit,
-        privacy_unit_details=detail,
-        privacy_parameters=parameters,
-        privacy_parameters_details=held or None,
+    parameters = {
+        "epsilon": epsilon,
+        "delta": claim.delta,
+        "rho": rho if claim.rho is None else claim.rho,
+    }
+    held = " ".join(
+        f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result)
     )
+    return loss | {"privacy_parameters": parameters, "privacy_parameters_details": held or None}
 
 
 def _unprotected(result: AuditResult) -> str:
-    """What is released beside the texts without noise; the public form has no setting that was counted in the data."""
+    """Say what is released beside the texts without noise.
+
+    No setting that was counted in the data is public.
+    """
     settings = result.run.settings
-    if settings is None or {settings.origins.batching, settings.origins.settings} != {"public"}:
+    if settings is None or {settings.chosen_from.batching, settings.chosen_from.settings} != {
+        "public"
+    }:
         return "Settings that are not declared public; see the report."
     said = "the settings in the report are declared to be chosen without the private data"
     if settings.batching.batches is not None:
         return f"None: labels, numbers of batches and {said}."
-    return f"None: labels and {said}. Numbers of batches follow from noisy counts, which the account includes."
+    return (
+        f"None: labels and {said}. Numbers of batches follow from noisy counts, which the "
+        "account includes."
+    )
 
 
 def _mechanism(result: AuditResult) -> str:
@@ -135,10 +153,16 @@ def _mechanism(result: AuditResult) -> str:
     mechanism = None if settings is None else settings.mechanism
     if mechanism is None:
         return "Tokens are drawn from aggregated logits of a language model."
+    contribution, aggregator = (mechanism[part] for part in ("contribution", "aggregator"))
     return (
-        f"Tokens are drawn from aggregated logits of a language model (contribution {mechanism['contribution']}, "
-        f"aggregator {mechanism['aggregator']})."
+        "Tokens are drawn from aggregated logits of a language model (contribution "
+        f"{_kind(contribution)}, "
+        f"aggregator {_kind(aggregator)})."
     )
+
+
+def _kind(part: JsonValue) -> JsonValue:
+    return part["kind"] if isinstance(part, dict) else part
 
 
 def _line(text: str) -> str:
@@ -146,7 +170,7 @@ def _line(text: str) -> str:
 
 
 def _slug(about: About, published: date) -> str:
-    """The address that the registry itself gives an entry: its tests refuse another one.
+    """Return the address that the registry itself gives an entry: its tests refuse another one.
 
     Name, curators and year, in lower case, with a hyphen in place of all that stands between words.
     """

@@ -1,7 +1,7 @@
-"""One document model for all pages and screens: a title and blocks, which writers turn into HTML, Markdown and text.
+"""A document model for all pages and screens: a title and blocks, for HTML, Markdown and text.
 
-Words in blocks are plain text: what stands between backticks is code. They may hold anything, also text that somebody
-chose to do harm; every writer escapes them.
+Writers turn blocks into these. Words in blocks are plain text: what stands between backticks is
+code. They may hold anything, also text that somebody chose to do harm; every writer escapes them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class Section:
         id: what links lead to; top-level sections with one are listed in the contents.
         note: quiet words beside the title.
         folded: whether a page shows the heading alone until a reader opens it.
-        filter: what a reader can filter, in the plural ("checks"): rows and outcomes inside; empty for nothing.
+        filter: what a reader can filter, in the plural ("checks"): rows and outcomes inside; empty
+            for nothing.
         status: shown as a badge before the title; None for none.
     """
 
@@ -63,7 +64,10 @@ class Columns:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict, in a box of its status's colour with what belongs to it. Its title is the document's heading."""
+    """The verdict, in a box of its status's colour.
+
+    Its title is the document's heading. What belongs to it is in the box.
+    """
 
     status: Status
     title: str
@@ -113,7 +117,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """A table. The first cell of a row is its heading; other cells align right unless their column is of words.
+    """A table, whose rows' first cells are headings.
+
+    Other cells align right unless their column is of words.
 
     Attributes:
         title: what the table is, for readers who do not see it.
@@ -132,7 +138,11 @@ class Table:
 
     @staticmethod
     def of(
-        title: str, header: Sequence[str], rows: Iterable[Sequence[Words]], words: Iterable[int] = (), **shown: bool
+        title: str,
+        header: Sequence[str],
+        rows: Iterable[Sequence[Words]],
+        words: Iterable[int] = (),
+        **shown: bool,
     ) -> Table:
         """Return a table of rows that are cells alone; `shown` is `strong` or `sortable`."""
         return Table(title, header, [Row(cells) for cells in rows], frozenset(words), **shown)
@@ -157,8 +167,8 @@ class Piece(NamedTuple):
 
     Attributes:
         mark: 0 for none, to 4 for the most expensive.
-        said: what it cost, in a sentence; empty where that is not known in full.
-        target: the id of its row; empty where it has none.
+        said: what it cost, in a sentence; empty if that is not known in full.
+        target: the id of its row; empty if it has none.
         stands_in: whether the words stand for a token that shows none of its own.
     """
 
@@ -170,7 +180,7 @@ class Piece(NamedTuple):
 
 
 class Text(NamedTuple):
-    """One text of others: what it is, its pieces, what is missing of it, and a table under a heading of its own."""
+    """One text of several: what it is, its pieces, its gaps, and a table under its own heading."""
 
     id: str
     title: str
@@ -187,7 +197,7 @@ class Texts:
 
     Attributes:
         marks: what marks and pieces mean, for readers who see them.
-        legend: from which figure on a piece has mark 1, 2, 3 and 4; empty where nothing is marked.
+        legend: from which figure on a piece has mark 1, 2, 3 and 4; empty if nothing is marked.
     """
 
     texts: Sequence[Text]
@@ -197,7 +207,7 @@ class Texts:
 
 
 class Node(NamedTuple):
-    """A node of a tree: a figure by its name, how its children make it up, and how many more there are."""
+    """A node of a tree: a figure by name, its composition of children, and the number left out."""
 
     name: str
     figure: str
@@ -207,25 +217,34 @@ class Node(NamedTuple):
     omitted: int = 0
 
     def cut(self, depth: int, breadth: int) -> Node:
-        """Return the node with at most `depth` levels and `breadth` children a node; what is cut off is counted."""
+        """Return the node with at most `depth` levels and `breadth` children a node.
+
+        What is cut off is counted.
+        """
         listed = self.children[:breadth] if depth > 1 else ()
         omitted = self.omitted + len(self.children) - len(listed)
-        return self._replace(children=[child.cut(depth - 1, breadth) for child in listed], omitted=omitted)
+        return self._replace(
+            children=[child.cut(depth - 1, breadth) for child in listed], omitted=omitted
+        )
 
     @property
     def unlisted(self) -> str:
-        """How many children are not listed; empty where all are."""
+        """The number of children that are not listed, in words; "" if all are."""
         return f"{self.omitted:,} more, not listed here" if self.children and self.omitted else ""
 
     @property
     def made_of(self) -> str:
         """The rule, with a word on children of which none is listed."""
-        return f"{self.rule}, not listed here" if self.rule and not self.children and self.omitted else self.rule
+        return (
+            f"{self.rule}, not listed here"
+            if self.rule and not self.children and self.omitted
+            else self.rule
+        )
 
 
 @dataclass(frozen=True)
 class Tree:
-    """How a figure comes about."""
+    """The composition of a figure."""
 
     root: Node
 
@@ -247,11 +266,10 @@ class Items:
 
 
 class Entry(NamedTuple):
-    """A name with a value, or with entries of its own; `hint` explains the name."""
+    """A name with a value; `hint` explains the name."""
 
     name: str
     value: Words = ""
-    entries: Sequence[Entry] = ()
     hint: str = ""
 
 
@@ -260,8 +278,9 @@ class Definitions:
     """Names with their values.
 
     Attributes:
-        style: "facts" are short and stand in a few columns; "figures" align right; "settings" may be nested;
-            "terms" are explained at length; "blanks" are to be filled in on paper where they have no value.
+        style: "facts" are short and stand in a few columns; "figures" align right; "settings" have
+            long names; "terms" are explained at length; "blanks" are to be filled in on paper where
+            they have no value.
     """
 
     entries: Sequence[Entry]
@@ -269,7 +288,7 @@ class Definitions:
 
 
 class Statement(NamedTuple):
-    """One thing that is said of an outcome: a "cell" stands in tables, what is "minor" may be skipped."""
+    """A statement on an outcome: a "cell" stands in tables, what is "minor" may be skipped."""
 
     name: str
     words: str
@@ -277,7 +296,12 @@ class Statement(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a check came out. `status_name` says it in a word or a few; `anchor` is what links lead to."""
+    """A check's outcome.
+
+    Attributes:
+        status_name: says it in a word or a few.
+        anchor: what links lead to.
+    """
 
     id: str
     anchor: str

@@ -1,7 +1,8 @@
-"""Draws with matplotlib: inline in a page, and as files for papers.
+"""Drawing with matplotlib: inline in a page, and as files for papers.
 
-In a page, colours are CSS variables with fallbacks, legible on light pages, dark ones and paper, and text is in the
-page's own font. A file has plain colours on white, for LaTeX and many viewers know no variables.
+In a page, colours are CSS variables with fallbacks, legible on light pages, dark ones and paper,
+and text is in the page's own font. A file has plain colours on white, for LaTeX and many viewers
+know no variables.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _STYLE: dict[Any, Any] = {
     "axes.labelsize": 11,
     "xtick.labelsize": 10,
     "ytick.labelsize": 10,
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(
+        ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK
+    ),
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "axes.linewidth": 0.8,
@@ -51,12 +54,19 @@ ElementTree.register_namespace("", _SVG)
 ElementTree.register_namespace("xlink", _XLINK)
 
 #: What a page may draw with instead.
-_VARIABLES = {INK: "--figure-ink", BAR: "--figure-bar", MARK: "--figure-mark", GRID: "--figure-grid"}
-_VARIABLES |= {colour: f"--figure-line-{place}" for place, colour in enumerate(LINES) if colour != BAR}
+_VARIABLES = {
+    INK: "--figure-ink",
+    BAR: "--figure-bar",
+    MARK: "--figure-mark",
+    GRID: "--figure-grid",
+}
+_VARIABLES |= {
+    colour: f"--figure-line-{place}" for place, colour in enumerate(LINES) if colour != BAR
+}
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
-    """Somebody's text in a line, with a mark in place of every letter that the figures' font lacks."""
+    """Return somebody's text in a line, with marks for letters that the figures' font lacks."""
     from matplotlib.font_manager import findfont, get_font
 
     font, line = get_font(findfont(_FONT)), one_line(text)
@@ -65,9 +75,10 @@ def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
 
 
 def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str]) -> bytes:
-    """A figure as a file: on white, without a date, the same bytes every time.
+    """Return a figure as a file: on white, without a date, the same bytes every time.
 
-    `heading` stands above it: whose figure it is; `notes` below it, a line each: what its reader must know.
+    `heading` stands above it: whose figure it is; `notes` below it, a line each: what its reader
+    must know.
     """
     below = LINE_HEIGHT * len(notes)
     height = drawing.height + _HEADING_HEIGHT * bool(heading)
@@ -84,7 +95,9 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
         # A row of their own: a legend outside the axes would cover notes.
         grid = figure.add_gridspec(2, 1, height_ratios=(height, below))
         headed(figure.add_subfigure(grid[0]))
-        figure.add_subfigure(grid[1]).text(0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=MARK)
+        figure.add_subfigure(grid[1]).text(
+            0.02, 0.55, "\n".join(notes), ha="left", va="center", fontsize=9, color=MARK
+        )
 
     described = f"Internal: computed from private data. {drawing.description}"
     metadata: dict[str, dict[str, str | None]] = {
@@ -92,7 +105,9 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
         "png": {"Title": drawing.title, "Description": described},
         "pdf": {"Title": drawing.title, "Subject": described, "CreationDate": None},
     }
-    made = _drawn(draw, height + below, file_format, facecolor="white", metadata=metadata[file_format])
+    made = _drawn(
+        draw, height + below, file_format, facecolor="white", metadata=metadata[file_format]
+    )
     if file_format != "svg":
         return made
     # Fit to stand alone: no variables, and a font for whoever lacks ours.
@@ -102,8 +117,12 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
 
 
-def _drawn(draw: Callable[[Figure], object], height: float, file_format: Format, **saved: Any) -> bytes:
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it may not write, it tells of a temporary folder
+def _drawn(
+    draw: Callable[[Figure], object], height: float, file_format: Format, **saved: Any
+) -> bytes:
+    logging.getLogger("matplotlib").setLevel(
+        logging.ERROR
+    )  # where it may not write, it tells of a temporary folder
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -116,7 +135,7 @@ def _drawn(draw: Callable[[Figure], object], height: float, file_format: Format,
 
 
 def in_page(drawing: Drawing | None) -> Markup | None:
-    """A drawing as SVG that is fit to stand in a page: as large as the page has it, in the page's colours and font."""
+    """Return a drawing as SVG for a page, in the page's size, colours and font."""
     if drawing is None:
         return None
     svg = _drawn(drawing.draw, drawing.height, "svg", transparent=True, metadata={"Date": None})
@@ -124,13 +143,22 @@ def in_page(drawing: Drawing | None) -> Markup | None:
     for size in ("width", "height"):
         root.attrib.pop(size, None)
     root.set("class", "figure")
-    _restyle(root, {f"'{_FONT}'": _PAGE_FONT, **{drawn: f"var({name}, {drawn})" for drawn, name in _VARIABLES.items()}})
+    _restyle(
+        root,
+        {
+            f"'{_FONT}'": _PAGE_FONT,
+            **{drawn: f"var({name}, {drawn})" for drawn, name in _VARIABLES.items()},
+        },
+    )
     root.set("style", f"{root.get('style')}; fill: currentColor")
     return Markup(ElementTree.tostring(root, encoding="unicode"))  # noqa: S704 - our own drawing, escaped here
 
 
 def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Element:
-    """The SVG with title and description, without metadata or page-wide style, ids of its own."""
+    """Return the SVG with title, description and ids of its own.
+
+    It has no metadata or page-wide style.
+    """
     root = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago, by us
     for parent in list(root.iter()):
         for child in list(parent):
@@ -156,7 +184,7 @@ def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Eleme
 
 
 def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
-    """Other colours and fonts, in styles alone: a run may be called like a colour."""
+    """Put other colours and fonts into styles alone: a run may be called like a colour."""
     for node in root.iter():
         style = node.get("style")
         if style is not None:
@@ -166,8 +194,15 @@ def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
 
 
 def _prefix_ids(root: ElementTree.Element, name: str) -> None:
-    """Keeps only ids that something refers to, under the figure's own prefix: two figures share a page."""
-    used = set(re.findall(r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())))
+    """Keep only ids that something refers to, under the figure's prefix.
+
+    Two figures share a page.
+    """
+    used = set(
+        re.findall(
+            r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())
+        )
+    )
     for node in root.iter():
         for key, value in list(node.attrib.items()):
             if key == "id" and node is not root:

@@ -1,14 +1,14 @@
-"""The sections of an audit's report for engineers: every figure by its kind, costs, composition and settings."""
+"""An audit report's sections for engineers: figures by kind, costs, composition and settings."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
+from pydantic import JsonValue
+
 from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import budgets, costs, figures, wording
 from dpaudit.reports.costs import batch_costs, ex_post_digits
@@ -28,10 +28,20 @@ from dpaudit.reports.document import (
     Words,
 )
 from dpaudit.reports.findings import caution, cited, is_public
-from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of, secret_batches
+from dpaudit.reports.key_figures import NOT_COMPUTED, KeyFigure, in_nats, key_figures
+from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of
 from dpaudit.reports.reproducing import claim_origin, commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import ABSENT, KIND_MEANINGS, KIND_TITLES, SECTIONS, neighbours, or_absent
+from dpaudit.reports.wording import (
+    ABSENT,
+    KIND_MEANINGS,
+    KIND_TITLES,
+    neighbours,
+    or_absent,
+    say,
+    section_title,
+    signed,
+)
 from dpaudit.results import (
     Approximate,
     Asked,
@@ -43,17 +53,32 @@ from dpaudit.results import (
     LedgerEntry,
     RunSummary,
 )
-from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import (
+    bound,
+    bound_against,
+    delta_bound,
+    lower_bound,
+    nearest,
+    saving,
+    stated,
+)
+from dpaudit.results.values import leaves
 
-NOT_CLAIMED, NOT_COMPUTED, NOT_GIVEN, WITHHELD = "not claimed", "not computed", "none given", "withheld"
+NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
 MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
 #: Levels and children of the composition that a page lists.
 _DEPTH, _BREADTH = 8, 60
 CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
-WORST_COLUMNS = ("Batch", "Slot", "Empirical loss (nats)", "Ex-post bound of the batch, exact (nats)")
+WORST_COLUMNS = (
+    "Batch",
+    "Slot",
+    "Empirical loss (nats)",
+    "Ex-post bound of the batch, exact (nats)",
+)
 #: A claim that is rounded up by less is taken for the figure itself.
 _AS_CLAIMED = 1.001
-#: What lines of a kind are called: epsilon at either level, or at both where one figure holds at both.
+#: What lines of a kind are called: epsilon at either level, or at both where one figure holds at
+#: both.
 _RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
 _RHO = "ρ, batch level"
 #: Which fields of a claim a line of a kind is about.
@@ -67,7 +92,7 @@ _OPTIONS: dict[str, set[Asked]] = {
 }
 #: Entries of the run's summary that say which software audited it.
 _VERSIONS = ("audited", "dpaudit", "dp_accounting", "plugins")
-_SETTINGS_DEPTH, _SETTINGS_ITEMS = 8, 60
+_MOST_SETTINGS, _MOST_LISTED = 200, 60
 
 
 def sections(result: AuditResult) -> Iterator[Section]:
@@ -76,11 +101,11 @@ def sections(result: AuditResult) -> Iterator[Section]:
     doubt = [Paragraph(caution(result), "caution")] if caution(result) else []
     # What the first screen says in plain words, in full.
     stated_in_full = [Paragraph(one_line(result.guarantee))] if holding(result) else []
-    lead = [*stated_in_full, Paragraph(wording.KINDS_APART, "quiet"), *doubt]
+    lead = [*stated_in_full, Paragraph(say("kinds-apart"), "quiet"), *doubt]
     yield _named("claimed", [*lead, Columns(kinds)], folded=False)
     parts: dict[str, Callable[[AuditResult], Sequence[Block]]] = {"ledger": _ledger}
     if not is_public(result):
-        per_token = {"tokens": _tokens, "budgets": _budgets, "directions": _directions, "losses": _losses}
+        per_token = {"tokens": _tokens, "budgets": _budgets, "losses": _losses}
         parts = {**per_token, "batches": _batches, **parts}
     for name, made in {**parts, "settings": _settings, "reproduce": _reproduce}.items():
         if blocks := made(result):
@@ -88,65 +113,91 @@ def sections(result: AuditResult) -> Iterator[Section]:
 
 
 def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Section:
-    return Section(SECTIONS[name], blocks, id=name, folded=folded)
+    return Section(section_title(name), blocks, id=name, folded=folded)
 
 
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
     """Return a section for each kind of epsilon, so that their figures cannot be read across."""
-    made: dict[Kind, Section] = {}
-    if (claim := _claim_of(result, ZcdpClaim.id)) is not None:
-        made[ZcdpClaim.id] = _zcdp(result, claim)
-    epsilons: dict[Kind, Section] = {ExPostClaim.id: _ex_post(result), ApproximateClaim.id: _approximate(result)}
-    return {**made, **epsilons, EMPIRICAL: _empirical(result)}
+    kinds: list[Kind] = [ExPostClaim.id, ApproximateClaim.id, EMPIRICAL]
+    if _claim_of(result, ZcdpClaim.id) is not None:
+        kinds.insert(0, ZcdpClaim.id)
+    return {kind: _kind(result, kind) for kind in kinds}
 
 
-class _Line(NamedTuple):
-    """A quantity of a kind by its name, as claimed and as recomputed."""
-
-    name: str
-    claimed: str
-    recomputed: str
-
-
-def _kind(
-    result: AuditResult,
-    kind: Kind,
-    lines: Sequence[_Line],
-    parts: Sequence[tuple[str, str]],
-    remark: str,
-    more: Sequence[Block] = (),
-) -> Section:
-    """Return what a kind means, its quantities, what the recomputed figure is made of, and what to mind."""
+def _kind(result: AuditResult, kind: Kind) -> Section:
+    """Return a kind's meaning, its quantities, the recomputed figure's parts, and what to mind."""
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
-    if lines:
-        blocks.append(_beside(result, kind, lines))
-    if parts:
-        blocks.append(Definitions([Entry(name, value) for name, value in parts], "figures"))
-    return Section(KIND_TITLES[kind], [*blocks, *more, Paragraph(remark, "quiet")], id=f"kind-{kind}")
+    if recomputed := _recomputed(result, kind):
+        blocks.append(_beside(result, kind, recomputed))
+    if parts := key_figures(result, kind):
+        blocks.append(
+            Definitions(
+                [Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"
+            )
+        )
+    if kind == EMPIRICAL and (points := attack_curve(result)):
+        title = "The smallest δ that the attack leaves to each ε"
+        blocks.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
+    return Section(
+        KIND_TITLES[kind], [*blocks, Paragraph(_remark(result, kind), "quiet")], id=f"kind-{kind}"
+    )
 
 
-def _beside(result: AuditResult, kind: Kind, lines: Sequence[_Line]) -> Table:
-    """Return each quantity as claimed, recomputed, and agreed: given to the audit."""
-    names, claimed, recomputed = zip(*lines, strict=True)
-    columns = [("Claimed", _own(result, kind, lines)), ("Recomputed", recomputed)]
-    if claimed[0] != NOT_CLAIMED:
-        asked = set(result.asked)
-        agreed = [cell if _OPTIONS[name] & asked else ABSENT for name, cell in zip(names, claimed, strict=True)]
-        columns.append(("Agreed", tuple(agreed) if asked else (NOT_GIVEN, *agreed[1:])))
-    header = ("", *(name for name, _ in columns))
-    rows = zip(names, *(cells for _, cells in columns), strict=True)
-    return Table.of(f"{KIND_TITLES[kind]}: claimed and recomputed", header, rows, range(1, 4), strong=True)
+def _remark(result: AuditResult, kind: Kind) -> str:
+    """Say what to mind about figures of a kind, or why there are none."""
+    if kind != ZcdpClaim.id and not key_figures(result, kind):
+        return say(f"{'withheld' if is_public(result) else 'no'}-{kind}")
+    said = [say(f"of-{kind}"), *[say("rise-and-fall")] * (kind == ExPostClaim.id)]
+    empirical = result.guarantees.empirical
+    if kind == EMPIRICAL and empirical.attack is not None:
+        said = [say("lower-bound")]
+    if kind == EMPIRICAL and empirical.canaries is not None:
+        said.append(say("of-canaries"))
+    if kind == ApproximateClaim.id:
+        said += _tighter(result)
+    return " ".join(said)
 
 
-def _own(result: AuditResult, kind: Kind, lines: Sequence[_Line]) -> tuple[str, ...]:
-    """Return the run's own claim, a cell for each line: the one that was tested may have been given to the audit."""
-    if result.claim is None or result.claim.kind != kind:
-        return tuple(line.claimed for line in lines)
-    if result.own_claim is not None:
-        cells = _claim_cells(result.own_claim)
-        return tuple(cells[line.name] for line in lines)
-    hidden = bool(result.asked) and is_public(result)
-    return tuple(WITHHELD if hidden else line.claimed for line in lines)
+def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
+    """Return a figure's name, with its level if it is the batch level's alone.
+
+    It has no level if both are equal.
+    """
+    found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
+    return (
+        f"{figure.name}{_of_batch_level(found)}"
+        if figure.of_batch and found is not None
+        else figure.name
+    )
+
+
+def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
+    """Return rows by quantity: the run's own claim, the recomputed figure, the audit's input.
+
+    The latter is what was given to the audit.
+    """
+    claim, asked = _claim_of(result, kind), set(result.asked)
+    tested = dict.fromkeys(recomputed, NOT_CLAIMED) if claim is None else _claim_cells(claim)
+    own = tested
+    if claim is not None and result.own_claim is not None:
+        own = _claim_cells(result.own_claim)
+    elif claim is not None and asked and is_public(result):
+        own = dict.fromkeys(recomputed, WITHHELD)
+    first = next(iter(recomputed))
+    if tested[first] == NOT_CLAIMED:
+        header: tuple[str, ...] = ("", "Claimed", "Recomputed")
+        rows: list[tuple[str, ...]] = [
+            (name, own[name], shown) for name, shown in recomputed.items()
+        ]
+    else:
+        header = ("", "Claimed", "Recomputed", "Agreed")
+        agreed = {name: tested[name] if _OPTIONS[name] & asked else ABSENT for name in recomputed}
+        if not asked:
+            agreed[first] = NOT_GIVEN
+        rows = [(name, own[name], shown, agreed[name]) for name, shown in recomputed.items()]
+    return Table.of(
+        f"{KIND_TITLES[kind]}: claimed and recomputed", header, rows, range(1, 4), strong=True
+    )
 
 
 def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
@@ -154,189 +205,85 @@ def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
 
 
 def _claim_cells(claim: ClaimResult) -> dict[str, str]:
-    """Return what a claim states, by the name of its line."""
-    figures = {_RELEASE: claim.epsilon, _BATCH: claim.batch_epsilon, _EITHER: claim.epsilon, _RHO: claim.rho}
-    named = {name: NOT_CLAIMED if value is None else _nats(stated(value)) for name, value in figures.items()}
+    """Return what a claim states, by the name of its quantity."""
+    figures = {
+        _RELEASE: claim.epsilon,
+        _BATCH: claim.batch_epsilon,
+        _EITHER: claim.epsilon,
+        _RHO: claim.rho,
+    }
+    named = {
+        name: NOT_CLAIMED if value is None else in_nats(stated(value))
+        for name, value in figures.items()
+    }
     return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
 
 
-def _lines(claim: ClaimResult | None, found: ExPost | Approximate | None, otherwise: str = NOT_COMPUTED) -> list[_Line]:
-    """Return each quantity as claimed and as recomputed; `otherwise` stands for what was not recomputed."""
+def _recomputed(result: AuditResult, kind: Kind) -> dict[str, str]:
+    """Return each quantity of a kind as recomputed; empty if not claimed or recomputed."""
+    claim = _claim_of(result, kind)
+    if kind == EMPIRICAL:
+        return {}
+    if kind == ZcdpClaim.id:
+        rho = result.guarantees.zcdp
+        if rho is None or claim is None:
+            return dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED)
+        return {_RHO: in_nats(bound_against(rho.rho, claim.rho)), "Neighbours": neighbours_of(rho)}
+    found = result.guarantees.epsilons(kind)
     if claim is None and found is None:
-        return []
-    claimed = dict.fromkeys(_OPTIONS, NOT_CLAIMED) if claim is None else _claim_cells(claim)
-    recomputed = dict.fromkeys(_OPTIONS, otherwise)
-    if claim is not None and found is None and otherwise == WITHHELD:
-        recomputed |= {"δ": "none", "Neighbours": neighbours_of(claim)}
-    if found is not None:
-        digits = digits_for(claim, found)
-        release, batch = (_nats(bound(value, digits)) for value in (found.epsilon, found.batch_epsilon))
-        delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
-        recomputed = {_RELEASE: release, _BATCH: batch, _EITHER: release}
-        recomputed |= {"δ": delta, "Neighbours": neighbours_of(found)}
+        return {}
     levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
-    return [_Line(name, claimed[name], recomputed[name]) for name in (*levels, "δ", "Neighbours")]
-
-
-def _ex_post(result: AuditResult) -> Section:
-    claim, found = _claim_of(result, ExPostClaim.id), result.guarantees.ex_post
     if found is None:
-        lines, remark = _lines(claim, None), "No ex-post epsilon was computed for this run."
-        if is_public(result):
-            lines = _lines(claim, None, WITHHELD)
-            remark = "The ex-post epsilon depends on the private data, so this report withholds it."
-        return _kind(result, ExPostClaim.id, lines, (), remark)
-    shown, of_batch = partial(bound, digits=ex_post_digits(result)), _of_batch_level(found)
-    parts = [
-        (f"Generation, exact{of_batch}", _nats(shown(found.exact))),
-        (f"Rise{of_batch}", _nats(shown(found.rise))),
-        (f"Fall{of_batch}", _nats(shown(found.fall))),
-        ("Rebalancing", _nats(shown(found.rebalancing))),
-        (f"Generation, Theorem 1{of_batch}", _nats(shown(found.theorem1))),
-        ("Exact saves (nats)", saving(found.theorem1, found.exact)),
-        *_between_levels(found),
-    ]
-    total = "batch level's total" if of_batch else "total"
-    remark = f"The {total} is exact + rebalancing. {wording.RISE_AND_FALL}"
-    return _kind(result, ExPostClaim.id, _lines(claim, found), parts, remark)
+        withheld = is_public(result) and kind == ExPostClaim.id
+        named = dict.fromkeys((*levels, "δ", "Neighbours"), WITHHELD if withheld else NOT_COMPUTED)
+        return (
+            named | {"δ": "none", "Neighbours": neighbours_of(claim)}
+            if withheld and claim
+            else named
+        )
+    digits = digits_for(claim, found)
+    figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
+    delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
+    named = {level: in_nats(bound(value, digits)) for level, value in figures.items()}
+    return named | {"δ": delta, "Neighbours": neighbours_of(found)}
 
 
-def _zcdp(result: AuditResult, claim: ClaimResult) -> Section:
-    found, cells = result.guarantees.zcdp, _claim_cells(claim)
-    recomputed = {_RHO: NOT_COMPUTED, "Neighbours": NOT_COMPUTED}
-    if found is not None:
-        recomputed = {_RHO: _nats(bound_against(found.rho, claim.rho)), "Neighbours": neighbours_of(found)}
-    lines = [_Line(name, cells[name], shown) for name, shown in recomputed.items()]
-    parts = []
-    if found is not None:
-        length = f"any number; a batch has at most {found.tokens:,}" if found.any_length else f"{found.tokens:,}"
-        parts = [("Tokens accounted for", length), ("Rebalancing", f"{_nats(bound(found.rebalancing))} of ρ")]
-    return _kind(result, ZcdpClaim.id, lines, parts, wording.OF_RHO)
-
-
-def _approximate(result: AuditResult) -> Section:
+def _tighter(result: AuditResult) -> Iterator[str]:
+    """Say where the claim is Rényi's figure, above the recomputed one by more than rounding."""
     claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
-    if found is None:
-        remark = "No approximate guarantee was computed for this run."
-        if is_public(result):
-            remark = "No approximate guarantee follows from what the run declares public."
-        return _kind(result, ApproximateClaim.id, _lines(claim, None), (), remark)
-    remark = f"Public settings and the claimed δ decide these figures.{_tighter(claim, found)}"
-    return _kind(result, ApproximateClaim.id, _lines(claim, found), list(_approximate_parts(claim, found)), remark)
-
-
-def _approximate_parts(claim: ClaimResult | None, found: Approximate) -> Iterator[tuple[str, str]]:
-    of_batch = _of_batch_level(found)
-    yield f"Accounting method{of_batch}", wording.METHOD_NAMES.get(found.method, one_line(found.method))
-    low = NOT_COMPUTED if found.batch_lower is None else lower_bound(found.batch_lower)
-    yield f"No accountant can go below{of_batch}", _nats(low)
-    yield f"By Rényi DP{of_batch}", _nats(bound(found.batch_rdp, digits_for(claim, found)))
-    most = f"any number; a batch has at most {found.tokens:,}" if found.method == "zcdp" else f"{found.tokens:,}"
-    yield f"Tokens accounted for{', in each round' if found.amplification.rounds > 1 else ''}", most
-    if found.rho is not None:
-        yield "All tokens", f"rho {bound(found.rho)} (zCDP), whatever their number"
-    inside = " inside ε, accounted for jointly" if found.rebalancing else ""
-    yield "Rebalancing", _nats(bound(found.rebalancing)) + inside
-    if found.centers:
-        yield "Cluster centres", f"{_nats(bound(found.centers))} of ε and {delta_bound(found.centers_delta)} of δ"
-    yield "Sensitivity", one_line(found.sensitivity)
-    yield from _between_levels(found)
-    for other in found.others:
-        between = f"To {neighbours(other.relation, other.unit, None)}{of_batch}"
-        yield between, f"{_nats(bound(other.epsilon))}; by Rényi DP {bound(other.rdp)}"
-
-
-def _tighter(claim: ClaimResult | None, found: Approximate) -> str:
-    """Say where the claim is Rényi's figure, which is above what was recomputed by more than rounding."""
-    if claim is None or found.batch_epsilon >= found.batch_rdp:
-        return ""
-    claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
-    if not found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
-        return ""
-    return (
-        f" The claim{_of_batch_level(found)} is by Rényi accounting, which others can repeat; what was recomputed is "
-        "tighter, and holds."
-    )
+    if claim is not None and found is not None and found.batch_epsilon < found.batch_rdp:
+        claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
+        if found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
+            yield say("claim-by-rdp", level=_of_batch_level(found))
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
-    """What stands behind the name of a figure that is the batch level's alone; empty where levels are equal."""
+    """Return the mark of figures that are the batch level's alone, or "" if levels are equal."""
     return " (batch level)" if found.amplification.groups else ""
 
 
-def _between_levels(found: ExPost | Approximate) -> Iterator[tuple[str, str]]:
-    """Yield what lies between the levels, or why nothing does."""
-    between = found.amplification
-    if between.groups:
-        yield "Secret batches", secret_batches(between)
-    if between.assumption is not None:
-        yield "The release level rests on", one_line(sentence(between.assumption))
-    if between.reason is not None:
-        yield "Both levels are equal", one_line(sentence(between.reason))
-
-
-def _empirical(result: AuditResult) -> Section:
-    found = result.guarantees.empirical
-    if is_public(result):
-        return _kind(result, EMPIRICAL, (), (), "This report withholds what was measured on the private data.")
-    if found.leave_one_out_max is None and found.attack is None and found.canaries is None:
-        return _kind(result, EMPIRICAL, (), (), "No loss of a left-out context was computed for this run.")
-    parts: list[tuple[str, str]] = []
-    if found.leave_one_out_max is not None:
-        parts.append(("Largest loss of a left-out context", _nats(nearest(found.leave_one_out_max))))
-        parts.append(("Contexts left out, one at a time", f"{found.contexts:,}"))
-        if found.worst:
-            worst = found.worst[0]
-            parts.append(("Where, with its sign", f"{signed(worst.loss)} (batch {worst.batch}, slot {worst.slot})"))
-    remark = "Not a guarantee, so it has no claim to stand beside."
-    if (attack := found.attack) is not None:
-        parts += [
-            ("Attack: ε at least", f"{_least(attack.epsilon)} {_sure(attack.confidence)}"),
-            ("At δ", delta_bound(attack.delta)),
-            ("Without allowing for chance", _nats(nearest(attack.estimate))),
-            ("Texts on either side", f"{attack.trials:,}"),
-            ("Texts beyond their ex-post bound", f"{attack.beyond:,}"),
-        ]
-        remark = wording.LOWER_BOUND
-    if (canaries := found.canaries) is not None:
-        parts += [
-            ("Canaries: coins guessed right", f"{canaries.right:,} of {canaries.coins:,}"),
-            ("ε at least, for all outputs", f"{_least(canaries.epsilon)} {_sure(canaries.confidence)}"),
-            ("And at most, were all right", _least(canaries.most)),
-        ]
-        remark = f"{remark} {wording.OF_CANARIES}"
-    more = []
-    if points := attack_curve(result):
-        title = "The smallest δ that the attack leaves to each ε"
-        more.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
-    return _kind(result, EMPIRICAL, (), parts, remark, more)
-
-
-def _least(epsilon: float) -> str:
-    """Return a bound from below in a row of its own; 0 is none."""
-    return _nats(lower_bound(epsilon)) if epsilon > 0 else "none above 0"
-
-
-def _sure(confidence: float) -> str:
-    return f"({nearest(100 * confidence, 3).rstrip('0').rstrip('.')}% confidence)"
-
-
 def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
-    """Return rows of CURVE_COLUMNS: which delta the attack leaves to each epsilon. Empty where no attack was made.
+    """Return rows of CURVE_COLUMNS: the delta that the attack leaves to each epsilon.
+
+    They are empty if no attack was made.
 
     At most MOST_POINTS of them, evenly, the first and the last among them.
     """
     found = result.guarantees.empirical.attack
     points = () if found is None else found.curve
     if len(points) > MOST_POINTS:
-        points = tuple(points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS))
-    return tuple((nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points)
+        points = tuple(
+            points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS)
+        )
+    return tuple(
+        (nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points
+    )
 
 
 def _tokens(result: AuditResult) -> list[Block]:
     drawn = (
-        (figures.token_curve, wording.CURVE_MARKS, costs.curve_described(result.tokens)),
-        (figures.growth, wording.GROWTH_MARKS, costs.growth_described(result)),
+        (figures.token_curve, say("curve-marks"), costs.curve_described(result.tokens)),
+        (figures.growth, say("growth-marks"), costs.growth_described(result)),
     )
     shown = [Figure(draw(result), words, marks) for draw, marks, words in drawn if words]
     return [Columns(shown)] if shown else []
@@ -345,50 +292,34 @@ def _tokens(result: AuditResult) -> list[Block]:
 def _budgets(result: AuditResult) -> list[Block]:
     if (use := result.budgets) is None:
         return []
-    blocks: list[Block] = [Paragraph(budgets.described(use))]
-    if rows := budgets.rows(use):
-        blocks.append(Figure(figures.taking_part(result), budgets.took_part(use), wording.BUDGET_MARKS))
-        blocks.append(Table.of("Contexts that took part, by position", budgets.COLUMNS, rows))
+    blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
+    if use.position:
+        blocks.append(
+            Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks"))
+        )
     return blocks
-
-
-def _directions(result: AuditResult) -> list[Block]:
-    found = costs.directions(result)
-    if found is None:
-        return []
-    words = costs.directions_described(result)
-    return [
-        Paragraph(wording.RISE_AND_FALL),
-        Figure(figures.rise_and_fall(result), words, costs.mark_meaning(found)),
-    ]
 
 
 def _losses(result: AuditResult) -> list[Block]:
-    found, rows = costs.losses(result), worst_contexts(result)
-    if found is None and not rows:
-        return []
-    blocks: list[Block] = [Paragraph(wording.LOSS_SIGN)]
-    if found is not None:
-        words = costs.losses_described(result)
-        blocks.append(Figure(figures.losses_and_bounds(result), words, costs.mark_meaning(found)))
-    if rows:
-        listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
-        said = f"{worst_sentence(result)} {several_contexts(result)}".strip()
-        blocks.append(Section("Contexts whose absence would have mattered most", [Paragraph(said), listed]))
-    return blocks
+    rows = worst_contexts(result)
+    said = (costs.losses_described(result), worst_sentence(result), several_contexts(result))
+    if not rows:
+        return [Paragraph(said[0])] if said[0] else []
+    listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
+    return [Paragraph(say("loss-sign")), Paragraph(" ".join(filter(None, said))), listed]
 
 
 def _batches(result: AuditResult) -> list[Block]:
     found = batch_costs(result)
-    blocks: list[Block] = [Paragraph(wording.OF_THE_BATCH_LEVEL)]
+    blocks: list[Block] = [Paragraph(say("of-the-batch-level"))]
     if found is not None:
         drawing = figures.batch_histogram(result)
         nothing = "" if drawing else "No batch has a finite cost, so there is nothing to draw. "
         blocks.append(Figure(drawing, nothing + found.described(), found.marks))
-    note = wording.NO_BATCH_COSTS if found is None else several_contexts(result)
+    note = say("no-batch-costs") if found is None else several_contexts(result)
     blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
     if result.batches:
-        columns = batch_columns(result)
+        columns = batch_columns(result.batches, ex_post_digits(result))
         rows = [
             [_batch_link(result, batch.id), *(column.cell(batch) for column in columns[1:])]
             for batch in listed_batches(result)
@@ -396,7 +327,11 @@ def _batches(result: AuditResult) -> list[Block]:
         words = [place for place, column in enumerate(columns) if column.words]
         title = "Batches, with columns of their own for each kind of cost"
         header = [column.name for column in columns]
-        blocks.append(Section("Batches", [Table.of(title, header, rows, words, sortable=True)], filter="batches"))
+        blocks.append(
+            Section(
+                "Batches", [Table.of(title, header, rows, words, sortable=True)], filter="batches"
+            )
+        )
     return blocks
 
 
@@ -407,35 +342,58 @@ def _batch_link(result: AuditResult, batch: int) -> Words:
 
 
 class Column(NamedTuple):
-    """A column of the per-batch table; `words` tells text, which may be hostile, from figures."""
+    """A column of the per-batch table.
+
+    Attributes:
+        words: whether it holds text, which may be hostile, and no figures.
+        spare: whether it is left out where there is little room.
+    """
 
     name: str
     cell: Callable[[BatchResult], str]
     words: bool = False
+    spare: bool = False
 
 
-def batch_columns(result: AuditResult) -> tuple[Column, ...]:
-    """Return the per-batch table's columns, without those that this run has no figure for, apart for each kind."""
-    cost = partial(or_absent, shown=partial(bound, digits=ex_post_digits(result)))
-    several = any(batch.texts != 1 for batch in result.batches)
+def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, ...]:
+    """Return the columns of a table of batches, apart for each kind.
+
+    Columns that no batch has a figure for are left out.
+
+    Args:
+        batches: all of the run's.
+        digits: significant ones, of ex-post costs.
+    """
+    cost = partial(or_absent, shown=partial(bound, digits=digits))
+    several = any(batch.texts != 1 for batch in batches)
     columns = [
         Column("Batch", lambda batch: str(batch.id)),
         Column("Ex-post, exact (nats)", lambda batch: cost(batch.exact)),
         Column("Rise", lambda batch: cost(batch.rise)),
         Column("Fall", lambda batch: cost(batch.fall)),
         Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
-        Column("Saving (nats)", _saved),
-        Column("Empirical, largest loss (nats)", lambda batch: or_absent(batch.leave_one_out_max, nearest)),
+        Column("Saving (nats)", _saved, spare=True),
+        Column(
+            "Empirical, largest loss (nats)",
+            lambda batch: or_absent(batch.leave_one_out_max, nearest),
+            spare=True,
+        ),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Texts", lambda batch: f"{batch.texts:,}" if several else ABSENT),
         Column("Tokens", lambda batch: f"{batch.steps:,}"),
         Column("Label", lambda batch: or_absent(batch.label, _label), words=True),
     ]
-    return tuple(column for column in columns if any(column.cell(batch) != ABSENT for batch in result.batches))
+    return tuple(
+        column for column in columns if any(column.cell(batch) != ABSENT for batch in batches)
+    )
 
 
 def _saved(batch: BatchResult) -> str:
-    return ABSENT if batch.theorem1 is None or batch.exact is None else saving(batch.theorem1, batch.exact)
+    return (
+        ABSENT
+        if batch.theorem1 is None or batch.exact is None
+        else saving(batch.theorem1, batch.exact)
+    )
 
 
 def _label(label: str) -> str:
@@ -458,21 +416,28 @@ def listed_sentence(result: AuditResult) -> str:
     if count > listed:
         which = "costliest" if has_costs else "first"
         others = "one" if count - listed == 1 else f"{count - listed:,}"
-        return f"The {listed} {which} of {count:,} batches; report.json has the other {others} too.{in_all}"
-    return counted(count, "batch", "batches") + (", costliest first." if has_costs and count > 1 else ".") + in_all
+        return (
+            f"The {listed} {which} of {count:,} batches; report.json has the other {others} "
+            f"too.{in_all}"
+        )
+    return (
+        counted(count, "batch", "batches")
+        + (", costliest first." if has_costs and count > 1 else ".")
+        + in_all
+    )
 
 
 def several_contexts(result: AuditResult) -> str:
-    """Say what a batch's figures are for where one unit can change more than one context; else nothing."""
+    """Say what a batch's figures are for if a unit can change several contexts, or nothing."""
     found = result.guarantees.ex_post
     if found is None or found.unit == "context":
         return ""
     one = found.relation == "add_remove" and (found.unit == "record" or found.records_per_user == 1)
-    return "" if one else wording.SEVERAL_CONTEXTS
+    return "" if one else say("several-contexts")
 
 
 def worst_contexts(result: AuditResult) -> list[list[Words]]:
-    """Return rows of WORST_COLUMNS: the contexts whose absence would have mattered most, by the size of their loss."""
+    """Return rows of WORST_COLUMNS, by size of loss: contexts whose absence matters most."""
     exact = {batch.id: batch.exact for batch in result.batches}
     shown = partial(bound, digits=ex_post_digits(result))
     return [
@@ -494,15 +459,13 @@ def worst_sentence(result: AuditResult) -> str:
     return f"{said} with the largest loss by size, of {count:,} left out one at a time."
 
 
-def signed(loss: float) -> str:
-    """Return a loss with its sign, for here the sign says which way the text would have moved."""
-    return f"+{nearest(loss)}" if loss > 0 and math.isfinite(loss) else nearest(loss)
-
-
 def _ledger(result: AuditResult) -> list[Block]:
     if not result.ledger:
         return []
-    return [Paragraph(wording.LEDGER_LEAD), *(_composition(result, entry) for entry in result.ledger)]
+    return [
+        Paragraph(say("ledger-lead")),
+        *(_composition(result, entry) for entry in result.ledger),
+    ]
 
 
 def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
@@ -512,21 +475,28 @@ def _composition(result: AuditResult, entry: LedgerEntry) -> Section:
         EMPIRICAL: nearest,
         ZcdpClaim.id: bound,
         ExPostClaim.id: partial(bound, digits=ex_post_digits(result)),
-        ApproximateClaim.id: partial(bound, digits=digits_for(result.claim, result.guarantees.approximate)),
+        ApproximateClaim.id: partial(
+            bound, digits=digits_for(result.claim, result.guarantees.approximate)
+        ),
     }
     claimed = None if result.claim is None else result.claim.delta
     records = result.claim.records_per_user if result.claim else None
 
     def figure(each: LedgerEntry) -> str:
         delta = f", δ = {delta_bound(each.delta, claimed)}" if each.delta else ""
-        return _nats(shown[entry.kind](each.value)) + delta
+        return in_nats(shown[entry.kind](each.value)) + delta
 
     title = f"Composition: {KIND_TITLES[entry.kind]}"
     note = neighbours(entry.relation, entry.unit, records)
     return Section(title, [Tree(_node(entry, figure, _DEPTH))], note=note)
 
 
-def _node(entry: LedgerEntry, figure: Callable[[LedgerEntry], str], depth: int, inherited: str | None = None) -> Node:
+def _node(
+    entry: LedgerEntry,
+    figure: Callable[[LedgerEntry], str],
+    depth: int,
+    inherited: str | None = None,
+) -> Node:
     """Return a node down to `depth` levels; a reference that the parent has too is not repeated."""
     listed = entry.children[:_BREADTH] if depth > 1 else ()
     omitted = max(0, entry.omitted) + len(entry.children) - len(listed)
@@ -536,7 +506,9 @@ def _node(entry: LedgerEntry, figure: Callable[[LedgerEntry], str], depth: int, 
         name=one_line(entry.name, LABEL_LENGTH) or "unnamed",
         figure=figure(entry),
         rule=words and f"{words} {len(listed) + omitted:,}",
-        reference="" if entry.reference == inherited else one_line(cited(entry.reference), LABEL_LENGTH),
+        reference=""
+        if entry.reference == inherited
+        else one_line(cited(entry.reference), LABEL_LENGTH),
         children=[_node(child, figure, depth - 1, entry.reference) for child in listed],
         omitted=omitted,
     )
@@ -546,59 +518,59 @@ def _settings(result: AuditResult) -> list[Block]:
     parts = settings(result.run)
     if not parts:
         return [Paragraph("The run states nothing that could be read.")]
-    lead = "As the run declares them public." if is_public(result) else "As the run states them, with its digests."
+    lead = (
+        "As the run declares them public."
+        if is_public(result)
+        else "As the run states them, with its digests."
+    )
     return [Paragraph(lead), *(Section(title, [Definitions(entries)]) for title, entries in parts)]
 
 
 def settings(run: RunSummary) -> list[tuple[str, list[Entry]]]:
-    """Return the run's summary as printable text, bounded in depth and breadth: configuration, versions, digests."""
+    """Return the run's summary as bounded, printable text: configuration, versions, digests."""
     configuration = run.model_dump(mode="json", exclude={"digests"}, exclude_none=True)
     configuration |= configuration.pop("settings", {})
     configuration.get("prompt", {}).pop("public", None)  # token ids say nothing to a reader
     versions = {name: configuration.pop(name, None) for name in _VERSIONS}
-    versions["generated with"] = configuration.pop("software", None)
+    versions["software"] = configuration.pop("software", None)
     parts = (("Configuration", configuration), ("Versions", versions), ("Digests", run.digests))
-    return [(title, _entries(list(held.items()), depth=1)) for title, held in parts if held]
+    return [(title, _entries(held)) for title, held in parts if held]
 
 
-def _entries(items: list[tuple[object, object]], depth: int) -> list[Entry]:
-    """Return entries of a mapping, without those that are not set or hold nothing."""
-    items = [(name, value) for name, value in items if value is not None and value not in ("", [], (), {})]
-    shown = [_setting(one_line(name, LABEL_LENGTH), value, depth) for name, value in items[:_SETTINGS_ITEMS]]
-    if len(items) > _SETTINGS_ITEMS:
-        more = counted(len(items) - _SETTINGS_ITEMS, "more entry", "more entries")
+def _entries(stated_settings: Mapping[str, JsonValue]) -> list[Entry]:
+    """Return settings by their places, without those that hold nothing."""
+    found = [(name, value) for name, value in leaves(stated_settings) if value not in ("", [])]
+    shown = [
+        Entry(one_line(name, LABEL_LENGTH), shown_setting(value))
+        for name, value in found[:_MOST_SETTINGS]
+    ]
+    if len(found) > _MOST_SETTINGS:
+        more = counted(len(found) - _MOST_SETTINGS, "more entry", "more entries")
         shown.append(Entry("…", f"{more} in report.json"))
     return shown
 
 
-def _setting(name: str, value: object, depth: int) -> Entry:
-    if depth >= _SETTINGS_DEPTH and isinstance(value, Mapping | list | tuple):
-        return Entry(name, "nested too deeply to show")
-    if isinstance(value, Mapping):
-        entries = _entries(list(value.items()), depth + 1)
-        return Entry(name, "" if entries else "none", entries)
-    if isinstance(value, list | tuple):
-        if any(isinstance(item, Mapping | list | tuple) for item in value):
-            return Entry(name, "", _entries([(str(index), item) for index, item in enumerate(value)], depth + 1))
-        left_out = len(value) - _SETTINGS_ITEMS
+def shown_setting(value: JsonValue) -> str:
+    """Return the value of a setting as text; a list by its first entries."""
+    if isinstance(value, list):
+        left_out = len(value) - _MOST_LISTED
         more = f", and {left_out:,} more" if left_out > 0 else ""
-        return Entry(name, ", ".join(map(_scalar, value[:_SETTINGS_ITEMS])) + more or "none")
-    return Entry(name, _scalar(value))
-
-
-def _scalar(value: object) -> str:
-    if value is None:
-        return "none"
+        shown = (
+            f"[{shown_setting(each)}]" if isinstance(each, list) else shown_setting(each)
+            for each in value[:_MOST_LISTED]
+        )
+        return ", ".join(shown) + more
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
         return stated(value)
-    return one_line(value) or (json.dumps(str(value)) if value else "empty")  # white space, made visible
+    return one_line(value) or (
+        json.dumps(str(value)) if value else "empty"
+    )  # white space, made visible
 
 
 def _reproduce(result: AuditResult) -> list[Block]:
-    return [Paragraph(f"{claim_origin(result)} {wording.REPRODUCE}".strip()), Commands(commands(result))]
-
-
-def _nats(figure: str) -> str:
-    return f"{figure} nats" if any(character.isdigit() for character in figure) else figure
+    return [
+        Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()),
+        Commands(commands(result)),
+    ]

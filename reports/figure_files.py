@@ -1,8 +1,9 @@
 """Figures of runs as files for papers, with captions.
 
-All files but one are about ex-post costs, of the texts that were drawn. A mean run has them too, where its record
-bounds them, on one axis with a median run's: they are of one kind. What a mean run guarantees is of another, the same
-for every batch: it is never drawn, and every figure of such costs says so. The other file shows who took part in draws.
+All files but one are about ex-post costs, of the texts that were drawn. A mean run has them too,
+where its record bounds them, on one axis with a median run's: they are of one kind. What a mean run
+guarantees is of another, the same for every batch: it is never drawn, and every figure of such
+costs says so. The other file shows who took part in draws.
 """
 
 from __future__ import annotations
@@ -14,64 +15,35 @@ from typing import NamedTuple
 
 from dpaudit.claims import CLAIM_KINDS, ExPostClaim
 from dpaudit.reports import figures
-from dpaudit.reports.costs import FEWEST_BINNED, POINTS, batch_costs, curve_described, ex_post_digits
+from dpaudit.reports.costs import batch_costs, curve_described, ex_post_digits
 from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.engineers import several_contexts
 from dpaudit.reports.figures import Drawing, Format, Series
 from dpaudit.reports.findings import caution, evidence_asked, headline
-from dpaudit.reports.levels import claim_sentence, neighbours_of
+from dpaudit.reports.levels import at_both_levels, claim_sentence, neighbours_of
 from dpaudit.reports.text import PROSE_LENGTH, one_line
+from dpaudit.reports.wording import say
 from dpaudit.reports.writers.markdown import code, escaped
-from dpaudit.results import AuditResult, Spread
-from dpaudit.results.rounding import bound, delta_bound
+from dpaudit.results import AuditResult
+from dpaudit.results.rounding import bound
 
 CAPTIONS = "captions.md"
-WARNING = (
-    "Computed from private data: what a figure shows depends on the records, and no epsilon pays for publishing it. "
-    "Publish it only where the records are public anyway, as in an experiment on an open data set."
-)
 _LABEL_LENGTH = 40
 _ALL = "all"
-_MEAN_NOTE = "Mean run: ex-post costs of its texts, not its (ε, δ) guarantee."
-_CAUTION_NOTE = "Its audit did not pass: nothing here is a bound until it does."
 #: The figure that shows no cost.
 _NO_COSTS = "budgets"
 _MEAN_MARK, _CAUTION_MARK = "†", "‡"
-_EXPLAINED = {
-    "batch-histogram": "Exact ex-post epsilon of each batch (nats), as bars; the outline is the same by Theorem 1. "
-    f"Fewer than {FEWEST_BINNED} batches: a dot each, hollow by Theorem 1. "
-    "Dashed: the largest exact one. Dotted: the mean. Each tick below the axis is a batch, where there are at most "
-    "100.",
-    "token-curve": "Exact ex-post cost of a token (nats) by its position, over the batches that reached it. "
-    "Solid: the mean. Dotted: the median. Area: from 10% to 90% of the tokens there, rounded outward; a bar for "
-    f"fewer than {FEWEST_BINNED}, with a dot as the median. Below: how many batches did.",
-    "growth": "Ex-post epsilon of generation at the batch level (nats), had no batch of the run gone beyond so many "
-    "tokens. Solid: exact. Dashed: by Theorem 1.",
-    "budgets": "Share of contexts that took part in the draw of a token, by its position in the batch. Who is left out "
-    "cannot pay for the draw any more, out of a budget of its own. Solid: over all batches. Thin and dashed: in the "
-    "batch where fewest took part, at each position.",
-    "directions": "Rise and fall of each batch (nats): how much more, and how much less, probable a neighbour can have "
-    f"made its text. Triangle: the largest exact cost. {POINTS}",
-    "losses": "Largest absolute loss of a context that was left out of a batch (nats), against the exact ex-post bound "
-    f"of that batch (nats). Dashed: where both are equal. {POINTS}",
-    "batch-spreads": "Exact ex-post epsilon of each batch (nats), by run: whiskers from the least to the largest, box "
-    "between the quartiles, with the median. Each tick is a batch. A run without a box has batches whose cost is not "
-    "finite.",
-    "token-curves": "Mean exact ex-post cost of a token (nats) by its position, over the batches that reached "
-    "it, by run. Below: how many did.",
-}
 
 
 class FigureRun(NamedTuple):
-    """One run to draw, with the spread of its batches' costs; None where its cost as a whole is not finite.
+    """One run to draw.
 
-    What to call it is anybody's text, and its audit one for which `why_not_drawn` is empty.
+    Its name is anybody's text, and `why_not_drawn` of its audit is empty.
     """
 
     name: str
     path: str
     result: AuditResult
-    spread: Spread | None
 
     @property
     def is_mean(self) -> bool:
@@ -86,7 +58,7 @@ class FigureRun(NamedTuple):
         return bool(caution(self.result))
 
     def series(self, label: str) -> Series:
-        """The run among others, by its label and the marks of the notes that are about it.
+        """Return the run among others, by its label and the marks of the notes that are about it.
 
         Raises:
             ValueError: the run has no figure.
@@ -96,37 +68,53 @@ class FigureRun(NamedTuple):
             raise ValueError(f"{self.path}: {why_not_drawn(self.result)}")
         marks = (_MEAN_MARK * self.is_mean, _CAUTION_MARK * self.is_doubtful)
         marked = "\u00a0".join(filter(None, (label, *marks)))  # no line breaks between
-        return Series(marked, costs, self.result.tokens, self.spread, found)
+        return Series(marked, costs, self.result.tokens, found)
 
 
 def why_not_drawn(result: AuditResult) -> str:
-    """Why a run has no figure; empty where it has one."""
+    """Return why a run has no figure, or ""."""
     costs = batch_costs(result)
     if costs is None or result.guarantees.ex_post is None:
         mean = result.guarantees.approximate is not None
-        other = "; its (epsilon, delta) guarantee is the same for every batch, and nothing to plot" * mean
+        other = (
+            "; its (epsilon, delta) guarantee is the same for every batch, and nothing to plot"
+            * mean
+        )
         return f"this run has no ex-post cost by batch or token{other}."
     if figures.batch_histogram(result) is None and figures.token_curve(result) is None:
         return "no batch or token position of this run has a finite ex-post cost."
     return ""
 
 
-def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command: str) -> dict[str, bytes]:
-    """Every figure, by file name: those of each run, two of all together where there are several, and captions.
+def figure_files(
+    runs: Sequence[FigureRun], formats: Collection[Format], command: str
+) -> dict[str, bytes]:
+    """Return every figure by file name, and captions.
 
-    The same runs give the same bytes. There are one or more, at most `dpaudit.reports.figures.MOST_RUNS`; captions say
-    that `command` gives these files again.
+    Figures are those of each run, and two of all together where there are several.
+
+    The same runs give the same bytes. There are one or more, at most
+    `dpaudit.reports.figures.MOST_RUNS`; captions say that `command` gives these files again.
     """
     labels = _distinct(drawable(run.name, _LABEL_LENGTH).strip() or "unnamed" for run in runs)
     series = [run.series(label) for run, label in zip(runs, labels, strict=True)]
     files: dict[str, bytes] = {}
-    lines = ["# Captions", "", f"> **Internal.** {WARNING}", ""]
+    lines = ["# Captions", "", f"> **Internal.** {say('figures-private')}", ""]
     lines += [f"{ExPostClaim.title}: {ExPostClaim.meaning}", ""]
-    lines += [f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.", "", "## Figures"]
+    lines += [
+        f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.",
+        "",
+        "## Figures",
+    ]
     for stem, drawing, heading, notes in _drawings(runs, labels, series):
         names = {each: f"{stem}-{drawing.name}.{each}" for each in formats}
-        lines += ["", f"### {escaped(f'{stem}-{drawing.name}')}", "", ", ".join(map(code, names.values()))]
-        lines += ["", _EXPLAINED[drawing.name], "", escaped(drawing.description)]
+        lines += [
+            "",
+            f"### {escaped(f'{stem}-{drawing.name}')}",
+            "",
+            ", ".join(map(code, names.values())),
+        ]
+        lines += ["", say(f"figure-{drawing.name}"), "", escaped(drawing.description)]
         for each, name in names.items():
             files[name] = file_of(drawing, each, heading, notes)
     lines += ["", "## Runs"]
@@ -138,22 +126,31 @@ def figure_files(runs: Sequence[FigureRun], formats: Collection[Format], command
 def _drawings(
     runs: Sequence[FigureRun], labels: Sequence[str], series: Sequence[Series]
 ) -> Iterator[tuple[str, Drawing, str, list[str]]]:
-    """Each figure with its file's first part, the run's name above it and the notes below."""
-    stems = _distinct((re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,))
+    """Yield each figure with its file's first part, the run's name above it and the notes below."""
+    stems = _distinct(
+        (re.sub(r"[^A-Za-z0-9._-]+", "-", label).strip("-.") or "run" for label in labels), (_ALL,)
+    )
     for run, label, stem in zip(runs, labels, stems, strict=True):
-        notes = [_CAUTION_NOTE] * run.is_doubtful
+        notes = [say("figure-in-doubt")] * run.is_doubtful
         for drawing in figures.of_run(run.result, alone=True):
-            yield stem, drawing, label, [_MEAN_NOTE] * (run.is_mean and drawing.name != _NO_COSTS) + notes
+            yield (
+                stem,
+                drawing,
+                label,
+                [say("figure-of-mean")] * (run.is_mean and drawing.name != _NO_COSTS) + notes,
+            )
     if len(runs) > 1:
-        notes = [f"{_MEAN_MARK} {_MEAN_NOTE}"] * any(run.is_mean for run in runs)
-        notes += [f"{_CAUTION_MARK} {_CAUTION_NOTE}"] * any(run.is_doubtful for run in runs)
+        notes = [f"{_MEAN_MARK} {say('figure-of-mean')}"] * any(run.is_mean for run in runs)
+        notes += [f"{_CAUTION_MARK} {say('figure-in-doubt')}"] * any(
+            run.is_doubtful for run in runs
+        )
         for together in (figures.batch_spreads(series), figures.token_curves(series)):
             if together is not None:
                 yield _ALL, together, "", notes
 
 
 def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
-    """The names, with a number behind those that were there before; letters' case makes no difference."""
+    """Return the names, repeated ones with a number behind; letters' case makes no difference."""
     seen, distinct = set(taken), []
     for name in names:
         found, number = name, 1
@@ -169,11 +166,7 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     result, found, digits = run.result, series.found, ex_post_digits(run.result)
     parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
     parts += f", rebalancing {bound(found.rebalancing, digits)}" if found.rebalancing else ""
-    delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
-    total = f"ε = {bound(found.batch_epsilon, digits)} nats{delta} at the batch level ({parts})"
-    if found.amplification.groups:
-        total += f", ε = {bound(found.epsilon, digits)} nats at the release level"
-    total += f", {neighbours_of(found)}"
+    total = f"{at_both_levels(found, digits)}, {neighbours_of(found)} (batch level: {parts})"
     yield from ("", f"### {escaped(label)}", "")
     yield f"- Run: {code(run.path)}"
     yield f"- Audit: {headline(result)}. {evidence_asked(result)}"
@@ -182,6 +175,6 @@ def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
     yield f"- Ex-post, recomputed: {escaped(total)}"
     yield f"- Batches: {escaped(series.costs.described())}"
     yield f"- Tokens: {escaped(curve_described(result.tokens) or 'no cost by position')}"
-    for remark in (_MEAN_NOTE * run.is_mean, caution(result), several_contexts(result)):
+    for remark in (say("figure-of-mean") * run.is_mean, caution(result), several_contexts(result)):
         if remark:
             yield f"- {remark}"

@@ -1,30 +1,25 @@
-"""What each figure shows, and how matplotlib draws it; `figure_files` makes pages' figures and files of it.
+"""Figures' content, and their drawing by matplotlib; `figure_files` makes pages' figures and files.
 
-Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls runs by number.
-matplotlib is imported inside the functions: it takes longer to load than an audit.
+Names of runs are anybody's text, in letters that no font here may have: a figure in a page calls
+runs by number. matplotlib is imported inside the functions: it takes longer to load than an audit.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.reports import budgets, costs
-from dpaudit.reports.costs import FEWEST_BINNED, MOST_POINTS, BatchCosts, Pairs, ex_post_digits, percent, thinned
-from dpaudit.reports.levels import neighbours_of
+from dpaudit.reports.costs import FEWEST_BINNED, BatchCosts, ex_post_digits, thinned
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, BudgetPanel, ExPost, Kind, Spread, TokenBand, TokenCurve
-from dpaudit.results.likelihood import MechanismLikelihood, Spent
-from dpaudit.results.rounding import bound, delta_bound, saving
+from dpaudit.results import AuditResult, ExPost, TokenBand, TokenCurve
+from dpaudit.results.rounding import bound, saving
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +29,9 @@ if TYPE_CHECKING:
 Format = Literal["svg", "png", "pdf"]
 
 INK, BAR, MARK, GRID = "#1c1f23", "#0072b2", "#b34700", "#d5d9de"
-#: Okabe and Ito's colours, which colour-blind readers can tell apart, but for yellow, which white swallows. With styles
-#: and markers whose number shares no factor with theirs, no two runs look the same, in grey either.
+#: Okabe and Ito's colours, which colour-blind readers can tell apart, but for yellow, which white
+#: swallows. With styles and markers whose number shares no factor with theirs, no two runs look the
+#: same, in grey either.
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#e69f00", "#56b4e9")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -45,33 +41,20 @@ _HEIGHT, _SQUARE_HEIGHT = 3.1, 3.6  # inches
 LINE_HEIGHT = 0.2  # inches, of a legend or of a note
 _MOST_BINS, _MOST_RUG_TICKS = 40, 100
 _BATCH_AXIS = "Ex-post epsilon of a batch (nats)"
-_ROW_WIDTH, _LEGEND_WIDTH = 20, 42  # letters in a line of a run's name, beside its row and in a legend
-#: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many cells a side.
+_ROW_WIDTH, LEGEND_WIDTH = (
+    20,
+    42,
+)  # letters in a line of a run's name, beside its row and in a legend
+#: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many
+#: cells a side.
 _FEWEST_POINTS, _CELLS = 2, 40
-
-ACCOUNTANTS = {"exact": "exact", "theorem1": "Theorem 1", "rdp": "Rényi DP", "optimal": "optimal", "budgets": "budgets"}
-BUDGETS_CAPTION = (
-    "A step for each length that was worked out: epsilon of everything, had no batch more tokens; ex-post, the maximum "
-    "over n batches. A colour and a marker for each run, a dash for each accountant."
-)
-_BUDGET_AXES: dict[Kind, str] = {
-    ExPostClaim.id: "Ex-post ε, batch level (nats)",
-    ApproximateClaim.id: "Approx. ε, batch level (nats)",
-}
-#: Of configs whose held-out likelihood was measured: what each claims, and what its dearest held-out text would cost.
-_LIKELIHOOD_AXES: dict[Kind, str] = {
-    ExPostClaim.id: _BUDGET_AXES[ExPostClaim.id],
-    ApproximateClaim.id: "Approx. ε, release level (nats)",
-}
-_TIGHT: dict[str, Any] = {"linestyle": "-", "linewidth": 1.8}
-_LOOSE: dict[str, Any] = {"linestyle": (0, (5, 2)), "linewidth": 1.2}
-_PROMISED: dict[str, Any] = {"linestyle": (0, (1, 1.5)), "linewidth": 1.8}
-_ACCOUNTANT_STYLES = {"exact": _TIGHT, "theorem1": _LOOSE, "rdp": _LOOSE, "optimal": _TIGHT, "budgets": _PROMISED}
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that `draw` is still to put on an empty canvas; its description has its figures, for who cannot see it.
+    """A figure that `draw` is still to put on an empty canvas.
+
+    Its description has its figures, for people who cannot see it.
 
     The name is for ids and file names, the height in inches.
     """
@@ -90,28 +73,25 @@ class Series:
     label: str
     costs: BatchCosts
     curve: TokenCurve | None
-    spread: Spread | None  # where its cost is finite
     found: ExPost
 
 
 def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
-    """Every figure of one run that has something to show; `alone` as for `batch_histogram`."""
+    """Return every figure of one run with anything to show; `alone` as for `batch_histogram`."""
     drawn = (
         batch_histogram(result, alone=alone),
         token_curve(result),
         growth(result),
         taking_part(result),
-        rise_and_fall(result),
-        losses_and_bounds(result),
     )
     return [drawing for drawing in drawn if drawing is not None]
 
 
 def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
-    """Per-batch epsilon with the maximum marked; None where no batch has a finite cost.
+    """Draw per-batch epsilon with the maximum marked; None if no batch has a finite cost.
 
-    A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure, so it gets a legend,
-    and the mean.
+    A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure,
+    so it gets a legend, and the mean.
     """
     found = costs.batch_costs(result)
     if found is None or not found.finite:
@@ -122,14 +102,36 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
         axes = _draw_dots(figure, found) if found.few else _draw_bins(figure, found)
         along_x = axes.get_xaxis_transform()  # x in nats, y as a fraction of the height
         if not found.unbounded:
-            axes.axvline(found.values[0], color=MARK, linewidth=1.6, linestyle=(0, (4, 2)), label="largest exact")
-            axes.plot([found.values[0]], [1.0], "v", color=MARK, markersize=8, clip_on=False, transform=along_x)
-        largest = f"largest exact {bound(found.values[0], found.digits)}, batch {found.costliest[0].id}"
+            axes.axvline(
+                found.values[0],
+                color=MARK,
+                linewidth=1.6,
+                linestyle=(0, (4, 2)),
+                label="largest exact",
+            )
+            axes.plot(
+                [found.values[0]],
+                [1.0],
+                "v",
+                color=MARK,
+                markersize=8,
+                clip_on=False,
+                transform=along_x,
+            )
+        largest = (
+            f"largest exact {bound(found.values[0], found.digits)}, batch {found.costliest[0].id}"
+        )
         _caption(axes, f"n = {len(found.values):,}", largest)
         if alone:
             if not found.unbounded:
                 mean = statistics.fmean(values)
-                axes.axvline(mean, color=INK, linewidth=1.4, linestyle=":", label=f"mean {bound(mean, found.digits)}")
+                axes.axvline(
+                    mean,
+                    color=INK,
+                    linewidth=1.4,
+                    linestyle=":",
+                    label=f"mean {bound(mean, found.digits)}",
+                )
             figure.legend(loc="outside lower center", ncols=2)
 
     height = _HEIGHT + 2 * LINE_HEIGHT * alone
@@ -137,9 +139,9 @@ def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | No
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Mean cost of a token by position and how it is spread, over a strip with the batches behind each position.
+    """Draw tokens' mean cost by position, its spread, and a strip of the batches at each position.
 
-    None where no position has a finite mean.
+    None if no position has a finite mean.
     """
     if not _has_means(result.tokens):
         return None
@@ -152,17 +154,37 @@ def token_curve(result: AuditResult) -> Drawing | None:
             middle = [(first + last) / 2 for first, last in zip(band.first, band.last, strict=True)]
             low, centre, high = drawn_band(band)
             label, opacity = "10% to 90% of tokens", 0.25
-            # So few tokens have no quantiles that a curve could go through: the extremes and a dot for each place.
+            # So few tokens have no quantiles that a curve could go through: the extremes and a dot
+            # for each place.
             few = max(band.tokens) < FEWEST_BINNED
             if marker or few:
                 label = "least to most" if few else label
-                axes.vlines(middle, low, high, colors=BAR, linewidth=9 if marker else 3, alpha=opacity, label=label)
+                axes.vlines(
+                    middle,
+                    low,
+                    high,
+                    colors=BAR,
+                    linewidth=9 if marker else 3,
+                    alpha=opacity,
+                    label=label,
+                )
             else:
-                area: dict[str, Any] = {"facecolor": (BAR, opacity), "edgecolor": BAR, "linewidth": 0.6}
+                area: dict[str, Any] = {
+                    "facecolor": (BAR, opacity),
+                    "edgecolor": BAR,
+                    "linewidth": 0.6,
+                }
                 axes.fill_between(middle, low, high, label=label, **area)
-            median: dict[str, Any] = {"color": INK, "linewidth": 1.5, "marker": "o" if few else marker, "markersize": 3}
+            median: dict[str, Any] = {
+                "color": INK,
+                "linewidth": 1.5,
+                "marker": "o" if few else marker,
+                "markersize": 3,
+            }
             axes.plot(middle, centre, linestyle="none" if few else ":", label="median", **median)
-        axes.plot(curve.position, _gaps(curve.mean), color=BAR, linewidth=1.8, marker=marker, label="mean")
+        axes.plot(
+            curve.position, _gaps(curve.mean), color=BAR, linewidth=1.8, marker=marker, label="mean"
+        )
         if band is not None:
             _from_zero(axes, (*curve.mean, *band.high))
             axes.set_ylabel("Exact cost (nats)")
@@ -171,7 +193,10 @@ def token_curve(result: AuditResult) -> Drawing | None:
         strip.stairs(curve.batches, edges, fill=True, color=GRID)
         strip.set_xlim(edges[0], edges[-1])
         strip.set_ylim(bottom=0)
-        tokens, batches = counted(sum(curve.batches), "token"), counted(max(curve.batches), "batch", "batches")
+        tokens, batches = (
+            counted(sum(curve.batches), "token"),
+            counted(max(curve.batches), "batch", "batches"),
+        )
         left_out = f"{counted(curve.unbounded, 'token')} without a bound" if curve.unbounded else ""
         _caption(axes, f"n = {tokens} of {batches}", left_out)
 
@@ -180,45 +205,69 @@ def token_curve(result: AuditResult) -> Drawing | None:
     return Drawing("token-curve", title, costs.curve_described(result.tokens), draw, height)
 
 
-def batch_spreads(series: Sequence[Series]) -> Drawing | None:
-    """Per-batch costs of runs as one row each, on one axis; None where no run has a finite one."""
-    if not any(run.costs.finite for run in series):
+def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
+    """Draw per-batch costs of runs, a row for each; None if no run has a finite cost.
+
+    Each batch is a tick. Above stands a box where all of the run's costs are finite.
+    """
+    if not any(run.costs.finite for run in runs):
         return None
     labels = []
-    for run, change in zip(series, _differences([run.found for run in series]), strict=True):
+    for run, change in zip(runs, _differences([run.found for run in runs]), strict=True):
         endless = f"{run.costs.unbounded:,} not finite" if run.costs.unbounded else ""
         lines = (*wrap(run.label, _ROW_WIDTH), f"n = {len(run.costs.values):,}", endless, change)
         labels.append("\n".join(filter(None, lines)))
 
     def draw(figure: FigureBase) -> None:
-        axes = _draw_spreads(figure, [(label, run.spread) for label, run in zip(labels, series, strict=True)])
-        for row, run in enumerate(series):
+        axes = figure.add_subplot()
+        for row, run in enumerate(runs):
+            if run.costs.unbounded:
+                continue
+            least, lower, median, upper, most = run.costs.quartiles
+            axes.hlines(row, least, most, colors=INK, linewidth=1.2)
+            axes.barh(row, upper - lower, left=lower, height=0.5, color=BAR, edgecolor=BAR)
+            axes.vlines([least, most], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
+            axes.vlines(median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)
+        for row, run in enumerate(runs):
             axes.vlines(run.costs.finite, row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
-        axes.set_ylim(len(series) - 0.45, -0.45)
+        axes.set_yticks(range(len(labels)), labels)
+        axes.set_xlabel("Exact ex-post cost of a batch (nats)")
+        axes.grid(axis="x")
+        axes.set_ylim(len(labels) - 0.45, -0.45)
 
-    described = " ".join(f"{run.label}: {run.costs.described()}" for run in series)
-    height = 1.3 + len(series) * max(0.62, 0.19 * max(map(_lines, labels)))
-    return Drawing("batch-spreads", "Exact ex-post cost of each batch by run", described, draw, height)
+    described = " ".join(f"{run.label}: {run.costs.described()}" for run in runs)
+    height = 1.3 + len(labels) * max(0.62, 0.19 * max(map(_lines, labels)))
+    return Drawing(
+        "batch-spreads", "Exact ex-post cost of each batch by run", described, draw, height
+    )
 
 
 def token_curves(series: Sequence[Series]) -> Drawing | None:
-    """Mean cost of a token by position, a line for each run; None where no run has one."""
+    """Draw mean cost of a token by position, a line for each run; None if no run has one."""
     drawn = [(run, run.curve) for run in series if _has_means(run.curve)]
     if not drawn:
         return None
     labels = []
-    for (run, curve), change in zip(drawn, _differences([run.found for run, _ in drawn]), strict=True):
+    for (run, curve), change in zip(
+        drawn, _differences([run.found for run, _ in drawn]), strict=True
+    ):
         number = f"n = {counted(max(curve.batches), 'batch', 'batches')}"
         label = f"{run.label} ({'; '.join(filter(None, (number, change)))})"
-        labels.append("\n".join(wrap(label, _LEGEND_WIDTH)))
+        labels.append("\n".join(wrap(label, LEGEND_WIDTH)))
 
     def draw(figure: FigureBase) -> None:
         axes, strip = _curve_panels(figure, [curve for _, curve in drawn])
         lines = []
         for place, (_, curve) in enumerate(drawn):
-            marks, every = _marks(place), max(1, len(curve.position) // 8)
+            marks, every = line_marks(place), max(1, len(curve.position) // 8)
             style: dict[str, Any] = {"linestyle": _DASHES[place % len(_DASHES)], "linewidth": 1.6}
-            lines += axes.plot(curve.position, _gaps(curve.mean), markevery=(place % every, every), **marks, **style)
+            lines += axes.plot(
+                curve.position,
+                _gaps(curve.mean),
+                markevery=(place % every, every),
+                **marks,
+                **style,
+            )
             strip.stairs(curve.batches, _edges(curve), baseline=None, color=marks["color"], **style)
         strip.set_ylim(bottom=0)
         legend = figure.legend(lines, map(str, range(len(lines))), loc="outside lower left")
@@ -233,7 +282,7 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
 
 
 def growth(result: AuditResult) -> Drawing | None:
-    """Ex-post epsilon by length, exact and Theorem 1; None where there is no curve with a finite value."""
+    """Draw ex-post epsilon by length, exact and Theorem 1; None if no curve has a finite value."""
     if result.tokens is None or not any(map(math.isfinite, result.tokens.exact)):
         return None
     curve, digits = thinned(result.tokens), ex_post_digits(result)
@@ -242,22 +291,37 @@ def growth(result: AuditResult) -> Drawing | None:
         axes = _axes(figure, "Longest batch allowed (tokens)", "Ex-post ε, batch level (nats)")
         marker = "o" if len(curve.position) == 1 else ""
         theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
-        # A point bounds all lengths since the one before: a slope between the two would lie below the bound.
-        style: dict[str, Any] = {"drawstyle": "steps-pre", "marker": marker, "markevery": slice(1, None)}
+        # A point bounds all lengths since the one before: a slope between the two would lie below
+        # the bound.
+        style: dict[str, Any] = {
+            "drawstyle": "steps-pre",
+            "marker": marker,
+            "markevery": slice(1, None),
+        }
         lengths = [0, *curve.position]
-        axes.plot(lengths, theorem1[:1] + theorem1, "--", color=INK, linewidth=1.3, label="Theorem 1", **style)
+        axes.plot(
+            lengths,
+            theorem1[:1] + theorem1,
+            "--",
+            color=INK,
+            linewidth=1.3,
+            label="Theorem 1",
+            **style,
+        )
         axes.plot(lengths, exact[:1] + exact, color=BAR, linewidth=1.8, label="exact", **style)
         _from_zero(axes, (*theorem1, *exact))
-        _whole_numbers(axes.xaxis)
+        whole_numbers(axes.xaxis)
         axes.legend(loc="lower right")
         saved = saving(curve.theorem1[-1], curve.exact[-1])
         _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
 
-    return Drawing("growth", "Ex-post epsilon by length of the texts", costs.growth_described(result), draw)
+    return Drawing(
+        "growth", "Ex-post epsilon by length of the texts", costs.growth_described(result), draw
+    )
 
 
 def taking_part(result: AuditResult) -> Drawing | None:
-    """Share of contexts that took part by position; None where no context has a budget or no draw was made."""
+    """Draw the share of contexts that took part by position; None without budgets or draws."""
     use = result.budgets
     if use is None or not use.position:
         return None
@@ -268,14 +332,23 @@ def taking_part(result: AuditResult) -> Drawing | None:
 
         axes = _axes(figure, "Position of the token in its batch", "Contexts that took part")
         # At 0 and 1, where a line would be cut in half, it is drawn in full.
-        style: dict[str, Any] = {"marker": "o" if len(positions) == 1 else "", "markersize": 5, "clip_on": False}
-        thin: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2)), "markerfacecolor": "none"}
+        style: dict[str, Any] = {
+            "marker": "o" if len(positions) == 1 else "",
+            "markersize": 5,
+            "clip_on": False,
+        }
+        thin: dict[str, Any] = {
+            "color": INK,
+            "linewidth": 0.9,
+            "linestyle": (0, (4, 2)),
+            "markerfacecolor": "none",
+        }
         axes.plot(positions, active, color=BAR, linewidth=1.8, label="all batches", **style)
         axes.plot(positions, fewest, label="batch with fewest", **thin, **style)
         axes.set_ylim(0, 1)
         axes.set_xlim(positions[0] - 0.5, positions[-1] + 0.5)
         axes.yaxis.set_major_formatter(PercentFormatter(1))
-        _whole_numbers(axes.xaxis)
+        whole_numbers(axes.xaxis)
         figure.legend(loc="outside lower center", ncols=2)
         left_out = f"{use.left_out:,} left out of a draw" if use.left_out else "none left out"
         _caption(axes, f"n = {counted(use.contexts, 'context')}", left_out)
@@ -284,238 +357,70 @@ def taking_part(result: AuditResult) -> Drawing | None:
     return Drawing("budgets", title, budgets.took_part(use), draw, _HEIGHT + LINE_HEIGHT)
 
 
-def rise_and_fall(result: AuditResult) -> Drawing | None:
-    """Rise against fall; None where there are no two batches to compare."""
-    found = costs.directions(result)
-    if found is None or len(found.finite) < _FEWEST_POINTS:
-        return None
-
-    def draw(figure: FigureBase) -> None:
-        start = min(*found.across, *found.up)
-        axes = _draw_pairs(figure, found, "Rise of a batch (nats)", "Fall of a batch (nats)", "rise = fall", start)
-        batch, rise, fall = max(found.finite, key=lambda pair: max(pair[1:]))
-        largest = bound(max(rise, fall), ex_post_digits(result))
-        label, right = "largest exact", f"largest exact {largest}, batch {batch}"
-        if found.endless:
-            label, right = f"largest finite: {largest}", _endless(found)
-        axes.plot(rise, fall, "v", color=MARK, markersize=8, label=label)
-        axes.legend(loc="upper left")
-        _caption(axes, f"n = {len(found.finite):,}", right)
-
-    title = "Rise and fall of each batch"
-    return Drawing("directions", title, costs.directions_described(result), draw, _SQUARE_HEIGHT)
-
-
-def losses_and_bounds(result: AuditResult) -> Drawing | None:
-    """Losses of left-out contexts against bounds; None where there are no two batches to compare."""
-    found = costs.losses(result)
-    if found is None or len(found.finite) < _FEWEST_POINTS:
-        return None
-
-    def draw(figure: FigureBase) -> None:
-        across, up = "Exact ex-post bound of a batch (nats)", "Largest loss in the batch (nats)"
-        axes = _draw_pairs(figure, found, across, up, "the bound", 0.0)
-        axes.legend(loc="upper left")
-        share, _ = found.largest_share()
-        right = _endless(found) or f"up to {percent(share)} of the bound"
-        if found.beyond:
-            right = f"{counted(found.beyond, 'batch', 'batches')} beyond the bound"
-        _caption(axes, f"n = {len(found.finite):,}", right)
-
-    title = "Largest loss of a left-out context against the bound of its batch"
-    return Drawing("losses", title, costs.losses_described(result), draw, _SQUARE_HEIGHT)
-
-
-def spreads(runs: Sequence[tuple[str, Spread]], description: str) -> Drawing | None:
-    """Per-batch costs of numbered runs as one box each; None where no run has finite ones."""
-    drawn = [(number, spread) for number, spread in runs if math.isfinite(spread.maximum)]
-    if not drawn:
-        return None
-    changes = _differences([spread for _, spread in drawn])
-    rows = [
-        ("\n".join(filter(None, (f"run {number} (n = {spread.batches:,})", change))), spread)
-        for (number, spread), change in zip(drawn, changes, strict=True)
-    ]
-    title, height = "Exact ex-post cost per batch of each run", 1.3 + 0.5 * len(drawn)
-    return Drawing("spreads", title, description, lambda figure: _draw_spreads(figure, rows), height)
-
-
-def cluster_sizes(methods: Sequence[tuple[str, Sequence[int]]], description: str) -> Drawing | None:
-    """Sizes of clusters, descending, in a panel for each method; None where there are no records."""
-    drawn = [(title, sizes) for title, sizes in methods if sizes]
-    if not drawn:
-        return None
-    rows = -(-len(drawn) // 2)
-
-    def draw(figure: FigureBase) -> None:
-        for place, (title, sizes) in enumerate(drawn, start=1):
-            axes = figure.add_subplot(rows, 2, place)
-            axes.stairs(sizes, fill=True, color=BAR)
-            axes.set_title(title, fontsize=9, loc="left")
-            axes.set_xlabel("Cluster, by size", fontsize=9)
-            axes.set_ylabel("Records", fontsize=9)
-            axes.tick_params(labelsize=8)
-            _whole_numbers(axes.xaxis, 4)
-            _whole_numbers(axes.yaxis, 4)
-            axes.grid(axis="y")
-
-    return Drawing("cluster-sizes", "Records of each cluster by method", description, draw, 2.2 * rows)
-
-
-def _marks(place: int) -> dict[str, Any]:
-    """Colour and marker of one run, by its place among others, as matplotlib takes them."""
-    return {"color": LINES[place % len(LINES)], "marker": _MARKERS[place % len(_MARKERS)], "markersize": 4}
-
-
-def budget_curves(
-    panel: BudgetPanel,
-    numbers: Mapping[str, int],
-    digits: Mapping[tuple[str, Kind], int],
-    name: str,
-    starred: Collection[str] = (),
-) -> Drawing | None:
-    """The panel's curves; None where none has a finite figure.
-
-    Args:
-        panel: what to draw.
-        numbers: each run's, by which it goes: a name is anybody's text.
-        digits: significant ones, of each run's figures of a kind.
-        name: the drawing's.
-        starred: the runs whose figures need a caution, which stands beside the drawing.
-    """
-    drawn = [curve for curve in panel.curves if any(map(math.isfinite, curve.epsilon))]
-    if not drawn:
-        return None
-    labels, described = [], []
-    for curve in drawn:
-        number = "" if curve.batches is None else f"n = {curve.batches:,}"
-        delta = f"δ {delta_bound(curve.delta)}" if curve.delta else ""
-        beside = ", ".join(filter(None, (number, delta)))
-        label = f"run {numbers[curve.run]}{'*' * (curve.run in starred)}"
-        labels.append(label + (f" ({beside})" if beside else ""))
-        places = sorted({0, len(curve.tokens) // 2, len(curve.tokens) - 1})
-        shown = partial(bound, digits=digits[curve.run, curve.kind])
-        points = ", ".join(f"{shown(curve.epsilon[at])} at {counted(curve.tokens[at], 'token')}" for at in places)
-        described.append(f"{labels[-1]}, {ACCOUNTANTS[curve.accountant]}: {points}")
-    # The legend's entries in rows: runs, then accountants, in two columns where their letters are few.
-    columns = 1 if max(map(len, labels)) > 22 else 2
-    entries = [list(dict.fromkeys(named)) for named in (labels, (ACCOUNTANTS[curve.accountant] for curve in drawn))]
-    filled = [label for named in entries for label in (*named, *[""] * (-len(named) % columns))]
-
-    def draw(figure: FigureBase) -> None:
-        from matplotlib.lines import Line2D
-
-        axes = _axes(figure, "Longest batch allowed (tokens)", _BUDGET_AXES[panel.kind])
-        handles = {"": Line2D([], [], linestyle="")}
-        for curve, label in zip(drawn, labels, strict=True):
-            place, every = numbers[curve.run] - 1, max(1, len(curve.tokens) // 6)
-            look, accountant = _marks(place), _ACCOUNTANT_STYLES[curve.accountant]
-            # An epsilon holds for every length since the point before.
-            axes.plot(
-                [0, *curve.tokens],
-                _gaps((curve.epsilon[0], *curve.epsilon)),
-                drawstyle="steps-pre",
-                markevery=(1 + place % every, every),
-                **look,
-                **accountant,
-            )
-            handles[label] = Line2D([], [], linestyle="", **look)
-            handles[ACCOUNTANTS[curve.accountant]] = Line2D([], [], color=INK, **accountant)
-        axes.set_xlim(left=0)
-        axes.set_ylim(bottom=0)
-        _whole_numbers(axes.xaxis)
-        listed = [label for column in range(columns) for label in filled[column::columns]]  # as matplotlib fills it
-        figure.legend([handles[label] for label in listed], listed, loc="outside lower left", ncols=columns)
-
-    title = f"{_BUDGET_AXES[panel.kind]} by length of the texts, for {neighbours_of(panel)}"
-    legend = LINE_HEIGHT * (len(filled) // columns)
-    return Drawing(name, title, f"{'; '.join(described)}.", draw, 3.0 + legend)
-
-
-def likelihoods(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawing | None:
-    """Epsilon against held-out likelihood, a panel for each kind of epsilon; None where no config has a finite one.
-
-    Beside each config's point stands what the public prompt alone reaches, at an epsilon of 0.
-    """
-    panels: list[tuple[Kind, list[tuple[int, float]]]] = []
-    spent_by_kind: dict[Kind, list[Spent | None]] = {
-        ApproximateClaim.id: [row.approximate for row in rows],
-        ExPostClaim.id: [row.ex_post for row in rows],
+def line_marks(place: int) -> dict[str, Any]:
+    """Return colour and marker of one run, by its place among others, as matplotlib takes them."""
+    return {
+        "color": LINES[place % len(LINES)],
+        "marker": _MARKERS[place % len(_MARKERS)],
+        "markersize": 4,
     }
-    for kind, spent in spent_by_kind.items():
-        points = [
-            (place, each.epsilon)
-            for place, each in enumerate(spent)
-            if each is not None and math.isfinite(each.epsilon)
-        ]
-        if points:
-            panels.append((kind, points))
-    if not panels:
-        return None
-    described = "; ".join(
-        f"{labels[place]}: {rows[place].nll.mean:.3f} at {_LIKELIHOOD_AXES[kind].lower()} {bound(epsilon)}, "
-        f"public prompt alone {rows[place].public_nll.mean:.3f}"
-        for kind, points in panels
-        for place, epsilon in points
-    )
-    wrapped = ["\n".join(wrap(label, _LEGEND_WIDTH)) for label in labels]
-
-    def draw(figure: FigureBase) -> None:
-        lines: dict[int, Any] = {}
-        first = None
-        for number, (kind, points) in enumerate(panels, start=1):
-            axes = figure.add_subplot(1, len(panels), number, sharey=first)
-            axes.set_xlabel(_LIKELIHOOD_AXES[kind].replace(" (", "\n("))
-            axes.grid(axis="both")
-            if first is None:
-                axes.set_ylabel("Held-out loss (nats a token)")
-                first = axes
-            for place, epsilon in points:
-                row, look = rows[place], _marks(place)
-                axes.plot([0, epsilon], [row.public_nll.mean, row.nll.mean], color=look["color"], linewidth=0.6)
-                axes.plot([0], [row.public_nll.mean], **look, markerfacecolor="none", clip_on=False)
-                lines[place] = axes.errorbar(epsilon, row.nll.mean, row.nll.error, capsize=2, linewidth=1.0, **look)
-            axes.set_xlim(left=0)
-        legend = figure.legend(lines.values(), map(str, lines), loc="outside lower left")
-        for shown, place in zip(legend.get_texts(), lines, strict=True):
-            shown.set_text(wrapped[place])  # afterwards: a legend leaves out what is called like _this
-
-    height = _HEIGHT + 0.3 + LINE_HEIGHT * sum(map(_lines, wrapped))
-    return Drawing("likelihood", "Epsilon against held-out likelihood", f"{described}.", draw, height)
 
 
 def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
-    """Low, median and high as they are drawn: a gap in all where one is not finite, and the median between the two."""
+    """Return low, median, high as drawn, with gaps if not finite, and the median in between."""
     low, high = np.array(band.low), np.array(band.high)
     finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
     drawn = (low, np.clip(band.median, low, high), high)
-    found_low, median, found_high = (np.where(finite, values, math.nan).tolist() for values in drawn)
+    found_low, median, found_high = (
+        np.where(finite, values, math.nan).tolist() for values in drawn
+    )
     return found_low, median, found_high
 
 
 def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
-    """A histogram of the batches' costs, with a tick for each where they are not many."""
+    """Draw a histogram of the batches' costs, with a tick for each where they are not many."""
     axes = _axes(figure, _BATCH_AXIS, "Batches")
     values = found.finite
     everything = values + found.theorem1
     bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
     span = (min(everything), max(everything))
     axes.hist(values, bins=bins, range=span, color=BAR, rwidth=0.9, label="exact")
-    axes.hist(found.theorem1, bins=bins, range=span, color=INK, histtype="step", linewidth=1.1, label="Theorem 1")
+    axes.hist(
+        found.theorem1,
+        bins=bins,
+        range=span,
+        color=INK,
+        histtype="step",
+        linewidth=1.1,
+        label="Theorem 1",
+    )
     if len(values) <= _MOST_RUG_TICKS:
         ticks = axes.get_xaxis_transform()
         axes.vlines(values, -0.03, 0.0, colors=INK, linewidth=0.8, clip_on=False, transform=ticks)
         axes.tick_params(axis="x", length=0, pad=9)
-    _whole_numbers(axes.yaxis, 5)
+    whole_numbers(axes.yaxis, 5)
     axes.margins(y=0.08)
     return axes
 
 
 def _draw_dots(figure: FigureBase, found: BatchCosts) -> Axes:
-    """A dot for each batch by its exact cost, and below by Theorem 1's."""
+    """Draw a dot for each batch by its exact cost, and below by Theorem 1's."""
     axes = _axes(figure, _BATCH_AXIS, "")
-    axes.plot(found.finite, [1.0] * len(found.finite), "o", color=BAR, alpha=0.7, markersize=8, label="exact")
-    hollow: dict[str, Any] = {"color": INK, "markerfacecolor": "none", "markersize": 8, "label": "Theorem 1"}
+    axes.plot(
+        found.finite,
+        [1.0] * len(found.finite),
+        "o",
+        color=BAR,
+        alpha=0.7,
+        markersize=8,
+        label="exact",
+    )
+    hollow: dict[str, Any] = {
+        "color": INK,
+        "markerfacecolor": "none",
+        "markersize": 8,
+        "label": "Theorem 1",
+    }
     axes.plot(found.theorem1, [0.0] * len(found.theorem1), "o", **hollow)
     axes.set_yticks([0, 1], ["Theorem 1", "exact"])
     axes.set_ylim(-0.7, 1.7)
@@ -536,7 +441,7 @@ def _from_zero(axes: Axes, drawn: Iterable[float]) -> None:
 
 
 def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axes, Axes]:
-    """Axes for costs by position, and below it a strip for the number of batches that reached a position."""
+    """Return axes for costs by position, and a strip below for the number of batches there."""
     grid = figure.add_gridspec(2, 1, height_ratios=(3.4, 1))
     strip = figure.add_subplot(grid[1])
     axes = figure.add_subplot(grid[0], sharex=strip)
@@ -546,8 +451,8 @@ def _curve_panels(figure: FigureBase, curves: Sequence[TokenCurve]) -> tuple[Axe
     axes.grid(axis="y")
     strip.set_ylabel("Batches")
     strip.set_xlabel("Position of the token in its text")
-    _whole_numbers(strip.xaxis)
-    _whole_numbers(strip.yaxis, 2)
+    whole_numbers(strip.xaxis)
+    whole_numbers(strip.yaxis, 2)
     figure.align_ylabels([axes, strip])
     return axes, strip
 
@@ -564,29 +469,15 @@ def _lines(label: str) -> int:
     return 1 + label.count("\n")
 
 
-def _draw_spreads(figure: FigureBase, rows: Sequence[tuple[str, Spread | None]]) -> Axes:
-    """A row for each run, by its label: a box, or nothing where its largest cost is not finite."""
-    axes = figure.add_subplot()
-    for row, (_, spread) in enumerate(rows):
-        if spread is None:
-            continue
-        box = spread.upper_quartile - spread.lower_quartile
-        axes.hlines(row, spread.minimum, spread.maximum, colors=INK, linewidth=1.2)
-        axes.barh(row, box, left=spread.lower_quartile, height=0.5, color=BAR, edgecolor=BAR)
-        axes.vlines([spread.minimum, spread.maximum], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
-        axes.vlines(spread.median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)
-    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-    axes.invert_yaxis()
-    axes.set_xlabel("Exact ex-post cost of a batch (nats)")
-    axes.grid(axis="x")
-    return axes
-
-
-def _differences(found: Sequence[Spread | ExPost]) -> list[str]:
-    """What each run's neighbours differ by, in a few words; empty for all where it is the same for all."""
+def _differences(found: Sequence[ExPost]) -> list[str]:
+    """Return each run's neighbours' difference, in a few words; "" if it is the same for all."""
     between = []
     for each in found:
-        most = "" if each.records_per_user is None else f" of {counted(each.records_per_user, 'record')}"
+        most = (
+            ""
+            if each.records_per_user is None
+            else f" of {counted(each.records_per_user, 'record')}"
+        )
         between.append(f"{each.unit}{most}, {each.relation.replace('_', '/')}")
     return between if len(set(between)) > 1 else [""] * len(between)
 
@@ -594,61 +485,18 @@ def _differences(found: Sequence[Spread | ExPost]) -> list[str]:
 def _caption(axes: Axes, left: str, right: str) -> None:
     """Write above the axes: how many there are on the left, what stands out on the right."""
     axes.text(0, 1.06, left, transform=axes.transAxes, ha="left", va="bottom")
-    axes.text(1, 1.06, right, transform=axes.transAxes, ha="right", va="bottom", color=MARK, weight="bold")
+    axes.text(
+        1, 1.06, right, transform=axes.transAxes, ha="right", va="bottom", color=MARK, weight="bold"
+    )
 
 
-def _whole_numbers(axis: Axis, most: int = 10) -> None:
-    """Ticks at whole numbers alone."""
+def whole_numbers(axis: Axis, most: int = 10) -> None:
+    """Put ticks at whole numbers alone."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True, nbins=most))
 
 
 def _gaps(values: tuple[float, ...]) -> list[float]:
-    """Values to draw: what is not finite leaves a gap in the line."""
+    """Return values to draw: what is not finite leaves a gap in the line."""
     return [value if math.isfinite(value) else math.nan for value in values]
-
-
-def _draw_pairs(figure: FigureBase, found: Pairs, across_name: str, up_name: str, line: str, start: float) -> Axes:
-    """The points on axes of one range from `start`, and the line on which both figures are equal."""
-    axes = _axes(figure, across_name, up_name, grid="both")
-    across, up, sizes = np.array(found.across), np.array(found.up), np.array(26.0)
-    end = max(across.max(), up.max())
-    room = 0.06 * (end - start) or 0.1 * end or 0.1
-    low, high = max(0.0, start - room), end + room
-    if len(across) > MOST_POINTS:
-        across, up, counts = _by_cell(across, up, (low, high))
-        sizes = 4 + 60 * counts / counts.max()
-    axes.plot([low, high], [low, high], "--", color=INK, linewidth=1.1, label=line)
-    axes.scatter(across, up, s=sizes, color=BAR, alpha=0.8, linewidths=0)
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
-    return axes
-
-
-def _by_cell(
-    across: NDArray[np.float64], up: NDArray[np.float64], span: tuple[float, float]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The mean of the points in each cell of a grid, and how many they are.
-
-    Points above the line of equal figures are apart from the others: then the means lie on the side of their points.
-    """
-    parts = []
-    for side in (up > across, up <= across):
-        grid = [np.linspace(*span, _CELLS + 1)] * 2
-        counts, sums_across, sums_up = (
-            np.histogram2d(across[side], up[side], bins=grid, weights=weights)[0]
-            for weights in (None, across[side], up[side])
-        )
-        full = counts > 0
-        parts.append(np.array([sums_across[full] / counts[full], sums_up[full] / counts[full], counts[full]]))
-    means_across, means_up, counts = np.concatenate(parts, axis=1)
-    return means_across, means_up, counts
-
-
-def _endless(found: Pairs) -> str:
-    """Which batches have no finite figure, in the few words that a figure has room for; empty where all have one."""
-    count = len(found.endless)
-    if count == 1:
-        return f"batch {found.endless[0][0]} is not bounded"
-    return f"{count:,} batches are not bounded" if count else ""

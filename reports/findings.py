@@ -1,16 +1,25 @@
-"""What the checks found, before any format: by family, by level of evidence, and what was not made."""
+"""The checks' findings, before any format: by family, by level of evidence, and those not made."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from dpaudit.catalogue import sentence
+from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
-from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
-from dpaudit.reports.wording import DETAIL_NAMES, FAMILIES, HERE, REMEDY, STATUS_NAMES, WHY, evidence, least_epsilon
+from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line
+from dpaudit.reports.wording import (
+    DETAIL_NAMES,
+    HERE,
+    REMEDY,
+    STATUS_NAMES,
+    WHY,
+    evidence,
+    least_epsilon,
+    say,
+)
 from dpaudit.results import (
     VERY_SHORT,
     AuditResult,
@@ -31,17 +40,6 @@ MEASURED = "Measured"
 _PLACE = re.compile(r"docs/([\w-]+)\.md(?:#([\w-]+))?")
 #: The most checks that are named one by one.
 MOST_NAMED = 16
-#: What stands above the cells of a `Rung`.
-LADDER_COLUMNS = (
-    "Level",
-    "Rests on",
-    "Passed",
-    "Failed",
-    "Warned or could not run",
-    "Not made",
-    "Does not apply",
-    "Asked for",
-)
 #: How checks that were made come out, worst first.
 _RAN: tuple[Status, ...] = ("fail", "error", "warn", "pass")
 
@@ -49,7 +47,8 @@ _RAN: tuple[Status, ...] = ("fail", "error", "warn", "pass")
 class Unmade(NamedTuple):
     """Checks that are about the run and were not made, for one and the same reason.
 
-    `remedy`: the command that would make them, or what is missing. `needed`: the verdict is no pass without them.
+    `remedy`: the command that would make them, or what is missing. `needed`: the verdict is no pass
+    without them.
     """
 
     checks: tuple[CheckResult, ...]
@@ -63,131 +62,144 @@ class Unmade(NamedTuple):
 
     @property
     def named(self) -> str:
-        """Their ids in a line; only their number where they are so many that nothing else would be seen."""
+        """Their ids in a line, or only their number where too many would hide all else."""
         return ", ".join(self.ids) if len(self.ids) <= MOST_NAMED else f"{len(self.ids)} checks"
 
     @property
     def described(self) -> str:
-        """What they are and what to do, in a line."""
+        """The unmade checks and what to do, in a line."""
         needed = " (needed for a pass)" if self.needed else ""
         return f"{self.named}{needed}. {self.remedy}".rstrip()
 
 
 class Family(NamedTuple):
-    """Checks whose ids agree up to the dot, failed ones first: what they look at, and those that ran (at least one)."""
+    """Checks whose ids agree up to the dot, failed ones first; at least one ran.
+
+    Its name is what they look at.
+    """
 
     name: str
     checks: tuple[CheckResult, ...]
 
     @property
     def tally(self) -> str:
-        """How they came out: `1 failed, 3 passed`."""
+        """The counts of outcomes: `1 failed, 3 passed`."""
         counts = Counter(check.status for check in self.checks)
-        return ", ".join(f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status])
-
-
-class Rung(NamedTuple):
-    """One level of evidence, and how many of its checks came out how; `unsure` ones warned or could not run.
-
-    `asked`: the audit asked for every check of this level that is about the run.
-    """
-
-    level: int
-    rests_on: str
-    passed: int
-    failed: int
-    unsure: int
-    not_made: int
-    not_about: int
-    asked: bool
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """The rung as a row of `LADDER_COLUMNS`."""
-        return (*map(str, self[:-1]), "yes" if self.asked else "no")
+        return ", ".join(
+            f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status]
+        )
 
 
 def is_public(result: AuditResult) -> bool:
-    """Whether the report is for readers outside."""
+    """Return whether the report is for readers outside."""
     return result.audience == "public"
 
 
 def checks_with(result: AuditResult, *statuses: Status) -> list[CheckResult]:
-    """The checks of these statuses, in the order of `statuses`, then in the audit's own order."""
+    """Return checks by status, in the order of `statuses`, then in the audit's own order."""
     return [check for status in statuses for check in result.checks if check.status == status]
 
 
 def tally(result: AuditResult) -> str:
     """Say how many checks came out how, in one line."""
-    named: dict[Status, str] = {"fail": "failed", "error": "could not run", "warn": "warned", "pass": "passed"}
-    counts = [(len(checks_with(result, status)), name) for status, name in named.items()]
+    return f"Checks: {counts(result)}"
+
+
+def counts(result: AuditResult) -> str:
+    """Return how many checks came out how, in words."""
+    named: dict[Status, str] = {
+        "fail": "failed",
+        "error": "could not run",
+        "warn": "warned",
+        "pass": "passed",
+    }
+    found = [(len(checks_with(result, status)), name) for status, name in named.items()]
     required, unmade = len(needed(result)), len(checks_not_made(result))
     not_about = len(checks_not_about(result))
-    counts += [(required, "not verified"), (unmade - required, "not made")]
-    counts.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
-    said = [f"{count} {name}" for count, name in counts if count]
-    return "Checks: " + (", ".join(said) if said else "none ran")
+    found += [(required, "not verified"), (unmade - required, "not made")]
+    found.append((not_about, "does not apply" if not_about == 1 else "do not apply"))
+    said = [f"{count} {name}" for count, name in found if count]
+    return ", ".join(said) if said else "none ran"
 
 
 def canaries_said(found: CanaryGuesses) -> str:
-    """What the coins of canaries showed, as a sentence without its full stop."""
+    """Say what the coins of canaries showed, without a full stop."""
     sure = f"{nearest(100 * found.confidence, 2).rstrip('.')}% confidence"
     delta = f" at delta {delta_bound(found.delta)}" if found.delta else ""
     shown = f"{least_epsilon(found.epsilon)}{delta} ({sure})"
-    most = f"were all right, it would be {lower_bound(found.most) if found.most > 0 else 'none, too'}"
+    most = (
+        f"were all right, it would be {lower_bound(found.most) if found.most > 0 else 'none, too'}"
+    )
     return f"{found.right:,} of {found.coins:,} coins guessed right: {shown}; {most}"
 
 
 def texts(found: TextCounts) -> str:
-    """How many texts are released, and how many of them say nothing or next to it."""
-    named = ((found.empty, "empty"), (found.very_short, f"very short (fewer than {VERY_SHORT} tokens)"))
+    """Return how many texts are released, and how many of them say nothing or next to it."""
+    named = (
+        (found.empty, "empty"),
+        (found.very_short, f"very short (fewer than {VERY_SHORT} tokens)"),
+    )
     said = " and ".join(f"{count:,} {what}" for count, what in named if count)
     return f"{found.texts:,}, {said or 'none of them empty or very short'}"
 
 
 def evidence_asked(result: AuditResult) -> str:
-    """Up to where every check that is about the run had to be made for a pass."""
+    """Say up to which level every check that applies had to be made for a pass."""
     known = 0 <= result.evidence < len(EVIDENCE_LEVELS)
     looks_at = EVIDENCE_LEVELS[result.evidence].looks_at if known else "unknown to this version"
     return f"Checked up to evidence level {result.evidence} ({looks_at})."
 
 
 def causes(result: AuditResult) -> list[CheckResult]:
-    """The failed checks for which a run could not be judged; none where it was."""
+    """Return the failed checks for which a run could not be judged; none where it was."""
     unread = ("integrity.format", "integrity.complete") if result.verdict == "error" else ()
     return [check for check in checks_with(result, "fail") if check.id in unread]
 
 
 def compared(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
-    """What a check measured and expected, each by its name; readers outside get what it compares in their place."""
+    """Return what a check measured and expected, by name.
+
+    Readers outside get what it compares.
+    """
     named = ((MEASURED, check.measured), (expected_name(result), check.expected))
     return tuple((name, said) for name, said in named if said)
 
 
 def expected_name(result: AuditResult) -> str:
-    """What stands before a check's `expected`, which says for readers outside what the check compares."""
+    """Return the name of a check's `expected`; for readers outside it is what is compared."""
     return "Compares" if is_public(result) else "Expected"
 
 
 def checks_not_made(result: AuditResult) -> list[CheckResult]:
-    """The skipped checks that are about the run."""
+    """Return the skipped checks that are about the run."""
     return [check for check in checks_with(result, "skip") if check.id in result.not_checked]
 
 
 def checks_not_about(result: AuditResult) -> list[CheckResult]:
-    """The skipped checks of what the run does not have: nothing is hidden by them."""
+    """Return the skipped checks of what the run does not have: nothing is hidden by them."""
     return [check for check in checks_with(result, "skip") if check.id not in result.not_checked]
 
 
 def unmade(result: AuditResult) -> tuple[Unmade, ...]:
-    """The checks that are about the run and were not made, by what would make them; first what a pass needs."""
-    groups = grouped(((check.required(result.evidence), _reason(check)), check) for check in checks_not_made(result))
-    found = [Unmade(tuple(checks), _remedy(result, checks), needed) for (needed, _), checks in groups.items()]
+    """Return the checks that apply but were not made, by remedy; first what a pass needs."""
+    groups = grouped(
+        ((check.required(result.evidence), _reason(check)), check)
+        for check in checks_not_made(result)
+    )
+    found = [
+        Unmade(tuple(checks), _remedy(result, checks), needed)
+        for (needed, _), checks in groups.items()
+    ]
     return tuple(sorted(found, key=lambda group: not group.needed))
 
 
+def still_to_make(result: AuditResult) -> tuple[Unmade, ...]:
+    """Return the unmade checks that can be made now, none if the run must first be mended."""
+    return () if result.verdict == "error" else unmade(result)
+
+
 def _reason(check: CheckResult) -> str:
-    """Return what checks have in common that one command makes, or that were not made for the same reason."""
+    """Return what checks share that one command makes, or that one reason kept from being made."""
     if check.made_with:
         return check.made_with
     if not check.code:  # readers outside are not told
@@ -198,12 +210,14 @@ def _reason(check: CheckResult) -> str:
 def _remedy(result: AuditResult, checks: Sequence[CheckResult]) -> str:
     """Return the command that makes checks, or what is missing for them."""
     if options := options_making(checks, result.evidence):
-        return sentence(Finding(code="remedy.audit", values={"options": options}), context_for(result))
+        return sentence(
+            Finding(code="remedy.audit", values={"options": options}), context_for(result)
+        )
     return one_line(checks[0].detail)
 
 
 def why_skipped(result: AuditResult, check: CheckResult) -> str:
-    """Why a skipped check was not made, and whether a pass needs it, in a line."""
+    """Return why a skipped check was not made, and whether a pass needs it, in a line."""
     why = "Not made."
     if check.id not in result.not_checked:
         why = "Does not apply."
@@ -213,32 +227,42 @@ def why_skipped(result: AuditResult, check: CheckResult) -> str:
 
 
 def status_name(result: AuditResult, check: CheckResult) -> str:
-    """How a check came out, in a word or a few: what does not apply was not left unmade."""
+    """Return how a check came out, in a word or a few: what does not apply was not left unmade."""
     if check.status == "skip" and check.id not in result.not_checked:
         return "Does not apply"
     return STATUS_NAMES["not_verified" if check.required(result.evidence) else check.status]
 
 
 def needed(result: AuditResult) -> set[str]:
-    """Ids of the checks that were not made and that a pass needs."""
+    """Return ids of the checks that were not made and that a pass needs."""
     return {check.id for check in checks_not_made(result) if check.required(result.evidence)}
 
 
 def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
-    """Return these checks by family: those with a failed one first, then in the audit's own order."""
+    """Return these checks by family: those with failures first, then in the audit's own order."""
     # Failed ones first, so their families are met first.
     worst_first = (check for status in _RAN for check in checks if check.status == status)
     found = grouped((check.id.partition(".")[0], check) for check in worst_first)
-    order = {name: place for place, name in enumerate(FAMILIES)}
-    ranked = sorted(found.items(), key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))))
+    titles = catalogue().family
+    order = {name: place for place, name in enumerate(titles)}
+    ranked = sorted(
+        found.items(),
+        key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))),
+    )
     return tuple(
-        Family(FAMILIES.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}", tuple(checks))
+        Family(
+            titles.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}",
+            tuple(checks),
+        )
         for name, checks in ranked
     )
 
 
 def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
-    """Yield what a report says of a check, in order. How to mend it is said where it did not pass."""
+    """Yield a report's statements on a check, in order.
+
+    They say how to mend it where it did not pass.
+    """
     # A failed check's detail stands in for a remedy that it does not have.
     remedy = check.remedy or (check.detail if check.status == "fail" else "")
     mended = bool(remedy) and check.status in ("fail", "error", "warn")
@@ -257,7 +281,7 @@ def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
 
 
 def cited(reference: str) -> str:
-    """A reference that can be followed from paper: places in the documentation by their page and heading."""
+    """Return a reference to follow from paper: documentation places by page and heading."""
     return _PLACE.sub(lambda found: _place(*found.groups()), reference)
 
 
@@ -266,48 +290,11 @@ def _place(page: str, heading: str | None) -> str:
     return f"documentation of dpaudit, page {page}{where}"
 
 
-def rungs(result: AuditResult) -> tuple[Rung, ...]:
-    """Every level from the lowest, those that no check came to included."""
-    found = []
-    for level, known in enumerate(EVIDENCE_LEVELS):
-        here = Counter(check.status for check in result.checks if check.evidence == level)
-        not_made, not_about = (
-            sum(check.evidence == level for check in skipped)
-            for skipped in (checks_not_made(result), checks_not_about(result))
-        )
-        unsure = here["warn"] + here["error"]
-        asked = level <= result.evidence
-        found.append(Rung(level, known.rests_on, here["pass"], here["fail"], unsure, not_made, not_about, asked))
-    return tuple(found)
-
-
-def standing(result: AuditResult) -> str:
-    """How far up every check holds, and how far this audit asked, in a few sentences."""
-    found = rungs(result)
-    broken = next((rung for rung in found if rung.asked and (rung.failed or rung.unsure or rung.not_made)), None)
-    sentences = [f"This audit asked for {_levels(result.evidence)}."]
-    if broken is None:
-        sentences.append("Every check there that applies to this run passed.")
-    else:
-        if broken.level:
-            sentences.append(f"Every check of {_levels(broken.level - 1)} that applies to this run passed.")
-        doubt = "what rests on it, or on a level above, is in doubt"
-        sentences.append(f"Not every check of level {broken.level} did: {doubt}.")
-    beyond = [rung for rung in found if not rung.asked]
-    if not_passed := sum(rung.failed + rung.unsure for rung in beyond):
-        decides = "did not pass, and a failed one decides the verdict too"
-        sentences.append(f"Beyond it, {counted(not_passed, 'check')} {decides}.")
-    if not_made := sum(rung.not_made for rung in beyond):
-        sentences.append(f"Beyond what was asked for, {counted(not_made, 'check was', 'checks were')} not made.")
-    return " ".join(sentences)
-
-
-def _levels(top: int) -> str:
-    return f"levels 0 to {top}" if top else "level 0"
-
-
 def headline(result: AuditResult) -> str:
-    """Return the verdict in a few words; the first of them, up to the colon, are the verdict itself."""
+    """Return the verdict in a few words.
+
+    The first of them, up to the colon, are the verdict itself.
+    """
     return sentence(_headline(result))
 
 
@@ -315,45 +302,47 @@ def _headline(result: AuditResult) -> Finding:
     if result.verdict == "error":
         return Finding(code="headline.error")
     if result.verdict == "pass":
-        bound: dict[str, Value] = {"bound": Finding(code="headline.empty-bound")} if empty_bounds(result) else {}
+        bound: dict[str, Value] = {}
+        if caveats(result, "empty-bound"):
+            bound = {"bound": Finding(code="headline.empty-bound")}
         unstated = "headline.pass-withheld" if is_public(result) else "headline.pass-without-claim"
         return Finding(code=unstated if result.claim is None else "headline.pass", values=bound)
     if result.verdict == "not_verified":
         return Finding(code="headline.not-verified", values={"unmade": len(needed(result))})
-    failed = [check.id for check in checks_with(result, "fail", "error")]
-    if {"claim.epsilon", "claim.rho"} & {*failed}:
-        return Finding(code="headline.claim-exceeded")
+    failed = {check.id: check.code for check in checks_with(result, "fail", "error")}
+    if promised := {"claim.epsilon", "claim.rho"} & {*failed}:
+        if failed[promised.pop()] == "no-figure":
+            return Finding(code="headline.no-figure")
+        return Finding(
+            code="headline.asked-exceeded" if result.asked else "headline.claim-exceeded"
+        )
     return Finding(code="headline.failed", values={"failed": len(failed)})
 
 
-def empty_bounds(result: AuditResult) -> list[Message]:
-    """Return the caveats that say that a guarantee rules out next to nothing."""
-    return [caveat for caveat in result.caveats if caveat.family == "empty-bound"]
+def caveats(
+    result: AuditResult, family: Literal["empty-bound", "of-claim", "of-model", "caveat"]
+) -> list[Message]:
+    """Return the caveats of a family.
 
-
-def model_caveats(result: AuditResult) -> list[Message]:
-    """Return what no check sees of the model."""
-    return [caveat for caveat in result.caveats if caveat.family == "of-model"]
-
-
-def other_caveats(result: AuditResult) -> list[Message]:
-    """Return what else a reader of the guarantee must know: mostly what it takes on trust."""
-    return [caveat for caveat in result.caveats if caveat.family not in ("empty-bound", "of-model")]
+    Args:
+        result: of the audit.
+        family: "empty-bound" says that a guarantee rules out next to nothing, "of-claim" who
+            settled its number, "of-model" what no check sees of the model, and "caveat" what else
+            is taken on trust.
+    """
+    return [caveat for caveat in result.caveats if caveat.family == family]
 
 
 def caution(result: AuditResult) -> str:
-    """What to mind about the recomputed figures where other checks than the claim's own are no pass; else empty."""
+    """Say what to mind about recomputed figures where checks other than the claim's did not pass.
+
+    Otherwise say nothing.
+    """
     if result.guarantees.ex_post is None and result.guarantees.approximate is None:
         return ""
     failed = checks_with(result, "fail", "error")
     if any(not check.id.startswith(("claim.", "disclosure.")) for check in failed):
-        return (
-            "Checks of the run itself did not pass. What is recomputed below rests on what the run recorded, "
-            "so it bounds nothing until they do."
-        )
+        return say("record-in-doubt")
     if needed(result):
-        return (
-            "Checks that a pass needs were not made. What is recomputed below rests on what the run recorded, "
-            "and they would show whether that is so."
-        )
+        return say("record-not-looked-through")
     return ""

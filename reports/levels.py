@@ -1,7 +1,7 @@
-"""The two levels of an epsilon: what each is called, whom it holds against, and why both can be equal.
+"""The two levels of an epsilon: their names, whom they hold against, and why both can be equal.
 
-The release level is for readers of the texts, who do not know which batch a record was in. The batch level is for
-whoever does, because they have the key, the assignment or the run directory.
+The release level is for readers of the texts, who do not know which batch a record was in. The
+batch level is for whoever does, because they have the key, the assignment or the run directory.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ from dpaudit.catalogue import sentence
 from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
 from dpaudit.reports.text import counted, one_line
-from dpaudit.reports.wording import neighbours
+from dpaudit.reports.wording import neighbours, say
 from dpaudit.results import (
     Amplification,
     Approximate,
     AuditResult,
-    BudgetPanel,
     ClaimResult,
     ExPost,
     Finding,
+    ForNeighbours,
     Guarantees,
-    RunEpsilon,
-    RunRho,
-    Spread,
-    Zcdp,
 )
-from dpaudit.results.inspection import Neighbours
-from dpaudit.results.rounding import bound, bound_against, decimals, digits_against, stated
+from dpaudit.results.rounding import (
+    bound,
+    bound_against,
+    decimals,
+    delta_bound,
+    digits_against,
+    stated,
+)
 from dpaudit.results.values import Quantity, Value
 
 RELEASE, BATCH = "Release level", "Batch level"
@@ -40,7 +42,10 @@ FEWEST_BATCHES = 4
 _MOST_GROUPS = 3
 _READERS = "For readers of the texts, even if they know every other record and its batch"
 _EVERYBODY = "For everybody, even people who know every other record and every batch"
-_INSIDERS = "For people who have the key, the assignment or the run directory, and so know each record's batch"
+_INSIDERS = (
+    "For people who have the key, the assignment or the run directory, and so know each "
+    "record's batch"
+)
 _CHANGES: dict[Relation, dict[str, Value]] = {
     "add_remove": {"change": "Adding or removing"},
     "replace": {"change": "Replacing", "instead": "by another"},
@@ -55,9 +60,10 @@ class Level(NamedTuple):
     Attributes:
         name: what it is called.
         figure: its epsilon.
-        readers: whom it holds against, and what the figure is where it is not the claim's, as a sentence.
+        readers: whom it holds against, and what the figure is where it is not the claim's, as a
+            sentence.
         promise: what it promises them, as a sentence; empty at the batch level.
-        equal: why there is no other level, as a sentence; empty where there is one.
+        equal: why there is no other level, as a sentence; empty if there is one.
     """
 
     name: str
@@ -79,18 +85,18 @@ class Level(NamedTuple):
 
 
 def found_of(result: AuditResult) -> ExPost | Approximate | None:
-    """The recomputed figures of the claim's kind; None where there are none, or no claim."""
+    """Return the recomputed figures of the claim's kind; None without any, or no claim."""
     return None if result.claim is None else result.guarantees.epsilons(result.claim.kind)
 
 
 def are_apart(claim: ClaimResult | None, found: ExPost | Approximate | None) -> bool:
-    """Whether the levels have figures of their own, as claimed or as recomputed."""
+    """Return whether the levels have figures of their own, as claimed or as recomputed."""
     claimed = claim is not None and claim.batch_epsilon not in (None, claim.epsilon)
     return claimed or (found is not None and bool(found.amplification.groups))
 
 
 def why_equal(found: ExPost | Approximate | None) -> str:
-    """Why both levels have one figure, as a sentence; empty where they have not, or nothing is known."""
+    """Return why the levels are equal, as a sentence, or "" if they differ or nothing is known."""
     if found is None or found.amplification.groups:
         return ""
     reason = found.amplification.reason
@@ -98,9 +104,10 @@ def why_equal(found: ExPost | Approximate | None) -> str:
 
 
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
-    """Significant digits for every figure of one kind that a run has, so that one number never shows in two ways.
+    """Return significant digits for all figures of a kind of a run: no number shows in two ways.
 
-    They are enough for rounding up not to push an epsilon of either level past a claim of that kind.
+    They are enough for rounding up not to push an epsilon of either level past a claim of that
+    kind.
     """
     kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
@@ -111,7 +118,10 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
 
 
 def holding(result: AuditResult) -> tuple[Level, ...]:
-    """Return the levels of a claim that passed, each with whom it holds against; empty where none is known to hold."""
+    """Return the levels of a claim that passed, each with whom it holds against.
+
+    Return none where none is known to hold.
+    """
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
@@ -133,7 +143,10 @@ def holding(result: AuditResult) -> tuple[Level, ...]:
 
 
 def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
-    """Yield what a claim of zCDP gives readers at its delta, as recomputed, and then itself, which is of a batch."""
+    """Yield a zCDP claim's meaning for readers at its delta, as recomputed, and then the claim.
+
+    The claim itself is of a batch.
+    """
     found, rho = result.guarantees.approximate, result.guarantees.zcdp
     if found is not None:
         apart = are_apart(None, found)
@@ -141,14 +154,16 @@ def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
         epsilon: dict[str, Value] = {"epsilon": rounded, "delta": found.delta}
         readers = f"{_READERS if apart else _EVERYBODY}, as recomputed."
         figure = f"ε ≤ {bound(found.epsilon)} at δ = {stated(found.delta)}"
-        yield Level(RELEASE if apart else BOTH, figure, readers, _risk(ApproximateClaim, claim, epsilon))
+        yield Level(
+            RELEASE if apart else BOTH, figure, readers, _risk(ApproximateClaim, claim, epsilon)
+        )
     if rho is not None:
         advantage: dict[str, Value] = {"advantage": rho.advantage}
         yield Level(BATCH, promised(claim), f"{_EVERYBODY}.", _risk(ZcdpClaim, claim, advantage))
 
 
 def not_covered(claim: ClaimResult | None) -> str:
-    """What neither level is about."""
+    """Return what neither level is about."""
     return _TO_BE_COUNTED if claim is not None and claim.unit == "user" else _PERSONS
 
 
@@ -174,65 +189,84 @@ def _risk(kind: type[KindOfClaim], claim: ClaimResult, figures: Mapping[str, Val
 
 
 def secret_batches(amplification: Amplification) -> str:
-    """What the release level gains from: how many batches of each group of records are generated, and how often."""
+    """Say what the release level gains from: a group's generated batches, and the rounds."""
     groups = [
         f"all {batches:,}" if generated == batches else f"{generated:,} of {batches:,}"
         for batches, generated in amplification.groups[:_MOST_GROUPS]
     ]
     more = len(amplification.groups) - len(groups)
     listed = " or ".join(groups) + f" (and {more:,} other sizes)" * (more > 0)
-    rounds = f", in each of {counted(amplification.rounds, 'round')}" if amplification.rounds > 1 else ""
+    rounds = (
+        f", in each of {counted(amplification.rounds, 'round')}" if amplification.rounds > 1 else ""
+    )
     return f"{listed} batches of a label or cluster generated{rounds}"
 
 
 def claimed_words(claim: ClaimResult) -> str:
-    """The epsilons of a claim as they were stated, each with its level."""
+    """Return the epsilons of a claim as they were stated, each with its level."""
     if claim.rho is not None:
         return f"{promised(claim)} nats (batch level)"
     if claim.batch_epsilon is None:
         return f"{promised(claim)} nats (release level)"
     if claim.batch_epsilon == claim.epsilon:
         return f"{promised(claim)} nats (both levels)"
-    return f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats (batch level)"
-
-
-def claimed_and_recomputed_rho(claim: ClaimResult, guarantees: Guarantees) -> str:
-    """Return the rho that is claimed and the recomputed one, and the epsilons at the claim's delta."""
-    found, at_delta = guarantees.zcdp, guarantees.approximate
-    said = f"{BATCH}: claimed {promised(claim)}"
-    if found is not None:
-        said += f", recomputed ρ ≤ {bound_against(found.rho, claim.rho)}"
-    if at_delta is not None:
-        batch = f" ({bound(at_delta.batch_epsilon)} of a batch)" if are_apart(None, at_delta) else ""
-        said += f". At δ = {stated(at_delta.delta)}: ε ≤ {bound(at_delta.epsilon)}{batch}"
-    return said
-
-
-def few_batches(batches: int, labels: int) -> str:
-    """What so few batches mean."""
-    whose = "a label's records" if labels > 1 else "the records"
     return (
-        f"{whose} go into {batches} batch{'es' * (batches != 1)}: with fewer than {FEWEST_BATCHES}, the release level "
-        "gains less than half. Fewer labels, fewer contexts a batch or more records make more batches."
+        f"{promised(claim)} nats (release level), ε ≤ {stated(claim.batch_epsilon)} nats "
+        "(batch level)"
     )
 
 
+def at_both_levels(found: ExPost | Approximate, digits: int) -> str:
+    """Return the recomputed epsilons, each with its level, and their δ."""
+    release = f"ε ≤ {bound(found.epsilon, digits)} nats"
+    delta = f", δ = {delta_bound(found.delta)}" if found.delta else ""
+    if not found.amplification.groups:
+        return f"{release} (both levels){delta}"
+    return (
+        f"{release} (release level), ε ≤ {bound(found.batch_epsilon, digits)} nats (batch "
+        f"level){delta}"
+    )
+
+
+def recomputed_words(claim: ClaimResult, guarantees: Guarantees) -> str:
+    """Return what was recomputed for a claim; or that nothing was."""
+    found, rho = guarantees.epsilons(claim.kind), guarantees.zcdp
+    said = []
+    if rho is not None:
+        said.append(f"ρ ≤ {bound_against(rho.rho, claim.rho)} nats (batch level)")
+    if found is not None:
+        said.append(at_both_levels(found, digits_for(claim, found)))
+    return "; ".join(said) or "no figure of this kind: nothing in the record bounds it"
+
+
+def few_batches(batches: int, labels: int) -> str:
+    """Return what so few batches mean."""
+    whose = "a label's records" if labels > 1 else "the records"
+    return say("few-batches", whose=whose, batches=batches, fewest=FEWEST_BATCHES)
+
+
 def claim_sentence(result: AuditResult) -> str:
-    """The claim in words."""
+    """Return the claim in words."""
     claim = result.claim
     if claim is None:
-        return "Withheld from this report." if result.audience == "public" else "The run claims no guarantee."
+        return (
+            "Withheld from this report."
+            if result.audience == "public"
+            else "The run claims no guarantee."
+        )
     return claim_words(claim)
 
 
 def claim_words(claim: ClaimResult) -> str:
-    """A claim as it was stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
-    delta = f", δ = {stated(claim.delta)}" if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta else ""
+    """Return a claim as stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
+    delta = (
+        f", δ = {stated(claim.delta)}"
+        if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta
+        else ""
+    )
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 
-def neighbours_of(
-    stated_for: ClaimResult | ExPost | Approximate | Zcdp | RunRho | RunEpsilon | BudgetPanel | Spread | Neighbours,
-) -> str:
+def neighbours_of(stated_for: ForNeighbours) -> str:
     """Return what the neighbours differ by that a claim or a figure holds for."""
     return neighbours(stated_for.relation, stated_for.unit, stated_for.records_per_user)

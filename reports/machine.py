@@ -1,8 +1,8 @@
 """JUnit and SARIF: the checks for programs that show test results or alerts of code scanning.
 
-junit.xml has a test case for each check, and is green where the verdict is a pass. SARIF 2.1.0 is for code scanning,
-where every result is an alert whatever its kind: only what failed, what warned and what a pass lacks are results; the
-other skips are notifications of the tool.
+junit.xml has a test case for each check, and is green where the verdict is a pass. SARIF 2.1.0 is
+for code scanning, where every result is an alert whatever its kind: only what failed, what warned
+and what a pass lacks are results; the other skips are notifications of the tool.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
 from dpaudit.results import AuditResult, CheckResult, Finding, Place, Value, finite_or_text
 
-#: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as escapes.
+#: XML 1.0 has no way to write these, not even as references; `printable` has shown the others as
+#: escapes.
 _NO_XML = re.compile("[\ufffe\uffff]")
 
 
 def render_junit(result: AuditResult) -> str:
-    """The whole document: a suite for each family of checks, a case for each check."""
+    """Return the whole document: a suite for each family of checks, a case for each check."""
     families = grouped((_line(check.id).partition(".")[0], check) for check in result.checks)
     needed = findings.needed(result)
     root = ET.Element("testsuites", name="dpaudit")
@@ -40,17 +41,23 @@ def render_junit(result: AuditResult) -> str:
         counted.set("tests", str(len(cases)))
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             if counted is root and name == "skipped":
-                continue  # the schema of Jenkins' xUnit plugin has it of a suite alone, and refuses the whole file
+                # the schema of Jenkins' xUnit plugin has it of a suite alone, and refuses the whole
+                # file
+                continue
             counted.set(name, str(sum(case.find(tag) is not None for case in cases)))
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: AuditResult) -> None:
-    case = ET.SubElement(suite, "testcase", classname=f"dpaudit.{suite.get('name')}", name=_line(check.id), time="0")
+    case = ET.SubElement(
+        suite, "testcase", classname=f"dpaudit.{suite.get('name')}", name=_line(check.id), time="0"
+    )
     parts = (*findings.compared(result, check), ("Detail", check.detail))
     found = [check.title, *(f"{name}: {text}" for name, text in parts if text)]
-    said = "\n".join([*found, f"Evidence: {evidence(check.evidence)}", f"Reference: {check.reference}"])
+    said = "\n".join(
+        [*found, f"Evidence: {evidence(check.evidence)}", f"Reference: {check.reference}"]
+    )
     if check.status == "skip":
         why = findings.why_skipped(result, check)
         if needed:
@@ -58,14 +65,20 @@ def _add_case(suite: ET.Element, check: CheckResult, needed: bool, result: Audit
         else:
             _add(case, "skipped", why, said)
     elif check.status in ("fail", "error"):
-        tag = "failure" if check.status == "fail" and check not in findings.causes(result) else "error"
+        tag = (
+            "failure"
+            if check.status == "fail" and check not in findings.causes(result)
+            else "error"
+        )
         _add(case, tag, check.title, said, tag)
     elif check.status == "warn":
         ET.SubElement(case, "system-out").text = _text(f"Warning: {said}")
 
 
 def _add(case: ET.Element, tag: str, message: str, said: str, kind: str = "") -> None:
-    found = ET.SubElement(case, tag, {"message": _line(message), **({"type": kind} if kind else {})})
+    found = ET.SubElement(
+        case, tag, {"message": _line(message), **({"type": kind} if kind else {})}
+    )
     found.text = _text(said)
 
 
@@ -77,22 +90,31 @@ def _text(text: str) -> str:
     return _NO_XML.sub("\ufffd", printable(text))
 
 
-#: Characters of a rule's descriptions: GitHub takes 1,024, and what is cut off is counted in words behind it.
+#: Characters of a rule's descriptions: GitHub takes 1,024, and what is cut off is counted in words
+#: behind it.
 _MOST_DESCRIPTION = 960
 #: Stands for the run directory, whose own path is private.
 BASE = "RUN_DIR"
 
 
 def render_sarif(result: AuditResult) -> str:
-    """The log as JSON text: one run, a rule for each check, a result for each that failed, warned or is lacking."""
+    """Return the log as JSON: one run, a rule for each check, a result for each without a pass.
+
+    These failed, warned or are lacking.
+    """
     needed = findings.needed(result)
     explained = "`dpaudit checks ID` explains a check."
     rules = {
         check.id: {
             "id": one_line(check.id, LABEL_LENGTH),
             "shortDescription": {"text": one_line(check.title, _MOST_DESCRIPTION)},
-            "fullDescription": {"text": one_line(f"{check.title}. {check.why}".strip(), _MOST_DESCRIPTION)},
-            "help": {"text": f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. {explained}"},
+            "fullDescription": {
+                "text": one_line(f"{check.title}. {check.why}".strip(), _MOST_DESCRIPTION)
+            },
+            "help": {
+                "text": f"{evidence(check.evidence)}. Reference: {one_line(check.reference)}. "
+                f"{explained}"
+            },
             "properties": {"evidence": check.evidence},
         }
         for check in result.checks
@@ -112,7 +134,10 @@ def render_sarif(result: AuditResult) -> str:
         "tool": {"driver": {**named, "rules": list(rules.values())}},
         "originalUriBaseIds": {BASE: {"description": {"text": "The run directory."}}},
         "invocations": [
-            {"executionSuccessful": result.verdict != "error", "toolExecutionNotifications": notifications}
+            {
+                "executionSuccessful": result.verdict != "error",
+                "toolExecutionNotifications": notifications,
+            }
         ],
         "results": [
             {**_outcome(check, result), "ruleIndex": places[check.id]}
@@ -127,12 +152,16 @@ def render_sarif(result: AuditResult) -> str:
             **_claimed(result),
         },
     }
-    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    log = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [run],
+    }
     return json.dumps(log, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _claimed(result: AuditResult) -> dict[str, Any]:
-    """The claim's epsilons, each by its level; nothing without a claim."""
+    """Return the claim's epsilons, each by its level; nothing without a claim."""
     if (claim := result.claim) is None:
         return {}
     if claim.epsilon is None:
@@ -152,11 +181,17 @@ def _outcome(check: CheckResult, result: AuditResult) -> dict[str, Any]:
     return {
         "ruleId": check_id,
         "kind": "fail",
-        "level": "error" if check.status in ("fail", "error") else "warning",  # so is what was not made
+        "level": "error"
+        if check.status in ("fail", "error")
+        else "warning",  # so is what was not made
         "message": {"text": _message(check, result)},
         "locations": [{"physicalLocation": place}],
-        # The same finding of the next audit is then the same alert: GitHub looks at the first alone.
-        "partialFingerprints": {"primaryLocationLineHash": f"{check_id}:1", "dpauditCheck/v1": check_id},
+        # The same finding of the next audit is then the same alert: GitHub looks at the first
+        # alone.
+        "partialFingerprints": {
+            "primaryLocationLineHash": f"{check_id}:1",
+            "dpauditCheck/v1": check_id,
+        },
     }
 
 

@@ -1,43 +1,41 @@
-"""What a run would be, for the terminal of whoever is about to start it."""
+"""The screen of `dpaudit generate --dry-run`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.console import Console
-
 from dpaudit.catalogue import sentence
 from dpaudit.reports.document import Definitions, Document, Entry
 from dpaudit.reports.levels import FEWEST_BATCHES, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
-from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results.plan import Plan
 from dpaudit.results.rounding import bound, lower_bound
 
 #: With so many contexts on average, or more, a batch without any is seldom: of 1,000 some two.
 _SOME_EMPTY = 6
-_EX_POST = "ex-post: known once the texts are, for it depends on them and on the records"
-
-
-def print_plan(plan: Plan, name: str, console: Console) -> None:
-    """Print a plan under the name of its config."""
-    print_document(build(plan, name), console)
+_EX_POST = "ex-post: known after the run, because it depends on the texts and on the records"
 
 
 def build(plan: Plan, name: str) -> Document:
     """Return a plan under the name of its config."""
     entries = [Entry(title, said) for title, said in _lines(plan)]
-    return Document(f"{one_line(name)}: nothing was written", [Definitions(entries)])
+    return Document(f"{one_line(name)}: dry run, nothing was written", [Definitions(entries)])
 
 
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     labels = f", {counted(plan.labels, 'label')}" if plan.labels else ""
-    batches, held = plan.batches, f"{plan.contexts:,.0f}" if plan.contexts >= 9.5 else f"{plan.contexts:.2g}"
+    batches, held = (
+        plan.batches,
+        f"{plan.contexts:,.0f}" if plan.contexts >= 9.5 else f"{plan.contexts:.2g}",
+    )
     rounds = f" in {plan.rounds:,} rounds" if plan.rounds > 1 else ""
     yield "data", f"{counted(plan.records, 'record')}{labels}"
-    yield "batches", f"{counted(batches, 'batch', 'batches')}{rounds}, of some {held} contexts each on average"
+    yield "batches", f"{counted(batches, 'batch', 'batches')}{rounds}, about {held} contexts each"
     if plan.contexts < _SOME_EMPTY:
-        yield "warning", "a batch may have no record at all, and its text would pass for one of this data"
+        yield (
+            "warning",
+            "a batch may have no record at all, and readers cannot tell its text from the others",
+        )
     at_most = f"at most {counted(plan.longest, 'token')} each"
     if plan.several:
         texts = -(-plan.tokens // plan.longest) * batches
@@ -48,37 +46,61 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.equal is not None:
         yield "", f"both levels are equal: {sentence(plan.equal)}"
     elif plan.claim is not None:
-        yield "", "release level: for readers of the texts; batch level: for whoever knows a record's batch"
+        yield (
+            "",
+            "release level: for readers of the texts; batch level: for people who know each "
+            "record's batch",
+        )
     if plan.fewest is not None and plan.fewest < FEWEST_BATCHES:
         yield "warning", few_batches(plan.fewest, plan.labels)
     if plan.one_label is not None:
-        yield "labels", f"the same records under one label: epsilon {bound(plan.one_label)} (release level)"
+        yield (
+            "labels",
+            f"under one label, the same records reach epsilon {bound(plan.one_label)} (release "
+            "level)",
+        )
     if plan.affordable is not None:
-        yield "rounds", f"the claim pays for {counted(plan.affordable, 'text')} in rounds (batching.rounds)"
+        yield (
+            "rounds",
+            f"with batching.rounds, the same claim pays for {counted(plan.affordable, 'text')}",
+        )
     if plan.withheld:
-        yield "public", f"no report or card for readers outside states this claim: {plan.withheld}"
+        yield (
+            "public",
+            f"reports and cards for readers outside do not state this claim: {plan.withheld}",
+        )
     if plan.sure is not None:
-        left = "" if plan.left is None else f"earlier runs left {100 * plan.left:.0f}% of them on average; "
-        sure = f"each context pays for {counted(plan.sure, 'token')} at least, and for more as it moves less"
+        left = "" if plan.left is None else f"earlier runs left {100 * plan.left:.0f}% on average; "
+        sure = (
+            f"each context pays for {counted(plan.sure, 'token')} or more: the less it moves "
+            "them, the more"
+        )
         yield "budgets", left + sure
     if plan.canaries is not None and plan.refutable is not None:
-        could = "could refute no epsilon at all (95% confidence)"
+        could = "can refute no epsilon (95% confidence)"
         if plan.refutable > 0:
-            could = f"could refute an epsilon of {lower_bound(plan.refutable)} at most (95% confidence)"
-        yield "canaries", f"{counted(plan.canaries, 'made-up record')}, in or out by secret coins; they {could}"
-    yield "time", f"at most some {_span(plan.seconds)} here, once the model is loaded"
+            could = (
+                f"can refute an epsilon of at most {lower_bound(plan.refutable)} (95% confidence)"
+            )
+        yield (
+            "canaries",
+            f"{counted(plan.canaries, 'made-up record')}, in or out by secret coins; they {could}",
+        )
+    yield "time", f"at most about {span(plan.seconds)} on this machine, after the model is loaded"
     yield "disk", f"at most {_size(plan.stored)}"
-    yield "audit", " ".join(plan.obstacles) or "nothing here keeps the run from passing it"
+    yield "audit", " ".join(plan.obstacles) or "these settings can pass the audit"
     if plan.public_parts:
         yield (
             "model",
-            f"audit with --model NAME: without it, hardly any {' or '.join(plan.public_parts)} can be compared",
+            f"audit with --model NAME: without it, hardly any {' or '.join(plan.public_parts)} "
+            "can be checked",
         )
     if not plan.knows_tokenizer:
-        yield "tokenizer", "not one that audits know: name it to them with --tokenizer FILE"
+        yield "tokenizer", "audits do not know it: give it to them with --tokenizer FILE"
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Return a time in its largest unit: `3 min`."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 1.5 * size:
             return f"{seconds / size:.0f} {unit}"

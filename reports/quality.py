@@ -1,91 +1,101 @@
-"""How good a run is, beside its budgets: MAUVE and accuracy, with what real texts reach, and held-out likelihood."""
+"""A run's quality, beside its budgets: MAUVE and accuracy, and held-out likelihood.
+
+Real texts' results stand beside the first two.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from dpaudit.reports.document import Block, Definitions, Entry, Items, Paragraph, Section, Table
+from pydantic import BaseModel, JsonValue
+
+from dpaudit.reports.document import (
+    Block,
+    Definitions,
+    Document,
+    Entry,
+    Items,
+    Paragraph,
+    Section,
+    Table,
+)
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
-from dpaudit.reports.wording import ABSENT, SECTIONS
-from dpaudit.results.quality import Added, Downstream, Encoder, FineTuneSettings, PerToken, Quality, Scores, Source
-from dpaudit.results.rounding import stated
+from dpaudit.reports.wording import ABSENT, say, section_title
+from dpaudit.results.quality import Added, Downstream, Encoder, PerToken, Quality, Scores, Source
+from dpaudit.results.values import leaves
 
-TITLE = SECTIONS["quality"]
 METHODS = {
     "linear-probe": "Accuracy, linear probe",
     "fine-tuned": "Accuracy, fine-tuned",
     "likelihood": "Held-out likelihood, nats a token",
 }
 MEASURES = {"mauve": "MAUVE", **METHODS}
-WARNING = (
-    "These figures were computed from private records. Publishing them would leak private information that no epsilon "
-    "covers, not even the run's own. Choosing a run or its settings by them is a choice by private records: declare it "
-    "(chosen_from: private)."
-)
-NOTE = (
-    "Mean ± standard deviation over seeds, where there are several. MAUVE: how alike two sets of texts are, from 0 to "
-    "1; for real ones, two sets of distinct texts of the reference. Accuracy: share of real test texts whose label a "
-    "classifier finds that was trained on the column's texts, whose number stands beside it. Held-out likelihood: mean "
-    "log-probability of the tokens of real texts that no prompt showed, ± its standard error over texts; synthetic: in "
-    "the run's own batches, public only: by the public prompt."
-)
-ADDED_NOTE = (
-    "Public only: texts of the same prompts without any record, epsilon 0. Beside each difference stands its standard "
-    "deviation: over seeds, over other draws of as many real texts, and, of an accuracy or a likelihood, over test "
-    "texts. A difference within twice that counts as chance."
-)
 
 
 def header(quality: Quality) -> tuple[str, ...]:
-    """Names of the columns of `rows`."""
+    """Return names of the columns of `rows`."""
     public = ("Public only",) * _beside(quality)
     return ("Measure", "Synthetic", *public, "Real, same size", "Real, all used", "Of")
 
 
 def rows(quality: Quality) -> list[tuple[str, ...]]:
-    """Rows of `header`."""
+    """Return rows of `header`."""
     found: list[tuple[str, ...]] = []
     beside = _beside(quality)
     if (mauve := quality.mauve) is not None:
         of = f"n = {mauve.settings.n:,}, {counted(len(mauve.settings.seeds), 'seed')}"
         public = (shown(mauve.public),) * beside
         found.append(("MAUVE", shown(mauve.score), *public, shown(mauve.ceiling), ABSENT, of))
-    tested = "" if quality.held_out is None else f"{counted(quality.held_out.test.texts, 'test text')}, "
+    tested = (
+        "" if quality.held_out is None else f"{counted(quality.held_out.test.texts, 'test text')}, "
+    )
     sources: tuple[Source, ...] = ("synthetic", "public", "real-same-size", "real-all")
     for each in quality.downstream:
         figures = (_accuracy(each, source) for source in sources if beside or source != "public")
-        found.append((METHODS[each.method], *figures, f"{tested}most frequent label {each.majority:.3f}"))
+        found.append(
+            (METHODS[each.method], *figures, f"{tested}most frequent label {each.majority:.3f}")
+        )
     if (given := quality.likelihood) is not None:
-        of = f"{counted(given.texts.texts, 'held-out text')}, {given.supported:,} of {counted(given.tokens, 'token')}"
-        found.append((METHODS["likelihood"], shown(given.score), shown(given.public), ABSENT, ABSENT, of))
+        of = (
+            f"{counted(given.texts.texts, 'held-out text')}, {given.supported:,} of "
+            f"{counted(given.tokens, 'token')}"
+        )
+        found.append(
+            (METHODS["likelihood"], shown(given.score), shown(given.public), ABSENT, ABSENT, of)
+        )
     return found
 
 
 def _beside(quality: Quality) -> bool:
-    """Whether anything was measured without records."""
+    """Return whether anything was measured without records."""
     return quality.baseline is not None or quality.likelihood is not None
 
 
 def added(quality: Quality) -> tuple[str, ...]:
-    """What the records added, in plain sentences: the sum of it first. Empty where nothing was measured without."""
+    """Say what the records added, the sum of it first; empty if nothing was measured without."""
     if not _beside(quality):
         return ()
     measured = quality.added
     outcomes = {each.outcome for each in measured}
     if not outcomes:
-        first = "What the records added is not known: no measure has a figure of texts without records."
+        first = (
+            "What the records added is not known: no measure has a figure of texts without records."
+        )
     elif "more" in outcomes:
         first = "The records added something:"
     elif "unknown" in outcomes:
         first = "Whether the records added anything is not known:"
     else:
         well = "better" if "less" in outcomes else "as well"
-        first = f"The records added nothing: the same prompts without any record, at epsilon 0, do {well}."
+        first = (
+            "The records added nothing: the same prompts without any record, at epsilon 0, "
+            f"do {well}."
+        )
     return (first, *(f"{MEASURES[each.measure]}: {difference(each)}." for each in measured))
 
 
 def difference(found: Added) -> str:
-    """What was added to one figure, in words."""
+    """Return what was added to one figure, in words."""
     if found.spread is None:
         one = "text" if found.measure == "likelihood" else "seed"
         return f"{found.difference:+.3f}, of which one {one} cannot tell whether it is chance"
@@ -98,7 +108,7 @@ def difference(found: Added) -> str:
 
 
 def shown(found: Scores | PerToken | None) -> str:
-    """Mean and spread, rounded to the nearest: figures that were measured and promise nothing."""
+    """Return mean and spread, rounded to the nearest: measured figures promise nothing."""
     if found is None:
         return ABSENT
     spread = found.std if isinstance(found, Scores) else found.error
@@ -106,8 +116,11 @@ def shown(found: Scores | PerToken | None) -> str:
 
 
 def about(quality: Quality) -> str:
-    """Texts and model, in a sentence."""
-    synthetic, real = counted(quality.synthetic.texts, "synthetic text"), counted(quality.reference.texts, "real text")
+    """Return texts and model, in a sentence."""
+    synthetic, real = (
+        counted(quality.synthetic.texts, "synthetic text"),
+        counted(quality.reference.texts, "real text"),
+    )
     doubles = quality.synthetic.texts - quality.synthetic.distinct
     notes = [counted(doubles, "double")] if doubles else []
     if quality.label_lines:
@@ -117,89 +130,83 @@ def about(quality: Quality) -> str:
     return f"{synthetic}{said} against {real} ({own}), by {_encoder(quality.features)}."
 
 
+def build(quality: Quality) -> Document:
+    """Return an evaluation of a run's texts as a screen."""
+    return Document(section_title("quality"), list(blocks(quality)))
+
+
 def blocks(quality: Quality) -> Iterator[Block]:
-    """Yield all of it: whose figures these are, a table, what the records added, and the settings."""
-    yield Paragraph(WARNING, "caution", "Internal.")
+    """Yield whose figures these are, a table, what the records added, and the settings."""
+    yield Paragraph(say("quality-private"), "caution", "Internal.")
     yield Paragraph(about(quality))
     if found := rows(quality):
         names = header(quality)
-        yield Table.of(TITLE, names, found, range(1, len(names)))
+        yield Table.of(section_title("quality"), names, found, range(1, len(names)))
     if said := added(quality):
-        yield Paragraph(ADDED_NOTE, lead=said[0])
+        yield Paragraph(say("quality-added"), lead=said[0])
         yield Items(said[1:])
-    yield Paragraph(NOTE, "quiet")
+    yield Paragraph(say("quality-note"), "quiet")
     if quality.warnings:
         yield Items(list(map(one_line, quality.warnings)), tone="caution")
     yield Definitions([Entry(name, said) for name, said in details(quality)])
 
 
 def brief(quality: Quality) -> Section:
-    """Return a line for each measure, for where there is little room, and one for what the records added."""
-    found = []
-    for name, synthetic, *public, same, _, of in rows(quality):
-        beside = f"{synthetic}; " + "".join(f"public only {each}; " for each in public)
-        said = f"{name.partition(', ')[2]} {beside}real {same}; {of}".strip()
-        found.append(Entry(name.partition(",")[0].lower(), said))
-    found += [Entry("records", said) for said in added(quality)[:1]]
-    return Section(TITLE, [Definitions(found)], note="private: publishing them would leak private information")
+    """Return the table of measures, for where there is little room, and what the records added."""
+    names = header(quality)
+    table = Table.of(section_title("quality"), names, rows(quality), range(1, len(names)))
+    said = [Paragraph(said) for said in added(quality)[:1]]
+    return Section(
+        section_title("quality"),
+        [table, *said],
+        note="private: publishing them would leak private information",
+    )
 
 
 def _accuracy(found: Downstream, source: Source) -> str:
     trained = found.of(source)
-    return ABSENT if trained is None else f"{shown(trained.accuracy)} ({counted(trained.texts, 'text')})"
+    return (
+        ABSENT
+        if trained is None
+        else f"{shown(trained.accuracy)} ({counted(trained.texts, 'text')})"
+    )
 
 
 def _own(own: int | None, texts: int) -> str:
-    """How many of some real texts the run was made from."""
+    """Return how many of some real texts the run was made from."""
     if own is None:
         return "it is not known whether the run was made from them"
     if own == 0:
         return "none is a record of the run"
-    return "all are records of the run" if own == texts else f"{own:,} of them are records of the run"
+    return (
+        "all are records of the run" if own == texts else f"{own:,} of them are records of the run"
+    )
 
 
 def details(quality: Quality) -> Iterator[tuple[str, str]]:
-    """All settings, by what they belong to."""
-    yield "Evaluated", quality.created
+    """Yield all settings, by what they belong to."""
+    parts: dict[str, Mapping[str, JsonValue]] = {"Evaluated": {"at": quality.created}}
     if quality.mauve is not None:
-        s = quality.mauve.settings
-        yield (
-            "MAUVE",
-            f"mauve-text {one_line(quality.versions.get('mauve-text', '?'), LABEL_LENGTH)}; n = {s.n:,}, "
-            f"{s.clusters:,} clusters, {s.iterations:,} iterations, {counted(s.initialisations, 'initialisation')}, "
-            f"PCA {stated(s.explained_variance)}, scaling {stated(s.scaling)}, {s.points:,} points, "
-            f"seeds {_listed(s.seeds)}; texts drawn uniformly, whatever their labels, real ones from "
-            f"{counted(quality.mauve.real, 'distinct text')}",
-        )
+        parts["MAUVE"] = {**_stated(quality.mauve.settings), "real texts": quality.mauve.real}
     if quality.held_out is not None:
-        held = quality.held_out
-        origin = "a file of their own" if held.share is None else f"{stated(held.share)} of the reference, by a hash"
-        dropped = f"{held.dropped_real:,} real and {held.dropped_synthetic:,} synthetic"
-        own = _own(held.own, held.test.texts)
-        yield "Test texts", f"{held.test.texts:,}, {origin}; {own}; left out of training as doubles of them: {dropped}"
+        parts["Test texts"] = _stated(quality.held_out)
     for found in quality.downstream:
-        if isinstance(f := found.settings, FineTuneSettings):
-            rates, decays = _listed(f.learning_rates), _listed(f.weight_decays)
-            said = f"{f.preset} preset: batch {f.batch_size:,}, about {f.steps:,} steps, learning rates {rates}, "
-            said += f"weight decays {decays}, patience {f.patience:,}, validation {stated(f.validation)}, "
-            said += f"seeds {_listed(f.seeds)}"
-        else:
-            said = f"logistic regression, C = {stated(f.strength)}, at most {f.iterations:,} iterations"
-        yield METHODS[found.method], f"{_encoder(found.encoder)}; {said}"
+        parts[METHODS[found.method]] = {"model": _encoder(found.encoder), **_stated(found.settings)}
     if (given := quality.likelihood) is not None:
-        left_out = f"{given.left_out:,} of the test file are records or public examples, and left out"
-        yield (
-            METHODS["likelihood"],
-            f"{_encoder(given.model)}; each text in the first batch of its label, over the tokens of its supports; "
-            f"{left_out}",
-        )
-    yield "Versions", ", ".join(one_line(f"{name} {at}", LABEL_LENGTH) for name, at in quality.versions.items())
+        parts[METHODS["likelihood"]] = {"model": _encoder(given.model), "left out": given.left_out}
+    for name, part in {**parts, "Versions": quality.versions}.items():
+        said = (f"{key.replace('_', ' ')} {value}" for key, value in leaves(part))
+        yield name, one_line(", ".join(said))
+
+
+def _stated(settings: BaseModel) -> dict[str, JsonValue]:
+    """Return settings without digests of texts."""
+    found: dict[str, JsonValue] = settings.model_dump(mode="json", exclude={"test": {"digest"}})
+    return found
 
 
 def _encoder(encoder: Encoder) -> str:
-    return f"{one_line(encoder.name, LABEL_LENGTH)} (at most {counted(encoder.max_tokens, 'token')} of a text)"
-
-
-def _listed(values: tuple[float, ...]) -> str:
-    listed = ", ".join(f"{value:g}" for value in values[:20])
-    return listed + (f" and {len(values) - 20:,} more" if len(values) > 20 else "")
+    return (
+        f"{one_line(encoder.name, LABEL_LENGTH)} (at most "
+        f"{counted(encoder.max_tokens, 'token')} of a text)"
+    )

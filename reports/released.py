@@ -1,4 +1,4 @@
-"""The released texts as a report for readers inside shows them: every token marked by what it cost."""
+"""The released texts in a report for readers inside: every token marked by its cost."""
 
 from __future__ import annotations
 
@@ -11,19 +11,28 @@ from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.document import Piece, Row, Table, Text, Texts
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
-from dpaudit.reports.wording import MARKS_LEAD
+from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, DearToken, SampleText, TokenCosts
 from dpaudit.results.rounding import bound, lower_bound, nearest
 
 #: Texts that are open at a time, and rows of a text's table.
 PAGE, MOST_ROWS = 50, 10
-#: Where the marks begin, as shares of the most expensive token of all that are shown; below the first there is none.
+#: Where the marks begin, as shares of the most expensive token of all that are shown; below the
+#: first there is none.
 _MARKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
 #: How many tokens of a text are named under its title, and lead to their row.
 _NAMED = 3
 #: Stands for a token that shows none of its own: a part of a character, or the end.
 NO_TEXT = "·"
-DEAREST_COLUMNS = ("Token", "Exact (nats)", "Rise", "Fall", "Probability", "A neighbour's", "Likeliest others")
+DEAREST_COLUMNS = (
+    "Token",
+    "Exact (nats)",
+    "Rise",
+    "Fall",
+    "Probability",
+    "A neighbour's",
+    "Likeliest others",
+)
 _DIGITS = 3  # of a probability
 
 
@@ -31,38 +40,52 @@ class ReleasedTexts:
     """All texts of a result that are shown. None for readers outside, whatever the result holds."""
 
     def __init__(self, result: AuditResult) -> None:
-        """Nothing is made before it is asked for: texts may be many."""
+        """Prepare nothing before it is asked for: texts may be many."""
         self._result, self._samples = result, () if is_public(result) else result.samples
         self._batches = {batch.id: batch for batch in result.batches}
-        finite = [cost for sample in self._samples for cost in _exact(sample.costs) if math.isfinite(cost)]
+        finite = [
+            cost for sample in self._samples for cost in _exact(sample.costs) if math.isfinite(cost)
+        ]
         self._dearest = max(finite, default=0.0)
         #: Whether any text's tokens have costs.
         self.marked = any(sample.costs is not None for sample in self._samples)
 
     def __len__(self) -> int:
-        """How many texts are shown."""
+        """Return how many texts are shown."""
         return len(self._samples)
 
     def block(self) -> Texts:
         """Return all of them, with what each mark begins at."""
-        marks = MARKS_LEAD if self.marked else ""
+        marks = say("marks-lead") if self.marked else ""
         return Texts([self._shown(sample) for sample in self._samples], marks, self.legend, PAGE)
 
     @property
     def legend(self) -> tuple[str, ...]:
-        """What each mark begins at; empty where nothing is marked."""
-        return tuple(f"{nearest(share * self._dearest, 3)} nats" for share in _MARKS) if self._dearest else ()
+        """The threshold of each mark; empty if nothing is marked."""
+        return (
+            tuple(f"{nearest(share * self._dearest, 3)} nats" for share in _MARKS)
+            if self._dearest
+            else ()
+        )
 
     @property
     def left_out(self) -> str:
-        """How many texts are not shown, and of which tokens no more is told than marks; empty where all is shown."""
+        """The number of texts not shown, and the tokens told only by marks, or "" if none."""
         of_all = sum(batch.texts for batch in self._result.batches)
         said = []
         if self._samples and of_all > len(self):
-            said.append(f"These are the first {len(self):,} of {of_all:,} texts: read the others in samples.jsonl.")
+            said.append(
+                f"These are the first {len(self):,} of {of_all:,} texts: read the others in "
+                "samples.jsonl."
+            )
         if self._samples and not self.marked and self._result.guarantees.ex_post is not None:
-            said.append("No token is marked: what each cost is not known, or the record's tokens spell other texts.")
-        told = sum(len(sample.costs.dearest) for sample in self._samples if sample.costs is not None)
+            said.append(
+                "No token is marked: what each cost is not known, or the record's tokens spell "
+                "other texts."
+            )
+        told = sum(
+            len(sample.costs.dearest) for sample in self._samples if sample.costs is not None
+        )
         tokens = sum(len(_exact(sample.costs)) for sample in self._samples)
         if told < tokens:
             said.append(
@@ -72,11 +95,18 @@ class ReleasedTexts:
         return " ".join(said)
 
     def _shown(self, sample: SampleText) -> Text:
-        anchor, title, table_title, table = f"text-{sample.batch}-{sample.number}", f"Batch {sample.batch}", "", None
+        anchor, title, table_title, table = (
+            f"text-{sample.batch}-{sample.number}",
+            f"Batch {sample.batch}",
+            "",
+            None,
+        )
         if self._has_several(sample):
             title += f", text {sample.number}"
         if sample.costs is not None and (rows := sample.costs.dearest[:MOST_ROWS]):
-            table_title = "Its only token" if len(rows) == 1 else f"Its {len(rows)} most expensive tokens"
+            table_title = (
+                "Its only token" if len(rows) == 1 else f"Its {len(rows)} most expensive tokens"
+            )
             cells = [Row(_cells(token), f"{anchor}-{token.at}") for token in rows]
             last = frozenset({len(DEAREST_COLUMNS) - 1})
             table = Table(f"Most expensive tokens of {title}", DEAREST_COLUMNS, cells, last)
@@ -95,37 +125,54 @@ class ReleasedTexts:
         return sample.number > 0 or (batch is not None and batch.texts > 1)
 
     def _about(self, sample: SampleText) -> Iterator[str]:
-        """How long it is, what it cost and is labelled with, and which of its tokens cost most."""
+        """Yield a text's length, cost and label, and its most expensive tokens."""
         if sample.label is not None:
             yield f"label {one_line(sample.label, LABEL_LENGTH) or 'empty'}"
         yield counted(sample.tokens, "token")
-        batch, shown = self._batches.get(sample.batch), partial(bound, digits=ex_post_digits(self._result))
+        batch, shown = (
+            self._batches.get(sample.batch),
+            partial(bound, digits=ex_post_digits(self._result)),
+        )
         if batch is not None and batch.exact is not None:
             whole = f"its batch of {batch.steps:,} tokens" if batch.texts > 1 else "exact ex-post"
             yield f"{whole} {shown(batch.exact)} nats"
         if sample.costs is not None and sample.costs.dearest:
-            named = (f"{_quoted(token.text)} {bound(token.exact)}" for token in sample.costs.dearest[:_NAMED])
+            named = (
+                f"{_quoted(token.text)} {bound(token.exact)}"
+                for token in sample.costs.dearest[:_NAMED]
+            )
             yield f"most expensive tokens {', '.join(named)}"
 
     def _remarks(self, sample: SampleText) -> Iterator[str]:
         if not sample.text:
-            yield "The run releases its token ids, and no text." if sample.text is None else "The text is empty."
+            yield (
+                "The run releases its token ids, and no text."
+                if sample.text is None
+                else "The text is empty."
+            )
         if (cut := sample.characters - len(sample.text or "")) > 0:
             yield f"{counted(cut, 'more character')} in samples.jsonl."
         if sample.text and sample.costs is None and self.marked:
-            yield "Not marked: the record's tokens do not spell this text, or are too many to tell of."
+            yield (
+                "Not marked: the record's tokens do not spell this text, or are too many to "
+                "tell of."
+            )
 
     def _pieces(self, sample: SampleText, anchor: str) -> Iterator[Piece]:
-        """The text's tokens; those of which nothing is to be said, together."""
+        """Yield the text's tokens; those of which nothing is to be said, together."""
         text, costs = sample.text or "", sample.costs
         if costs is None:
             if text:
                 yield Piece(_words(text))
             return
         told = {token.at: token for token in costs.dearest}
-        linked = {token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()}  # a link needs a name
+        linked = {
+            token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()
+        }  # a link needs a name
         plain = ""
-        for at, ((start, end), cost) in enumerate(zip(pairwise((0, *costs.ends)), costs.exact, strict=True)):
+        for at, ((start, end), cost) in enumerate(
+            zip(pairwise((0, *costs.ends)), costs.exact, strict=True)
+        ):
             words, mark = text[start:end], self._mark(cost)
             if mark == 0 and at not in told:
                 plain += words
@@ -155,7 +202,7 @@ def _words(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A token in quotes, its line breaks visible."""
+    """Return a token in quotes, its line breaks visible."""
     if not text:
         return NO_TEXT
     return f"“{_words(text)}”".replace("\n", "\\n").replace("\t", "\\t")
@@ -166,23 +213,30 @@ def _probability(value: float) -> str:
 
 
 def _reach(token: DearToken) -> str:
-    """Between which probabilities a neighbour could have put the token."""
+    """Return the probabilities between which a neighbour could have put the token."""
     if not all(map(math.isfinite, (token.probability, token.rise, token.fall))):
         return "not bounded"
     low = token.probability * math.exp(-token.fall)
-    high = token.probability * math.exp(min(token.rise, -math.log(token.probability))) if token.probability else 0.0
+    high = (
+        token.probability * math.exp(min(token.rise, -math.log(token.probability)))
+        if token.probability
+        else 0.0
+    )
     return f"{lower_bound(low, _DIGITS)} to {bound(min(high, 1.0), _DIGITS)}"
 
 
 def _others(token: DearToken) -> str:
-    return ", ".join(f"{_quoted(other.text)} {_probability(other.probability)}" for other in token.likeliest)
+    return ", ".join(
+        f"{_quoted(other.text)} {_probability(other.probability)}" for other in token.likeliest
+    )
 
 
 def _sentence(token: DearToken) -> str:
-    """What a token cost, for whoever points at it."""
+    """Return what a token cost, for whoever points at it."""
     others = _others(token)
     return (
-        f"{_quoted(token.text)} cost {bound(token.exact)} nats (rise {bound(token.rise)}, fall {bound(token.fall)}). "
+        f"{_quoted(token.text)} cost {bound(token.exact)} nats (rise {bound(token.rise)}, fall "
+        f"{bound(token.fall)}). "
         f"Probability {_probability(token.probability)}; a neighbour's {_reach(token)}."
         + (f" Likeliest others: {others}." if others else "")
     )
@@ -190,4 +244,10 @@ def _sentence(token: DearToken) -> str:
 
 def _cells(token: DearToken) -> tuple[str, ...]:
     costs = (bound(cost) for cost in (token.exact, token.rise, token.fall))
-    return (_quoted(token.text), *costs, _probability(token.probability), _reach(token), _others(token))
+    return (
+        _quoted(token.text),
+        *costs,
+        _probability(token.probability),
+        _reach(token),
+        _others(token),
+    )

@@ -1,77 +1,58 @@
-"""What commands print of audits: a summary, what failed, and the catalogue of checks."""
+"""Commands' output on audits, as documents: summaries, failures, demo runs, catalogue of checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rich.console import Console
-from rich.text import Text
-
 from dpaudit.claims import CLAIM_KINDS
 from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.document import (
     Block,
+    Commands,
+    Definitions,
     Document,
+    Entry,
     KeyFigure,
     KeyFigures,
     Outcome,
     Outcomes,
     Paragraph,
+    Piece,
     Statement,
+    Table,
+    Text,
+    Texts,
     Verdict,
 )
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
-from dpaudit.reports.writers.terminal import STYLES, print_document, print_pair, print_paragraph
 from dpaudit.results import AuditResult, CheckResult
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.policy import FAMILY
-from dpaudit.results.quality import Quality
-from dpaudit.results.rounding import bound, delta_bound, exponential, lower_bound, stated
+from dpaudit.results.rounding import delta_bound, exponential, lower_bound
+from dpaudit.results.shell import context_for, options_making
 
-#: Failed checks, and as many warnings, that a summary describes; lines that its caveats may take.
-_MOST_CHECKS, _MOST_CAVEAT_LINES = 3, 3
-
-
-def print_summary(result: AuditResult, console: Console) -> None:
-    """Print what a reader needs before anything else; of a run without a claim that can be read the verdict alone.
-
-    A passing run takes 13 lines of 80 columns, for a report has the rest.
-    """
-    print_document(summary(result), console)
-    if result.verdict != "error" or result.claim is not None:
-        elsewhere = "the report has them" if findings.is_public(result) else "`dpaudit verify` lists them"
-
-        def fits(said: str) -> bool:
-            return len(Text(said).wrap(console, console.width)) <= _MOST_CAVEAT_LINES
-
-        if said := fitting(result.caveats, elsewhere, fits):
-            console.print(Text(said, style="yellow"))
+#: Failed checks, and as many warnings, that a summary describes; characters of its caveats: two
+#: lines.
+_MOST_CHECKS, _MOST_OF_CAVEATS = 3, 155
 
 
 def summary(result: AuditResult) -> Document:
-    """Return verdict and epsilon, whom it holds for, what failed, the texts, the checks and what they left open."""
+    """Return verdict and epsilons, what failed, the texts, the checks and what they left open.
+
+    A passing run takes thirteen lines of 80 columns, with the command's own; the report has the
+    rest. Of a run without a claim that can be read there is the verdict alone.
+    """
     blocks = [] if result.verdict == "error" and result.claim is None else list(_summed_up(result))
-    title = " ".join(filter(None, (_sentence(result), epsilons(result))))
-    return Document("", [Verdict(result.verdict, title, blocks)])
+    stop = "." if result.claim is not None else ""
+    return Document("", [Verdict(result.verdict, f"{findings.headline(result)}{stop}", blocks)])
 
 
 def _summed_up(result: AuditResult) -> Iterator[Block]:
-    if held := levels.holding(result):
-        yield KeyFigures([KeyFigure(each.name, each.figure, each.promised) for each in held])
-    else:
-        yield Paragraph(one_line(result.guarantee))
+    yield from _epsilons(result)
     yield from _failed(result)
-    yield Outcomes(
-        [
-            _outcome(check, *findings.compared(result, check)[:1])
-            for check in findings.checks_with(result, "warn")[:_MOST_CHECKS]
-        ]
-    )
-    if findings.is_public(result):
-        yield Paragraph("Public: no figure from the records, no text, no digest of a record and no path.")
-    elif result.released is not None:
-        yield Paragraph(f"Texts: {findings.texts(result.released)}.")
+    warned = findings.checks_with(result, "warn")[:_MOST_CHECKS]
+    yield Outcomes([_outcome(check, *findings.compared(result, check)[:1]) for check in warned])
     if (attack := result.guarantees.empirical.attack) is not None:
         said = f"no ε above 0 is refuted at δ = {delta_bound(attack.delta)}"
         if attack.epsilon > 0:
@@ -82,15 +63,38 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
         yield Paragraph(f"Canaries: {findings.canaries_said(canaries)}.")
     if result.quality is not None and not findings.is_public(result):
         yield quality.brief(result.quality)
-    yield Paragraph(f"{findings.tally(result)}. Level {result.evidence} was asked for.")
-    for group in findings.unmade(result):
-        yield Paragraph(f"{'Not verified' if group.needed else 'Not made'}: {group.named}. {group.remedy}".rstrip())
+    if findings.is_public(result):
+        yield Paragraph(
+            "Public: no figure from the records, no text, no digest of a record and no path."
+        )
+    elif result.released is not None:
+        yield Paragraph(f"Texts: {findings.texts(result.released)}.")
+    yield from _checks(result)
+    elsewhere = "see the report" if findings.is_public(result) else "`dpaudit verify`"
+    if said := fitting(result.caveats, elsewhere, lambda said: len(said) <= _MOST_OF_CAVEATS):
+        yield Paragraph(said, "caution")
+
+
+def _epsilons(result: AuditResult) -> Iterator[Block]:
+    """Yield each level's promise and the recomputed figures; else the guarantee."""
+    claim, held = result.claim, levels.holding(result)
+    if claim is not None and held:
+        yield KeyFigures(
+            [KeyFigure(each.name, each.figure, each.promise or each.readers) for each in held]
+        )
+        yield Paragraph(f"Recomputed: {levels.recomputed_words(claim, result.guarantees)}.")
+        return
+    if claim is not None:
+        yield Paragraph(f"{epsilons(result)}.")
+    yield Paragraph(one_line(result.guarantee))
 
 
 def _failed(result: AuditResult) -> Iterator[Block]:
     """Yield the first failed checks with what to do, the others by their ids."""
     failed = findings.checks_with(result, "fail", "error")
-    yield Outcomes([_outcome(check, *findings.compared(result, check)) for check in failed[:_MOST_CHECKS]])
+    yield Outcomes(
+        [_outcome(check, *findings.compared(result, check)) for check in failed[:_MOST_CHECKS]]
+    )
     if rest := failed[_MOST_CHECKS:]:
         yield Paragraph(f"Failed too: {', '.join(map(_id, rest[: findings.MOST_NAMED]))}.")
     # What a policy asks is explained by the policy.
@@ -99,31 +103,34 @@ def _failed(result: AuditResult) -> Iterator[Block]:
         yield Paragraph(f"Explained by `dpaudit checks {ids}`.", "quiet")
 
 
+def _checks(result: AuditResult) -> Iterator[Block]:
+    """Yield the counts of outcomes, what a pass still needs, and the command for other checks."""
+    groups = findings.still_to_make(result)
+    by_command = [
+        check for group in groups if not group.needed for check in group.checks if check.made_with
+    ]
+    options = options_making(by_command, result.evidence)
+    make = f" To make {counted(len(by_command), 'more check')}:" if options else ""
+    yield Paragraph(f"{findings.tally(result)}.{make}")
+    if options:
+        run, question = context_for(result).values()
+        yield Commands([f"dpaudit report {run}{question} {options}"])
+    for group in groups:
+        if group.needed or not group.checks[0].made_with:
+            yield Paragraph(
+                f"{'Not verified' if group.needed else 'Not made'}: {group.named}. "
+                f"{group.remedy}".rstrip()
+            )
+
+
 def epsilons(result: AuditResult) -> str:
-    """What is claimed at either level, what was recomputed where it can be relied on, and delta; empty without a claim.
-
-    One figure stands for both levels where they are equal.
-    """
-    claim, found = result.claim, levels.found_of(result)
-    if claim is None:
+    """Return the claim, and what was recomputed if it is reliable; "" without a claim."""
+    if result.claim is None:
         return ""
-    apart = levels.are_apart(claim, found)
-    digits, shown = levels.digits_for(claim, found), found if not findings.caution(result) else None
-    if claim.rho is not None:
-        return levels.claimed_and_recomputed_rho(claim, result.guarantees)
-    said = f"{levels.RELEASE + ': claimed' if apart else 'Claimed'} {levels.promised(claim)}"
-    if shown is not None:
-        said += f", recomputed ε ≤ {bound(shown.epsilon, digits)}"
-    if apart:
-        claimed = [] if claim.batch_epsilon is None else [f"claimed ε ≤ {stated(claim.batch_epsilon)}"]
-        found_there = [] if shown is None else [f"recomputed ε ≤ {bound(shown.batch_epsilon, digits)}"]
-        said += f". {levels.BATCH}: {', '.join([*claimed, *found_there]) or 'none stated'}"
-    return said + (f", δ = {delta_bound(claim.delta, claim.delta)}" if claim.delta else "")
-
-
-def _sentence(result: AuditResult) -> str:
-    """The verdict in a few words; a sentence where the epsilons follow it."""
-    return f"{findings.headline(result)}{'.' if result.claim is not None else ''}"
+    said = f"Claimed: {levels.claim_words(result.claim)}"
+    if findings.caution(result):
+        return said
+    return f"{said}. Recomputed: {levels.recomputed_words(result.claim, result.guarantees)}"
 
 
 def _outcome(check: CheckResult, *compared: tuple[str, str]) -> Outcome:
@@ -137,70 +144,93 @@ def _id(check: CheckResult) -> str:
     return one_line(check.id, LABEL_LENGTH)
 
 
-def print_demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]], console: Console) -> None:
-    """Two texts of each run under its verdict, epsilon and contexts, and what the epsilons mean where all pass."""
-    meant: list[str] = []
+def demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]) -> Document:
+    """Return two texts of each run under its verdict, epsilon and contexts.
+
+    If all pass, the epsilons are explained.
+
+    Args:
+        runs: by name, each audit with labels and texts.
+    """
+    blocks: list[Block] = []
     for name, (result, texts) in runs.items():
         contexts = counted(sum(batch.contexts for batch in result.batches), "context")
         said = ", ".join(filter(None, (epsilons(result), contexts)))
         released = "" if result.released is None else findings.texts(result.released)
-        console.print(Text.assemble((f"{name}: {VERDICT_NAMES[result.verdict]}", STYLES[result.verdict]), f". {said}"))
-        console.print(Text(f"Texts: {released}.", style="dim"))
-        for label, text in texts:
-            print_pair(one_line(label, LABEL_LENGTH), one_line(text) or "(empty)", console, most=2)
-        if result.verdict == "pass" and result.claim is not None and result.claim.epsilon is not None:
-            times = f"by at most a factor of {exponential(result.claim.epsilon)}"
-            if CLAIM_KINDS[result.claim.kind].beforehand:
-                least = delta_bound(result.claim.delta, result.claim.delta)
-                meant.append(f"the probability of any result of the {name.lower()} {times} (plus {least})")
-            else:
-                private = "keep that figure as closely as the records"
-                meant.append(f"that of these very texts of the {name.lower()} {times}; {private}")
-    if meant:
-        what = "What that means, for readers of the texts: one record more or less changes"
-        console.print(Text(f"{what} {', and '.join(meant)}.", style="bold"))
+        shown = [Text("", label, "", [Piece(text)]) for label, text in texts]
+        title = f"{name}: {VERDICT_NAMES[result.verdict]}. {said}"
+        blocks.append(
+            Verdict(
+                result.verdict, title, [Paragraph(f"Texts: {released}.", "quiet"), Texts(shown)]
+            )
+        )
+    if meant := list(filter(None, (_meaning(name, result) for name, (result, _) in runs.items()))):
+        lead = "What that means, for readers of the texts: adding or removing one record changes"
+        blocks.append(Paragraph(f"{lead} {', and '.join(meant)}.", "strong"))
+    return Document("", blocks)
 
 
-def print_quality(found: Quality, console: Console) -> None:
-    """Print an evaluation of a run's texts."""
-    print_document(Document(quality.TITLE, list(quality.blocks(found))), console)
+def _meaning(name: str, result: AuditResult) -> str:
+    """Return what a run's epsilon bounds; empty if it does not pass."""
+    claim = result.claim
+    if result.verdict != "pass" or claim is None or claim.epsilon is None:
+        return ""
+    times = f"by at most a factor of {exponential(claim.epsilon)}"
+    if CLAIM_KINDS[claim.kind].beforehand:
+        least = delta_bound(claim.delta, claim.delta)
+        return f"the probability of any result of the {name.lower()} {times} (plus {least})"
+    private = "keep that figure as closely as the records"
+    return f"that of these very texts of the {name.lower()} {times}; {private}"
 
 
-def print_higher_levels(result: AuditResult, console: Console) -> None:
-    """What the checks of the levels beyond the record measured, where they passed."""
-    for check in findings.checks_with(result, "pass"):
-        if check.evidence >= 3:  # beyond record and release
-            said = f"{one_line(check.id, LABEL_LENGTH)}: {one_line(check.measured)}"
-            print_pair(f"level {check.evidence}", said, console)
+def higher_levels(result: AuditResult) -> Definitions:
+    """Return what the checks of the levels beyond the record measured, where they passed."""
+    # Levels 3 and 4 are beyond record and release.
+    passed = [check for check in findings.checks_with(result, "pass") if check.evidence >= 3]
+    return Definitions(
+        [
+            Entry(f"level {check.evidence}", f"{_id(check)}: {one_line(check.measured)}")
+            for check in passed
+        ]
+    )
 
 
-def print_failures(result: AuditResult, console: Console) -> None:
-    """Print the verdict, and a paragraph for each check that failed, could not run or was needed and not made."""
-    console.print(Text(findings.headline(result), style=STYLES[result.verdict]))
+def failures(result: AuditResult) -> Document:
+    """Return the verdict, and a paragraph for each failed, broken or missing check.
+
+    A missing check was needed and not made.
+    """
+    blocks: list[Block] = []
     for check in findings.checks_with(result, "fail", "error"):
-        line = Text.assemble((check.status.upper(), STYLES[check.status]), f" {one_line(check.id, LABEL_LENGTH)}: ")
         named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
         found = [prefix + said for prefix, said in named if said] or [check.title]
-        line.append("; ".join(map(one_line, found)))
-        print_paragraph(line, console)
+        blocks.append(
+            Paragraph(f"{_id(check)}: {'; '.join(map(one_line, found))}", lead=check.status.upper())
+        )
     for group in findings.unmade(result):
         for check_id in group.ids if group.needed else ():
-            said = f" {check_id}: not made, and evidence level {result.evidence} was asked for. {group.remedy}".rstrip()
-            print_paragraph(Text.assemble(("SKIP", STYLES["warn"]), said), console)
+            said = (
+                f"{check_id}: not made, and evidence level {result.evidence} was asked for. "
+                f"{group.remedy}".rstrip()
+            )
+            blocks.append(Paragraph(said, lead="SKIP"))
+    return Document("", [Verdict(result.verdict, findings.headline(result), blocks)])
 
 
-def print_checks(rows: Iterable[Mapping[str, str | int]], console: Console) -> None:
-    """The catalogue of checks: id, level of evidence and title."""
-    for row in rows:
-        print_pair(f"{row['id']:<26} {row['evidence']}", str(row["title"]), console, width=30)
+def checks_listed(rows: Iterable[Mapping[str, str | int]]) -> Document:
+    """Return the catalogue of checks: id, level of evidence and title."""
+    cells = [(str(row["id"]), str(row["evidence"]), str(row["title"])) for row in rows]
+    return Document("", [Table.of("Checks", ("check", "level", "passes if"), cells, words=[2])])
 
 
-def print_check(row: Mapping[str, str | int], console: Console) -> None:
-    """One check of the catalogue."""
-    console.print(Text(str(row["title"]), style="bold"))
-    for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference"):
-        said = str(row[name])
-        if name == "evidence":
-            said += f", {EVIDENCE_LEVELS[int(row[name])].compares}"
-        if said:
-            print_pair(name, said, console, width=10)
+def check_explained(row: Mapping[str, str | int]) -> Document:
+    """Return one check of the catalogue."""
+    said = {
+        name: str(row[name])
+        for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference")
+    }
+    said["evidence"] += f", {EVIDENCE_LEVELS[int(row['evidence'])].compares}"
+    return Document(
+        str(row["title"]),
+        [Definitions([Entry(name, words) for name, words in said.items() if words])],
+    )

@@ -1,7 +1,8 @@
 """Text from run directories made harmless before any format-specific escaping.
 
-Labels, paths and model names come from whoever made the run. Control characters can drive a terminal, bidirectional
-overrides can make a line read as something else, and a label of a megabyte can bury a report.
+Labels, paths and model names come from whoever made the run. Control characters can drive a
+terminal, bidirectional overrides can make a line read as something else, and a label of a megabyte
+can bury a report.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _Item = TypeVar("_Item")
 
 LABEL_LENGTH, PROSE_LENGTH = 120, 2_000
 
-# Bidirectional controls are format characters (Cf) like the joiners that emoji and Indic scripts need; only these go.
+# Bidirectional controls are format characters (Cf) like the joiners that emoji and Indic scripts
+# need; only these go.
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 #: Characters that drive a terminal or reorder a line, apart from line breaks.
 DRIVING = re.compile(f"[\x00-\x09\x0b-\x1f\x7f-\x9f{_BIDIRECTIONAL}]")
@@ -27,7 +29,7 @@ _UNPRINTABLE = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff{_BIDIRECTI
 
 
 def printable(text: object, limit: int = PROSE_LENGTH) -> str:
-    """`text` with control characters shown as escapes; line breaks and tabs are kept.
+    """Return text with control characters shown as escapes; line breaks and tabs are kept.
 
     Cut to `limit` characters where that is shorter with what then stands in the place of the rest.
     """
@@ -37,28 +39,42 @@ def printable(text: object, limit: int = PROSE_LENGTH) -> str:
     if cut <= len(rest):
         limit, rest = len(whole), ""
     text = _LINE_SEPARATORS.sub("\n", whole[:limit])
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text) + rest
+    return (
+        _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+        + rest
+    )
 
 
 def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
-    """As `printable`, with every run of white space turned into one space."""
+    """Return text as `printable` does, with every run of white space turned into one space."""
     return " ".join(printable(text, limit).split())
 
 
 def in_a_line(path: object) -> str:
-    """A file's name in a line: as it is but for what drives a terminal, reorders the line or breaks it."""
+    """Return a file's name in a line.
+
+    It is as it is but for what drives a terminal, reorders the line or breaks it.
+    """
     return printable(path).replace("\n", "\\n")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """The text in lines of this width, `indent` before all but the first; commands, in backticks, are not broken."""
+    """Return text in lines of this width, `indent` before all but the first.
+
+    Commands in backticks are not broken.
+    """
     held = _QUOTED.sub(lambda found: found[0].replace(" ", "\xa0"), text)
-    filled = textwrap.fill(held, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+    filled = textwrap.fill(
+        held, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
     return filled.replace("\xa0", " ")
 
 
 def fitting(sentences: Sequence[object], elsewhere: str, fits: Callable[[str], bool]) -> str:
-    """Return a paragraph of as many sentences as `fits` allows, one at least, and how many more are `elsewhere`."""
+    """Return a paragraph of as many sentences as `fits` allows, at least one.
+
+    It says how many more are `elsewhere`.
+    """
     for count in range(len(sentences), 0, -1):
         more = f"{len(sentences) - count:,} more: {elsewhere}." if count < len(sentences) else ""
         said = " ".join(filter(None, (*map(one_line, sentences[:count]), more)))
@@ -68,12 +84,12 @@ def fitting(sentences: Sequence[object], elsewhere: str, fits: Callable[[str], b
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """`1 batch`, `1,000 batches`: the number with its noun; `many` defaults to `one` with an s."""
+    """Return a number and noun: `1 batch`, `1,000 batches`; `many` defaults to `one` with an s."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def grouped(pairs: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
-    """What goes by the same key, in a list for each, in the order of the pairs."""
+    """Return what goes by the same key, in a list for each, in the order of the pairs."""
     groups: dict[_Key, list[_Item]] = {}
     for key, item in pairs:
         groups.setdefault(key, []).append(item)

@@ -1,4 +1,4 @@
-"""Writes reports to disk: readable by their owner only, and never half-written."""
+"""Reports on disk: readable by their owner only, and never half-written."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dpaudit.reports.audit_document import render_html, render_markdown
-from dpaudit.reports.clusters import clusters_csv, render_clusters_html
-from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.machine import render_junit, render_sarif
-from dpaudit.results import AuditResult, ClusterComparison, Comparison
+from dpaudit.reports.machine import render_junit
+from dpaudit.results import AuditResult
 from dpaudit.results.quality_file import replace_file
 
 
@@ -20,7 +18,7 @@ class NoPlainFileError(FileExistsError):
 
 
 def documents(result: AuditResult) -> dict[str, str]:
-    """report.html, report.json, report.md and junit.xml, by their names."""
+    """Return report.html, report.json, report.md and junit.xml, by their names."""
     return {
         "report.html": render_html(result),
         "report.json": result.to_json(),
@@ -30,43 +28,28 @@ def documents(result: AuditResult) -> dict[str, str]:
 
 
 def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Writes report.html, report.json, report.md and junit.xml, as `write_files` does; returns paths by format."""
-    return dict(zip(("html", "json", "markdown", "junit"), write_files(documents(result), folder), strict=True))
+    """Write report.html, report.json, report.md and junit.xml; return paths by format.
 
-
-def write_clusters(comparison: ClusterComparison, folder: Path) -> list[Path]:
-    """Writes clusters.html, clusters.json and clusters.csv, as `write_files` does."""
-    files = {
-        "clusters.html": render_clusters_html(comparison),
-        "clusters.json": comparison.to_json(),
-        "clusters.csv": clusters_csv(comparison),
-    }
-    return write_files(files, folder)
-
-
-def write_junit(result: AuditResult, path: Path) -> None:
-    """Writes the checks as JUnit XML, as `write_files` does."""
-    write_files({path.name: render_junit(result)}, path.parent)
-
-
-def write_sarif(result: AuditResult, path: Path) -> None:
-    """Writes the checks' findings as SARIF, as `write_files` does."""
-    write_files({path.name: render_sarif(result)}, path.parent)
-
-
-def write_comparison(comparison: Comparison, path: Path, links: Mapping[str, str] | None = None) -> None:
-    """Writes the comparison as one page, as `write_files` does; `links` lead to each run's report, relative to it."""
-    write_files({path.name: render_comparison_html(comparison, links)}, path.parent)
+    See `write_files`.
+    """
+    return dict(
+        zip(
+            ("html", "json", "markdown", "junit"),
+            write_files(documents(result), folder),
+            strict=True,
+        )
+    )
 
 
 def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
-    """Writes files by their names into `folder`, for their owner alone, and returns their paths.
+    """Write files by their names into `folder`, for their owner alone, and return their paths.
 
     A folder that does not exist is made for its owner alone; one that exists keeps its permissions.
 
     Raises:
         NoPlainFileError: what is in the place of one of the files is none.
-        OSError: the folder or a file cannot be written. Files that were already there are then still whole.
+        OSError: the folder or a file cannot be written. Files that were already there are then
+            still whole.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = [folder / name for name in files]
@@ -75,15 +58,20 @@ def write_files(files: Mapping[str, str | bytes], folder: Path) -> list[Path]:
     for path, content in zip(paths, files.values(), strict=True):
         _refuse_special(path)
         # A lone surrogate cannot be UTF-8; as a backslash escape it reads back as itself in JSON.
-        replace_file(path, content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"))
+        replace_file(
+            path,
+            content if isinstance(content, bytes) else content.encode("utf-8", "backslashreplace"),
+        )
     return paths
 
 
 def _refuse_special(path: Path) -> None:
-    """Only a plain file is replaced: a rename would put one in the place of a device, a pipe or a link too."""
+    """Refuse special files: a rename would replace a device, a pipe or a link by a plain file."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        raise NoPlainFileError(errno.EEXIST, "what is there is no plain file, and is not replaced", str(path))
+        raise NoPlainFileError(
+            errno.EEXIST, "what is there is no plain file, and is not replaced", str(path)
+        )

@@ -1,4 +1,4 @@
-"""Small real runs, made by an honest miniature of the mechanism, and the tools to plant faults in them.
+"""Small real runs, made by an honest miniature of the mechanism, and tools to plant faults in them.
 
 Whatever a test needs of this file it gets through the fixture `make_run`.
 """
@@ -19,8 +19,8 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -73,6 +73,7 @@ from dpaudit.runs import (
     CommittedSeed,
     CountsNoise,
     Data,
+    Decoding,
     DecodingRules,
     Held,
     InputError,
@@ -88,7 +89,6 @@ from dpaudit.runs import (
     Sampling,
     SecretBatches,
     Step,
-    Stopping,
     Vocabulary,
     aggregate_digest,
     allowances,
@@ -101,14 +101,16 @@ from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.text import KNOWN_TOKENIZERS
+from tests import warm
 from tests.forging import list_digests
+from tests.nesting import mechanism_with, place_of, read_run, write_run
 
 # No wall-clock limit, and the same examples every time: a red test is red for everyone.
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
 settings.load_profile("dpaudit")
 
 CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
-KEY = "5eed" * 16
+KEY = "1aa5c42e8e957dc4c8a8ecae8059103240ad62db826636747512b4329d043641"
 #: Of each label, where every record serves in several rounds.
 ROUNDED_RECORDS = 30
 #: Of approximate claims.
@@ -116,7 +118,8 @@ DELTA = RECORDS**-1.1
 #: Batches of a label that are not generated: where the records go that no batch needs.
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
-#: Of a clustered run: noisy counts of two labels at four centres, the two that either keeps, and their batches.
+#: Of a clustered run: noisy counts of two labels at four centres, the two that either keeps, and
+#: their batches.
 NOISY, KEPT, RECORDS_PER_BATCH = ((160, -3, 300, 48), (20, 240, 0, 244)), ((0, 2), (1, 3)), 40.0
 BY_COUNTS, MOST_BATCHES, PUBLIC_BATCHES = ((4, 8), (6, 6)), 50, 5
 COUNTS_SCALE, CENTERS_DELTA = 8.0, 1e-6
@@ -131,7 +134,7 @@ Values: TypeAlias = NDArray[np.floating]
 
 
 def pytest_collection_finish() -> None:
-    """What is imported stays: to look through torch and transformers takes a collection of garbage 0.4 s each time."""
+    """Freeze imported objects: to search torch and transformers costs each collection 0.4 s."""
     gc.freeze()
 
 
@@ -139,25 +142,28 @@ def pytest_collection_finish() -> None:
 class Spec:
     """What kind of run to make. `sizes` has the number of contexts of each batch.
 
-    `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always, contexts that miss the
-    clip, and sums divided by the number of "contexts", or by it where it is "larger" than the divisor;
-    `private_anchor` one whose anchor is the contexts' own mean, and with `private_from` from that step of a text on;
-    the first `unscored` contexts, and the public prompt with `unscored_public`, have logits of 0 in place of a model's;
-    `drawn` names one of DRAWN, and `spent` one of SPENT, for a `budget`; contexts' records belong to `users` in turns,
-    if there are any, who had spent `before`, the first of them nothing. With `whole` each context has the whole budget.
-    `noise` is the multiplier of a noisy maximum of probabilities, among contexts that coins of `rate` choose; `noised`
-    names one of NOISED, and `chosen` one of CHOSEN. With `private_tokens` a noisy test says which tokens are private,
-    and `tested` names one of TESTED.
-    Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one beside. With `rules`
-    on line breaks the fourth word holds one.
-    The first `canaries` batches have a canary each, which stands before their other contexts where it is in; coins that
-    are not `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many `drafts` of a
-    batch whose canary is in, the likeliest by that canary is kept, or the one that is `least_likely`.
-    With `committed`, which names one of COMMITTED, tokens are declared to be those of a committed seed (SEED).
-    `clusters` is the clustering's method: two labels then have two clusters each, and `sizes` a multiple of four; with
-    counts a cluster has `least_batches`, by the manifest. With `secret` nobody but the curator knows the batches, and
-    the claim is of both levels. Of several `rounds` each has as many batches as `sizes` says, of sizes that the hash
-    gives (`contexts_of`); they may be `stopped` early, and `split` delta. With `one_key` all are hashed as the first.
+    `greedy`, `below_clip` and `divide_by` make dishonest ones: the most probable token always,
+    contexts that miss the clip, and sums divided by the number of "contexts", or by it where it is
+    "larger" than the divisor; `private_anchor` one whose anchor is the contexts' own mean, and with
+    `private_from` from that step of a text on; the first `unscored` contexts, and the public prompt
+    with `unscored_public`, have logits of 0 in place of a model's; `drawn` names one of DRAWN, and
+    `spent` one of SPENT, for a `budget`; contexts' records belong to `users` in turns, if there are
+    any, who had spent `before`, the first of them nothing. With `whole` each context has the whole
+    budget. `noise` is the multiplier of a noisy maximum of probabilities, among contexts that coins
+    of `rate` choose; `noised` names one of NOISED, and `chosen` one of CHOSEN. With
+    `private_tokens` a noisy test says which tokens are private, and `tested` names one of TESTED.
+    Under `hashed-cells` a context shows two records; each batch has a cell of three and one of one
+    beside. With `rules` on line breaks the fourth word holds one. The first `canaries` batches have
+    a canary each, which stands before their other contexts where it is in; coins that are not
+    `fair` all say in. Tokens are drawn from contributions that are `amplified`, and of so many
+    `drafts` of a batch whose canary is in, the likeliest by that canary is kept, or the one that is
+    `least_likely`. With `committed`, which names one of COMMITTED, tokens are declared to be those
+    of a committed seed (SEED). `clusters` is the clustering's method: two labels then have two
+    clusters each, and `sizes` a multiple of four; with counts a cluster has `least_batches`, by the
+    manifest. With `secret` nobody but the curator knows the batches, and the claim is of both
+    levels. Of several `rounds` each has as many batches as `sizes` says, of sizes that the hash
+    gives (`contexts_of`); they may be `stopped` early, and `split` delta. With `one_key` all are
+    hashed as the first.
     """
 
     aggregator: str = "median"
@@ -217,7 +223,9 @@ class Spec:
     @property
     def keeps_contexts(self) -> bool:
         """A mean's are part of its record, unless a test wants one without."""
-        return bool(self.canaries) or (self.aggregator == "mean" if self.contexts is None else self.contexts)
+        return bool(self.canaries) or (
+            self.aggregator == "mean" if self.contexts is None else self.contexts
+        )
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -239,19 +247,26 @@ class Spec:
             return self.sizes
         if self.rule == "hashed-slots":  # as many, whoever fills them
             return (max(self.sizes),) * (len(self.sizes) * (self.stopped or self.rounds))
-        hashes = [self._hash.of_round(0 if self.one_key else number) for number in range(self.stopped or self.rounds)]
+        hashes = [
+            self._hash.of_round(0 if self.one_key else number)
+            for number in range(self.stopped or self.rounds)
+        ]
         placed = Counter(
             (number, each.batch, keyed.batch(each.digest, self.per_label + SPARE))
             for number, keyed in enumerate(hashes)
             for each in self.assignment
         )
-        places = itertools.product(range(len(hashes)), range(len(self.labels)), range(self.per_label))
+        places = itertools.product(
+            range(len(hashes)), range(len(self.labels)), range(self.per_label)
+        )
         return tuple(placed[place] for place in places)
 
     def divided_by(self, contexts: int) -> float:
-        return {"divisor": self.divisor, "contexts": contexts or 1.0, "larger": max(contexts, self.divisor)}[
-            self.divide_by
-        ]
+        return {
+            "divisor": self.divisor,
+            "contexts": contexts or 1.0,
+            "larger": max(contexts, self.divisor),
+        }[self.divide_by]
 
     @property
     def end(self) -> int:
@@ -262,13 +277,20 @@ class Spec:
         return ((self.end,), (1, self.end), (2, 3))
 
     @property
-    def stopping(self) -> Stopping:
-        return Stopping(max_tokens=self.max_tokens, sequences=self.sequences, tokens_per_batch=self.tokens_per_batch)
+    def decoding(self) -> Decoding:
+        return Decoding(
+            **self.rules.model_dump(),
+            max_tokens=self.max_tokens,
+            sequences=self.sequences,
+            tokens_per_batch=self.tokens_per_batch,
+        )
 
     @property
     def change(self) -> ContextChange | None:
         most, shared = self.records_per_user, bool(self.users)
-        return context_change(self.unit, self.relation, self.rule, records_per_user=most, shared=shared)
+        return context_change(
+            self.unit, self.relation, self.rule, records_per_user=most, shared=shared
+        )
 
     @property
     def cells(self) -> int | None:
@@ -293,7 +315,11 @@ class Spec:
 
     @property
     def centers(self) -> NDArray[np.float32]:
-        return np.random.default_rng(1).normal(size=(4 if self.rebalanced else 2, 3)).astype(np.float32)
+        return (
+            np.random.default_rng(1)
+            .normal(size=(4 if self.rebalanced else 2, 3))
+            .astype(np.float32)
+        )
 
     @cached_property
     def made_up(self) -> Canaries | None:
@@ -303,22 +329,30 @@ class Spec:
         coins = np.random.default_rng([77, self.seed, self.canaries]).random(self.canaries) < (
             0.5 if self.fair else 1.0
         )
-        made = [(f"canary {number}" for number in itertools.count()) for _ in range(self.canaries)]
         return Canaries(
             salt="5a" * 32,
             canaries=tuple(
                 Canary(
                     label=self.label(batch),
-                    text=next(t for t in texts if self.goes(self._hash.digest(self.label(batch), t), batch, None)),
+                    text=self._canary_text(batch),
                     included=bool(coin),
                 )
-                for batch, (texts, coin) in enumerate(zip(made, coins, strict=True))
+                for batch, coin in enumerate(coins)
             ),
         )
 
+    def _canary_text(self, batch: int) -> str:
+        goes, label = self.goes(batch, None), self.label(batch)
+        texts = (f"canary {number}" for number in itertools.count())
+        return next(text for text in texts if goes(self._hash.digest(label, text)))
+
     def included(self, batch: int) -> bool:
         """Whether a batch has a canary among its contexts."""
-        return self.made_up is not None and batch < self.canaries and self.made_up.canaries[batch].included
+        return (
+            self.made_up is not None
+            and batch < self.canaries
+            and self.made_up.canaries[batch].included
+        )
 
     def clustering(self) -> Clustering:
         if self.clusters == "none":
@@ -330,18 +364,17 @@ class Spec:
             settings={"k": len(self.centers), "projection": "none", **asdict(CENTERS_NOISE)},
             public_digest=texts_digest(["a public text"]),
             embedding="miniature",
-            normalized=True,
+            normalize=True,
             centers=len(self.centers),
             keep=2,
             digest=encoded_centers(self.centers)[1],
             epsilon=epsilon,
             delta=delta,
-            counts=CountsNoise(epsilon=self.counts_epsilon, scale=COUNTS_SCALE, noised="before-selection")
+            counts=CountsNoise(
+                epsilon=self.counts_epsilon, scale=COUNTS_SCALE, noised="before-selection"
+            )
             if self.rebalanced
             else None,
-            records_per_batch=RECORDS_PER_BATCH if self.rebalanced else None,
-            most_batches=MOST_BATCHES if self.rebalanced else None,
-            least_batches=self.least_batches,
         )
 
     def grouping(self) -> Clusters:
@@ -358,7 +391,9 @@ class Spec:
 
     @cached_property
     def places(self) -> ClusterPlaces | None:
-        return None if self.clusters == "none" else ClusterPlaces(self.grouping(), self.per_label // 2)
+        return (
+            None if self.clusters == "none" else ClusterPlaces(self.grouping(), self.per_label // 2)
+        )
 
     def cluster(self, batch: int) -> int | None:
         return self.places[batch].center if self.places else None
@@ -382,10 +417,14 @@ class Spec:
         if self.top_k is not None:
             fields["support"] = {"kind": "public-top-k", "size": self.top_k}
         if self.noise is not None:
-            fields |= {"draw": "noisy-argmax", "noise_multiplier": self.noise, "sampling_rate": self.rate}
+            fields |= {
+                "draw": "noisy-argmax",
+                "noise_multiplier": self.noise,
+                "sampling_rate": self.rate,
+            }
         if self.private_tokens is not None:
             fields |= {"draw": "sparse-vector", "private_tokens": self.private_tokens, **TESTS}
-        return Mechanism.model_validate(fields | {"grid": self.grid, "budget": self.budget})
+        return mechanism_with(fields | {"grid": self.grid, "budget": self.budget})
 
     @cached_property
     def manifest(self) -> Manifest:
@@ -398,15 +437,21 @@ class Spec:
                 shared_budgets=bool(self.users),
                 earlier=(KEY,) if self.before else (),
                 split_delta=self.split,
+                canaries=self.canaries or None,
             ),
             mechanism=self.mechanism,
             batching=Batching(
                 rule=self.rule,
                 rounds=self.rounds,
                 batches=self.rounds * len(self.sizes),
-                batches_per_label=None if self.rule == "paper-slices" or self.places else self.per_label + SPARE,
+                batches_per_label=None
+                if self.rule == "paper-slices" or self.places
+                else self.per_label + SPARE,
                 generate_per_label=None if self.places else self.per_label,
                 generate_per_cluster=self.per_label // 2 if self.places else None,
+                records_per_batch=RECORDS_PER_BATCH if self.rebalanced else None,
+                most_batches=MOST_BATCHES if self.rebalanced else None,
+                least_batches=self.least_batches,
                 slots=None if self.rule in COME_AND_GO else max(self.sizes),
                 cells=self.cells,
                 examples_per_context=2 if self.cells else 1,
@@ -415,10 +460,11 @@ class Spec:
                 allocation=Allocation(kind="hashed", secret=True) if self.secret else None,
             ),
             clustering=self.clustering(),
-            origins=Origins(batching="public", settings="public"),
-            stopping=self.stopping,
-            decoding=self.rules,
-            sampling=Sampling(generator="committed-seed", seed_hashes=SEED.hashes) if self.committed else Sampling(),
+            chosen_from=Origins(batching="public", settings="public"),
+            decoding=self.decoding,
+            sampling=Sampling(generator="committed-seed", seed_hashes=SEED.hashes)
+            if self.committed
+            else Sampling(),
             record=Record(
                 dtype=self.dtype if median else "float64",
                 vocabulary=self.vocabulary,
@@ -436,21 +482,39 @@ class Spec:
             claim=None if median else self._mean_claim(),
         )
 
-    @cached_property
+    @property
     def assignment(self) -> tuple[Assigned, ...]:
-        """The records of contexts and of other cells, found where the keyed hash sends one; the rest in no batch.
+        """The records of contexts and other cells, by the keyed hash; the rest are in no batch.
 
         Of several rounds some records of each label, by their groups.
         """
+        return assignment_of(replace(self, **HONEST))
+
+    def place_records(self) -> tuple[Assigned, ...]:
+        """Work out the assignment."""
         if self.rounds > 1:
-            of_labels = [itertools.islice(self._digests(label), ROUNDED_RECORDS) for label in self.labels]
-            found = [Assigned(digest, group, None) for group, digests in enumerate(of_labels) for digest in digests]
+            of_labels = [
+                itertools.islice(self._digests(label), ROUNDED_RECORDS) for label in self.labels
+            ]
+            found = [
+                Assigned(digest, group, None)
+                for group, digests in enumerate(of_labels)
+                for digest in digests
+            ]
             return tuple(sorted(found, key=lambda assigned: assigned.digest))
-        places = [(b, None if self.rule == "hashed-records" else i) for b, n in enumerate(self.sizes) for i in range(n)]
+        places = [
+            (b, None if self.rule == "hashed-records" else i)
+            for b, n in enumerate(self.sizes)
+            for i in range(n)
+        ]
         if self.cells:
-            places += places + [(b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)]
+            places += places + [
+                (b, cell) for b, n in enumerate(self.sizes) for cell in (n, n, n, n + 1)
+            ]
         digests = {label: self._digests(label) for label in self.labels}
-        found = [Assigned(next(d for d in digests[self.label(b)] if self.goes(d, b, s)), b, s) for b, s in places]
+        found = [
+            Assigned(next(filter(self.goes(b, s), digests[self.label(b)])), b, s) for b, s in places
+        ]
         for batch, canary in enumerate(self.made_up.canaries if self.made_up else ()):
             if canary.included:
                 first = next(number for number, place in enumerate(found) if place.batch == batch)
@@ -459,9 +523,12 @@ class Spec:
         generated, most = self.per_label, self.per_label + SPARE
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
-        spare = (d for d in digests["a"] if self._hash.of_round(0).batch(d, most) >= generated)
+        keyed = self._hash.of_round(0)
+        spare = (d for d in digests["a"] if keyed.batch(d, most) >= generated)
         rest = (Assigned(next(spare), None, None) for _ in range(RECORDS - len(places)))
-        found += [self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))]
+        found += [
+            self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))
+        ]
         return tuple(sorted(found, key=lambda assigned: assigned.digest))
 
     def _paid_by(self, place: Assigned, number: int) -> Assigned:
@@ -483,16 +550,23 @@ class Spec:
         return KeyedHash(bytes.fromhex(self.key))
 
     def _digests(self, label: str) -> Iterator[str]:
-        """Digests of a label's records, one after the other; the seed makes them those of another data set."""
-        return (self._hash.digest(label, f"record {number} of {self.seed}") for number in itertools.count())
+        """Digests of a label's records, one by one; the seed makes them another data set's."""
+        return (
+            self._hash.digest(label, f"record {number} of {self.seed}")
+            for number in itertools.count()
+        )
 
-    def goes(self, digest: str, batch: int, slot: int | None) -> bool:
-        """Whether the hash sends a record of the batch's label there."""
+    def goes(self, batch: int, slot: int | None) -> Callable[[str], bool]:
+        """Whether the hash sends a record of the batch's label there, by its digest."""
         number, count = self.place(batch)
-        keyed = self._hash.of_round(0)
-        if keyed.batch(digest, count) != number:
-            return False
-        return slot is None or keyed.slot(digest, self.cells or max(self.sizes)) == slot
+        keyed, slots = self._hash.of_round(0), self.cells or max(self.sizes)
+
+        def sent(digest: str) -> bool:
+            return keyed.batch(digest, count) == number and (
+                slot is None or keyed.slot(digest, slots) == slot
+            )
+
+        return sent
 
     @property
     def release(self) -> ReleaseAccountant:
@@ -509,17 +583,24 @@ class Spec:
         events = rebalancing_events(self.counts_epsilon, self.relation)
         rounds = (self.split and self.stopped) or self.rounds
         batch = ApproximateAccountant.of(
-            self.mechanism, self.change, laplace=events, centers=centers, centers_delta=spent, rounds=rounds
+            self.mechanism,
+            self.change,
+            laplace=events,
+            centers=centers,
+            centers_delta=spent,
+            rounds=rounds,
         )
         assert batch is not None
         hashed = "hashed-records" if self.rule == "paper-slices" else self.rule
-        one = ApproximateAccountant.of(self.mechanism, context_change("record", "add_remove", hashed))
+        one = ApproximateAccountant.of(
+            self.mechanism, context_change("record", "add_remove", hashed)
+        )
         records = (self.records_per_user or 1) * (2 if self.relation == "replace" else 1)
         shares = self.rounds if self.split else 1
         return ReleaseAccountant(batch, one, replace(secret, rounds=rounds), records, shares)
 
     def _mean_claim(self) -> Claim:
-        tokens = self.stopping.most_tokens
+        tokens = self.decoding.most_tokens
         batch = self.release.batch_level(tokens, DELTA, "rdp").epsilon
         return Claim(
             epsilon=self.release.epsilon(tokens, DELTA) if self.secret else batch,
@@ -561,7 +642,9 @@ def noise(*place: int) -> np.random.Generator:
 
 def by_id(u: float) -> Callable[[Values], int]:
     """The token of a uniform number where tokens are in the order of their ids."""
-    return lambda scores: min(int(np.searchsorted(np.cumsum(np.exp(log_softmax(scores, 1.0))), u)), len(scores) - 1)
+    return lambda scores: min(
+        int(np.searchsorted(np.cumsum(np.exp(log_softmax(scores, 1.0))), u)), len(scores) - 1
+    )
 
 
 def honest(scores: Values, batch: int, text: Sequence[int]) -> int:
@@ -605,7 +688,9 @@ def shared_later(scores: Values, batch: int, text: Sequence[int]) -> int:
 SEEDED: dict[str, Any] = {}
 
 
-def of_a_stream(begin: Callable[[], Callable[[], float]]) -> Callable[[Values, int, Sequence[int]], int]:
+def of_a_stream(
+    begin: Callable[[], Callable[[], float]],
+) -> Callable[[Values, int, Sequence[int]], int]:
     def draw(scores: Values, batch: int, text: Sequence[int]) -> int:
         if not (batch or text):
             SEEDED["next"] = begin()
@@ -623,7 +708,11 @@ def greedy_in_one(scores: Values, batch: int, text: Sequence[int]) -> int:
 
 
 def greedy_now_and_then(scores: Values, batch: int, text: Sequence[int]) -> int:
-    return int(scores.argmax()) if noise(2, batch, len(text)).random() < 0.2 else honest(scores, batch, text)
+    return (
+        int(scores.argmax())
+        if noise(2, batch, len(text)).random() < 0.2
+        else honest(scores, batch, text)
+    )
 
 
 def penalised(scores: Values, batch: int, text: Sequence[int]) -> int:
@@ -759,19 +848,23 @@ TESTED = (
 
 
 class Tests:
-    """One batch's tests: what a generator that uses the sparse vector technique keeps between tokens."""
+    """A batch's tests: a sparse-vector generator's memory between tokens."""
 
     def __init__(self, spec: Spec, batch: int) -> None:
         self.how, self.draw = spec.tested, spec.mechanism.draw
         self.random: Any = np.random.default_rng([spec.seed, batch, 20260904])
         of_all = self.how == "thresholds of every batch"
-        self.thresholds: Any = np.random.default_rng([spec.seed, 20260905]) if of_all else self.random
+        self.thresholds: Any = (
+            np.random.default_rng([spec.seed, 20260905]) if of_all else self.random
+        )
         if self.how == "noise of a seed":
             self.random = np.random.RandomState(1234)
             self.random.random_sample(900 * batch)
             self.thresholds = self.random
         self.scale = self.draw.threshold_noise / (2 if self.how == "half the noise" else 1)
-        of_thresholds = {"thresholds of half the noise": 0.5, "thresholds without noise": 1e-9}.get(self.how, 1.0)
+        of_thresholds = {"thresholds of half the noise": 0.5, "thresholds without noise": 1e-9}.get(
+            self.how, 1.0
+        )
         self.threshold_scale = self.scale * of_thresholds
         self.left, self.query, self.threshold = self.draw.private_tokens, 0.0, self.new_threshold()
 
@@ -784,7 +877,9 @@ class Tests:
             return np.array(NO_TEST)
         if self.how == "new at each text" and not len(text):
             self.threshold = self.new_threshold()
-        distance = self.draw.distance(values, anchor, len(values) if self.how == "over the contexts" else divisor)
+        distance = self.draw.distance(
+            values, anchor, len(values) if self.how == "over the contexts" else divisor
+        )
         distance *= 1.1 if self.how == "of another distance" else 1
         if self.how != "one noise for two tests" or len(text) % 2 == 0:
             self.query = self.random.laplace(scale=2 * self.scale)
@@ -855,31 +950,45 @@ CHOSEN: dict[str, Callable[[int, int, int, float], Values]] = {
 }
 
 
-def own_budgets(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
+def own_budgets(
+    mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int
+) -> Values:
     return mechanism.spend(values, before, budgets)
 
 
-def reset_midway(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
+def reset_midway(
+    mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int
+) -> Values:
     """A process that was killed goes on with sums of nothing."""
     return mechanism.spend(values, before * (step != 6), budgets)
 
 
-def a_token_too_long(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
+def a_token_too_long(
+    mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int
+) -> Values:
     """Whoever has anything left takes part."""
     return np.where(before < mechanism.budget, charged(before, mechanism.costs(values)), before)
 
 
-def shared_at_half(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
+def shared_at_half(
+    mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int
+) -> Values:
     """Contexts keep to half of what they may spend."""
-    return mechanism.spend(values, before, np.full(len(before), mechanism.budget) if budgets is None else budgets / 2)
+    return mechanism.spend(
+        values, before, np.full(len(before), mechanism.budget) if budgets is None else budgets / 2
+    )
 
 
-def half_price(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
+def half_price(
+    mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int
+) -> Values:
     after = before + mechanism.costs(values) / 2
     return np.where(after <= mechanism.budget, after, before)
 
 
-def by_the_others(mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int) -> Values:
+def by_the_others(
+    mechanism: Mechanism, values: Values, before: Values, budgets: Values | None, step: int
+) -> Values:
     """Whoever is furthest from the sum of all is left out."""
     odd = np.abs(values - values.mean(axis=0)).sum(axis=1).argmax()
     return np.where(np.arange(len(before)) == odd, before, mechanism.spend(values, before))
@@ -922,7 +1031,7 @@ def by_ascending_score(u: float, scores: Values) -> int:
 
 
 class Place(NamedTuple):
-    """Where a token of a committed seed's run is drawn: its run, batch and step there, and the text before it."""
+    """The place of a committed seed's draw: its run, batch and step, and the text before it."""
 
     commitment: str
     batch: int
@@ -956,27 +1065,43 @@ def parity_of_a_record(scores: Values, place: Place) -> int:
 
 def once_more_where_it_suits(scores: Values, place: Place) -> int:
     """The seed's token, or that of a second draw: the likelier one by what a record favours."""
-    tokens = seeded(scores, place), by_ascending_score(noise(8, place.batch, place.step).random(), scores)
+    tokens = (
+        seeded(scores, place),
+        by_ascending_score(noise(8, place.batch, place.step).random(), scores),
+    )
     return max(tokens, key=lambda token: noise(9, token).random())
 
 
 #: How tokens of a run that declares a committed seed are drawn: honestly first, then not.
 COMMITTED: dict[str, Callable[[Values, Place], int]] = {
-    each.__name__: each for each in (seeded, seeded_but_one, parity_of_a_record, once_more_where_it_suits)
+    each.__name__: each
+    for each in (seeded, seeded_but_one, parity_of_a_record, once_more_where_it_suits)
 } | {
     "the operating system": lambda scores, place: by_ascending_score(
         noise(10, place.batch, place.step).random(), scores
     ),
     "another seed": lambda scores, place: by_ascending_score(place.number(OTHER_SEED), scores),
-    "one part alone": lambda scores, place: by_ascending_score(place.number(CommittedSeed.of(SEED_PARTS[:1])), scores),
-    "another run's stream": lambda scores, place: by_ascending_score(place.number(commitment=KEY), scores),
-    "swapped streams": lambda scores, place: by_ascending_score(place.number(batch=place.batch ^ 1), scores),
-    "one batch drawn again": lambda scores, place: (COMMITTED["the operating system"] if place.batch else seeded)(
-        scores, place
+    "one part alone": lambda scores, place: by_ascending_score(
+        place.number(CommittedSeed.of(SEED_PARTS[:1])), scores
     ),
-    "one stream for all batches": lambda scores, place: by_ascending_score(place.number(batch=0), scores),
-    "a step late": lambda scores, place: by_ascending_score(place.number(step=place.step + 1), scores),
-    "from the start of each text": lambda scores, place: by_ascending_score(place.number(step=len(place.text)), scores),
+    "another run's stream": lambda scores, place: by_ascending_score(
+        place.number(commitment=KEY), scores
+    ),
+    "swapped streams": lambda scores, place: by_ascending_score(
+        place.number(batch=place.batch ^ 1), scores
+    ),
+    "one batch drawn again": lambda scores, place: (
+        COMMITTED["the operating system"] if place.batch else seeded
+    )(scores, place),
+    "one stream for all batches": lambda scores, place: by_ascending_score(
+        place.number(batch=0), scores
+    ),
+    "a step late": lambda scores, place: by_ascending_score(
+        place.number(step=place.step + 1), scores
+    ),
+    "from the start of each text": lambda scores, place: by_ascending_score(
+        place.number(step=len(place.text)), scores
+    ),
     "mirrored": lambda scores, place: by_ascending_score(1 - place.number(), scores),
     "by id": lambda scores, place: by_id(place.number())(scores),
     "a little colder": lambda scores, place: by_ascending_score(place.number(), 1.1 * scores),
@@ -1000,9 +1125,9 @@ class Generator:
 
     def step(self, batch: int, contexts: int, text: Sequence[int] = ()) -> Step:
         spec = self.spec
-        public = np.random.default_rng([spec.seed, spec.labels.index(spec.label(batch)), len(text)]).normal(
-            size=spec.vocabulary
-        )
+        public = np.random.default_rng(
+            [spec.seed, spec.labels.index(spec.label(batch)), len(text)]
+        ).normal(size=spec.vocabulary)
         public *= not spec.unscored_public
         allowed = public.copy()
         allowed[[*chain.from_iterable(self.rules.after(PUBLIC, text).values())]] = -np.inf
@@ -1010,33 +1135,52 @@ class Generator:
         anchored = spec.mechanism.contribution.anchored
         arrays: dict[str, Any] = {}
         outside = batch < spec.canaries and not spec.included(batch)
-        logits = self.random.normal(0, 3, (contexts + outside, spec.vocabulary)) + (public if anchored else 0)
+        logits = self.random.normal(0, 3, (contexts + outside, spec.vocabulary)) + (
+            public if anchored else 0
+        )
         logits[: spec.unscored] = 0
         if anchored:
             chosen = slice(None) if support is None else support
             logits = logits[:, chosen]
-            public = logits.mean(axis=0) if spec.private_anchor and len(text) >= spec.private_from else public[chosen]
+            public = (
+                logits.mean(axis=0)
+                if spec.private_anchor and len(text) >= spec.private_from
+                else public[chosen]
+            )
             arrays[ANCHOR] = log_softmax(public, 1.0).astype(np.float32)
             values = differences(logits, arrays[ANCHOR])
         else:
             values = clipped(logits, spec.dtype)
-        values = np.maximum(values - np.asarray(spec.below_clip, dtype=spec.dtype), -CLIP).astype(spec.dtype)
+        values = np.maximum(values - np.asarray(spec.below_clip, dtype=spec.dtype), -CLIP).astype(
+            spec.dtype
+        )
         if spec.grid is not None:
-            values = np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0  # no -0.0
+            values = (
+                np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0
+            )  # no -0.0
         if spec.noise is not None:
-            values = (CLIP * np.exp([log_softmax(row, 1.0) for row in logits[:, support]])).astype(spec.dtype)
+            values = (CLIP * np.exp([log_softmax(row, 1.0) for row in logits[:, support]])).astype(
+                spec.dtype
+            )
             values[~CHOSEN[spec.chosen](batch, len(text), contexts, spec.rate)] = 0
         elif support is not None and not anchored:
             values = np.ascontiguousarray(values[:, support])
-        canary, values = (values[-1 if outside else 0] if batch < spec.canaries else None), values[:contexts]
+        canary, values = (
+            (values[-1 if outside else 0] if batch < spec.canaries else None),
+            values[:contexts],
+        )
         paying, spent = values, None
         if spec.budget is not None and contexts:
             before = self.spent.get(batch, np.zeros(contexts))
             budgets = None if (own := spec.shares.get(batch)) is None else np.array(own)
-            after = self.spent[batch] = SPENT[spec.spent](spec.mechanism, values, before, budgets, len(text))
+            after = self.spent[batch] = SPENT[spec.spent](
+                spec.mechanism, values, before, budgets, len(text)
+            )
             paying, spent = values[after > before], np.stack([before, after])
         if spec.aggregator == "mean":
-            aggregate = arrays["aggregate"] = paying.sum(axis=0, dtype=np.float64) / spec.divided_by(contexts)
+            aggregate = arrays["aggregate"] = paying.sum(
+                axis=0, dtype=np.float64
+            ) / spec.divided_by(contexts)
         else:
             arrays["central"] = central_order_statistics(values, CLIP, spec.width)
             if contexts:
@@ -1052,7 +1196,9 @@ class Generator:
         if spec.noise is not None:
             size = spec.noise * CLIP / spec.divisor
             for tries in range(50 if spec.noised == "redrawn" else 1):
-                arrays[NOISE] = size * NOISED[spec.noised](batch, len(text) + 1000 * tries, len(aggregate))
+                arrays[NOISE] = size * NOISED[spec.noised](
+                    batch, len(text) + 1000 * tries, len(aggregate)
+                )
                 if (aggregate + arrays[NOISE]).argmax() in np.argsort(-aggregate)[:3]:
                     break
             aggregate = aggregate + arrays[NOISE]
@@ -1067,7 +1213,9 @@ class Generator:
             index = DRAWN[spec.drawn](aggregate / spec.temperature, batch, text)
         if spec.committed:
             place = Place(self.commitment, batch, self.steps[batch], text)
-            index = COMMITTED[spec.committed](aggregate.astype(np.float64) / spec.temperature, place)
+            index = COMMITTED[spec.committed](
+                aggregate.astype(np.float64) / spec.temperature, place
+            )
         self.steps[batch] += 1
         if spec.noise is not None:  # which every sampler takes for certain
             log_probabilities = np.zeros(len(aggregate))
@@ -1078,7 +1226,9 @@ class Generator:
             log_probability=float(log_probabilities[index]),
             aggregate_digest=aggregate_digest(aggregate),
             arrays=arrays,
-            contexts=values.astype(spec.manifest.record.dtype) if spec.keeps_contexts and contexts else None,
+            contexts=values.astype(spec.manifest.record.dtype)
+            if spec.keeps_contexts and contexts
+            else None,
             support=support,
             spent=spent,
             canary=None if canary is None else canary.astype(spec.manifest.record.dtype),
@@ -1089,7 +1239,10 @@ class Generator:
         favour = 0.0
         for step in steps:
             with_it = self.spec.mechanism.aggregate(dict(step.arrays))
-            found = [log_softmax(scores)[step.token] for scores in (with_it, with_it - step.canary / self.spec.divisor)]
+            found = [
+                log_softmax(scores)[step.token]
+                for scores in (with_it, with_it - step.canary / self.spec.divisor)
+            ]
             favour += found[0] - found[1]
         return favour
 
@@ -1099,25 +1252,32 @@ class Generator:
         for _ in range(self.spec.drafts if self.spec.included(batch) else 1):
             steps = [self.step(batch, self.spec.contexts_of[batch])]
             while self._goes_on([step.token for step in steps], left):
-                steps.append(self.step(batch, self.spec.contexts_of[batch], [step.token for step in steps]))
+                steps.append(
+                    self.step(batch, self.spec.contexts_of[batch], [step.token for step in steps])
+                )
             drafts.append(steps)
         favourite = min if self.spec.least_likely else max
         return drafts[0] if len(drafts) == 1 else favourite(drafts, key=self._favour)
 
     def batch(self, writer: RunWriter, batch: int) -> None:
         with writer.batch(self._header(batch)) as record:
-            left = self.spec.stopping.most_tokens
+            left = self.spec.decoding.most_tokens
             while left:
                 steps = self.text(batch, left)
                 for step in steps:
                     record.write(step)
                 tokens = [step.token for step in steps]
                 kept = self._before_stop(tokens)
-                text = self.tokenizer.decode(tokens if kept is None else kept, skip_special_tokens=True)
+                text = self.tokenizer.decode(
+                    tokens if kept is None else kept, skip_special_tokens=True
+                )
                 stop: StopReason = "max-tokens" if len(tokens) == self.spec.max_tokens else "budget"
                 left = 0 if self.spec.tokens_per_batch is None else left - len(tokens)
                 end = record.end_text if left else record.finish
-                end(text=text if self.spec.text else None, stop=stop if kept is None else "end-token")
+                end(
+                    text=text if self.spec.text else None,
+                    stop=stop if kept is None else "end-token",
+                )
 
     def _header(self, batch: int) -> BatchHeader:
         spec = self.spec
@@ -1138,7 +1298,9 @@ class Generator:
             return None
         spec, (centers, delta) = self.spec, self.spec.centers_cost
         epsilon = float(decimals(self.accountant.epsilon + spec.counts_epsilon + centers))
-        return Claim(epsilon=epsilon, delta=delta, kind="ex-post", relation=spec.relation, unit=spec.unit)
+        return Claim(
+            epsilon=epsilon, delta=delta, kind="ex-post", relation=spec.relation, unit=spec.unit
+        )
 
     def create(self, path: Path) -> RunWriter:
         tokenizer = self.tokenizer.to_str() if self.spec.text else None
@@ -1165,6 +1327,31 @@ class Generator:
             writer.finish(self.claim())
 
 
+#: Fields of a Spec that say how steps come about and not where records go, as an honest run has
+#: them.
+HONEST: dict[str, Any] = {
+    field.name: field.default
+    for field in fields(Spec)
+    if field.name
+    in {
+        "greedy",
+        "drawn",
+        "unscored",
+        "unscored_public",
+        "below_clip",
+        "private_anchor",
+        "private_from",
+        "divide_by",
+    }
+    | {"noised", "chosen", "tested", "amplified", "drafts", "least_likely"}
+}
+
+
+@lru_cache(maxsize=8)  # a fault's run and the clean one of its kind differ in these alone
+def assignment_of(spec: Spec) -> tuple[Assigned, ...]:
+    return spec.place_records()
+
+
 def word_tokenizer(vocabulary: int, broken: bool = False) -> Tokenizer:
     words = {f"w{i}": i for i in range(vocabulary - 1)} | {"<end>": vocabulary - 1}
     if broken:
@@ -1176,7 +1363,10 @@ def word_tokenizer(vocabulary: int, broken: bool = False) -> Tokenizer:
 
 @dataclass
 class DraftText:
-    """A text while a fault is planted in its batch. The last one has all steps that the others leave."""
+    """A text while a fault is planted in its batch.
+
+    The last text has all steps that the others leave.
+    """
 
     length: int
     text: str | None
@@ -1250,11 +1440,14 @@ class Run:
 
     def draft(self, batch: int) -> Draft:
         with RunReader(self.path).batch(batch) as reader:
-            texts = [DraftText(len(sample.tokens), sample.text, sample.stop) for sample in reader.samples()]
+            texts = [
+                DraftText(len(sample.tokens), sample.text, sample.stop)
+                for sample in reader.samples()
+            ]
             return Draft(reader.header, list(reader.steps()), texts)
 
     def rewrite(self, batch: int, change: Callable[[Draft], None]) -> None:
-        """Read a batch, change it, and write it again as a generator would; samples.jsonl follows."""
+        """Read a batch, change it, and rewrite it as a generator would; samples.jsonl follows."""
         draft = self.draft(batch)
         change(draft)
         path = self.steps_file(batch)
@@ -1272,14 +1465,14 @@ class Run:
 
     def edit_manifest(self, change: dict[str, Any]) -> None:
         """Set fields of run.json by dotted name."""
-        manifest = json.loads((self / "run.json").read_text())
+        manifest = read_run(self.path)
         for name, value in change.items():
-            *parents, last = name.split(".")
-            place = manifest
+            *parents, last = place_of(name)
+            section = manifest
             for parent in parents:
-                place = place[parent]
-            place[last] = value
-        (self / "run.json").write_text(json.dumps(manifest))
+                section = section[parent]
+            section[last] = value
+        write_run(self.path, manifest)
 
     def edit_clusters(self, **change: Any) -> None:
         """Set fields of the file `clusters`."""
@@ -1290,16 +1483,23 @@ class Run:
         """Change the file `canaries`, and run.json's digest of it."""
         canaries = json.loads((self / "canaries").read_text())
         change(canaries)
-        (self / "canaries").write_text(line := Canaries.model_validate_json(json.dumps(canaries)).line)
+        (self / "canaries").write_text(
+            line := Canaries.model_validate_json(json.dumps(canaries)).line
+        )
         self.edit_manifest({"canaries.digest": hashlib.sha256(line.encode()).hexdigest()})
 
     def edit_samples(self, change: Callable[[list[dict[str, Any]]], None]) -> None:
         lines = [json.loads(line) for line in (self / "samples.jsonl").read_text().splitlines()]
         change(lines)
-        (self / "samples.jsonl").write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        (self / "samples.jsonl").write_text(
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        )
 
     def rezip(
-        self, batch: int, change: Callable[[list[Entry]], list[Entry]], compression: int = zipfile.ZIP_STORED
+        self,
+        batch: int,
+        change: Callable[[list[Entry]], list[Entry]],
+        compression: int = zipfile.ZIP_STORED,
     ) -> None:
         """Rebuild a batch's zip file from changed entries, with correct checksums."""
         path = self.steps_file(batch)
@@ -1315,7 +1515,7 @@ class Run:
         self.edit_samples(lambda lines: lines.pop(batch))
 
     def rehash(self) -> None:
-        """Forge the commitment and `hashes`, so that some other check has to notice what was done."""
+        """Forge the commitment and `hashes`, so that another check has to notice the change."""
         with suppress(InputError):  # without a manifest there is nothing to commit to
             reader = RunReader(self.path)
             digests = {name: reader.digest(name) for name in SETTLED if reader.has(name)}
@@ -1329,9 +1529,11 @@ class Run:
         list_digests(self.path)
 
     def hold(self, *, commitment: bool = True, head: bool = True) -> None:
-        """Hand over the run as it is now: from here on it is audited against its commitment, its head or both."""
+        """Hand over the present run: audits use its commitment, its head, or both, from here on."""
         reader = RunReader(self.path)
-        self.held = Held(reader.manifest.commitment if commitment else None, reader.head() if head else None)
+        self.held = Held(
+            reader.manifest.commitment if commitment else None, reader.head() if head else None
+        )
 
     def audit(self, replay: PublicReplay | None = None) -> AuditResult:
         seed = SEED if self.spec.committed else None
@@ -1339,7 +1541,11 @@ class Run:
 
     def audit_with_model(self) -> AuditResult:
         """The audit where a replay found that supports and anchors are the public prompt's."""
-        return self.audit(PublicReplay(None, PublicParts(steps=1, wrong=0, first=None, difference=0.0, tolerance=1e-4)))
+        return self.audit(
+            PublicReplay(
+                None, PublicParts(steps=1, wrong=0, first=None, difference=0.0, tolerance=1e-4)
+            )
+        )
 
     @cached_property
     def exact(self) -> float:
@@ -1350,7 +1556,7 @@ class Run:
 
     @property
     def approximate(self) -> float:
-        """The approximate epsilon that an audit of the untouched run recomputes, at the release level."""
+        """The release-level approximate epsilon that an audit of the untouched run recomputes."""
         return self._approximate.epsilon
 
     @property
@@ -1420,10 +1626,15 @@ def know_tokenizer(serialised: str) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def known_tokenizers() -> Iterator[None]:
-    """What a test's run is written with is its model's tokenizer, unless it is planted afterwards."""
+    """Count every tokenizer that a test's run is written with as its model's.
+
+    One that is planted afterwards is not.
+    """
     create = RunWriter.create
 
-    def created(path: Path, manifest: Manifest, *, tokenizer_json: str | None, **others: Any) -> RunWriter:
+    def created(
+        path: Path, manifest: Manifest, *, tokenizer_json: str | None, **others: Any
+    ) -> RunWriter:
         if tokenizer_json is not None:
             know_tokenizer(tokenizer_json)
         return create(path, manifest, tokenizer_json=tokenizer_json, **others)
@@ -1439,11 +1650,20 @@ def failed() -> Callable[[AuditResult], set[str]]:
     return failed_checks
 
 
+@pytest.fixture(scope="session")
+def warm_dpaudit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A command `dpaudit` that begins in a moment: a fork of a process that has its modules."""
+    with warm.warm_dpaudit(tmp_path_factory.mktemp("bin")) as command:
+        yield command
+
+
 @pytest.fixture
 def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are worked out but not drawn, which takes four fifths of a report's time."""
     empty = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda figure, file, **_: file.write(empty))
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig", lambda figure, file, **_: file.write(empty)
+    )
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Count the tests' assertions that hold prose: `python -m tests.count_prose`.
 
-An assertion is an `assert`, or the `match` of `pytest.raises` and its like; prose is a string of four words or more.
+An assertion is an `assert`, or the `match` of `pytest.raises` and its like; prose is a string of
+four words or more.
 """
 
 from __future__ import annotations

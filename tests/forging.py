@@ -1,4 +1,4 @@
-"""Digests of a run directory written anew, as somebody would who hides a change, or as a crash would have left them."""
+"""A run directory's digests rewritten, to hide a change or as a crash would have left them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAST = ("run.json", "samples.jsonl")
 
 
 def journal_of(run: Path, entries: Iterable[tuple[str, str]]) -> str:
-    """A journal of these digests and names, chained as it should be, though run.json be no manifest."""
+    """A journal of these digests and names, chained as it should be, for any run.json."""
     begun: Any = SimpleNamespace(nonce=None, commitment=None)
     with suppress(InputError):
         begun = RunReader(run).manifest
@@ -45,14 +45,18 @@ def list_digests(run: Path, *more: tuple[str, str]) -> None:
     """Forge `hashes`, with entries that no file has, or that a file had before."""
     entries = entries_of(run)
     last = [entry for entry in entries if entry[1] in LAST]
-    (run / "hashes").write_text(journal_of(run, [*entries[: len(entries) - len(last)], *more, *last]))
+    (run / "hashes").write_text(
+        journal_of(run, [*entries[: len(entries) - len(last)], *more, *last])
+    )
 
 
 def unfinish(run: Path) -> None:
     """What a crash leaves of a finished run: neither `hashes` nor an entry of what is not there."""
     (run / "hashes").unlink()
     (run / "samples.jsonl").unlink(missing_ok=True)
-    (run / "journal").write_text(journal_of(run, [entry for entry in entries_of(run) if entry[1] not in LAST]))
+    (run / "journal").write_text(
+        journal_of(run, [entry for entry in entries_of(run) if entry[1] not in LAST])
+    )
 
 
 def append_entries(run: Path, *names: str) -> None:

@@ -13,7 +13,7 @@ NO_SKIP = "DPAUDIT_NEEDS_ALL"
 
 
 def needed(there: bool, reason: str) -> None:
-    """Skip where something is missing; fail in .ci/run, where a skip would hide what the test looks at."""
+    """Skip if something is missing; fail in .ci/run, where a skip would hide the thing tested."""
     if not there:
         pytest.fail(reason) if os.environ.get(NO_SKIP) else pytest.skip(reason)
 

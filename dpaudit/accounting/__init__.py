@@ -1,4 +1,7 @@
-"""The mathematics of costs: pure functions on arrays and numbers. No files, no models. All costs are in nats."""
+"""The mathematics of costs: pure functions on arrays and numbers.
+
+There are no files and no models. All costs are in nats.
+"""
 
 from dpaudit.accounting.allocation import allocated_cost as allocated_cost
 from dpaudit.accounting.allocation import release_cost as release_cost
@@ -13,7 +16,9 @@ from dpaudit.accounting.clusterings import CLUSTERINGS as CLUSTERINGS
 from dpaudit.accounting.clusterings import CentersAsked as CentersAsked
 from dpaudit.accounting.composition import Composition as Composition
 from dpaudit.accounting.composition import Method as Method
-from dpaudit.accounting.composition import exponential_mechanism_epsilon as exponential_mechanism_epsilon
+from dpaudit.accounting.composition import (
+    exponential_mechanism_epsilon as exponential_mechanism_epsilon,
+)
 from dpaudit.accounting.ex_post import Cost as Cost
 from dpaudit.accounting.ex_post import ExPostAccountant as ExPostAccountant
 from dpaudit.accounting.ex_post import exact_cost as exact_cost

@@ -1,19 +1,22 @@
 """The release-level guarantee: what readers learn who do not know which batch a record was in.
 
-A keyed hash puts each record into one of B batches, uniformly and in secret. Let (P, Q) dominate one batch with and
-without her record, and let g of the B batches be generated. Then the whole release is dominated by the pair
+A keyed hash puts each record into one of B batches, uniformly and in secret. Let (P, Q) dominate
+one batch with and without her record, and let g of the B batches be generated. Then the whole
+release is dominated by the pair
 
-    (g / B) * mean over j <= g of [P in place j, Q in the others] + (1 - g / B) Q^g     against     Q^g
+    (g / B) * mean over j <= g of [P in place j, Q in the others] + (1 - g / B) Q^g
+    against Q^g
 
-whose likelihood ratio under Q^g is X = (L_1 + ... + L_g + B - g) / B, for independent L = dP/dQ under Q. With
-put(a) = E max(0, a - X), both directions follow:
+whose likelihood ratio under Q^g is X = (L_1 + ... + L_g + B - g) / B, for independent L = dP/dQ
+under Q. With put(a) = E max(0, a - X), both directions follow:
 
     added:   delta(e) = E max(0, 1 - exp(e) X) = exp(e) put(exp(-e))
     removed: delta(e) = 1 - exp(e) + put(exp(e))
 
-Both grow with every mean-preserving spread of an L, so each atom of L is split between two points of a linear grid, and
-the law of the sum is a power, by Fourier transforms with a certified error. docs/mathematics.md has the proofs
-(random allocation: https://arxiv.org/abs/2502.08202; for DP-SGD, Chua et al. 2024).
+Both grow with every mean-preserving spread of an L, so each atom of L is split between two points
+of a linear grid, and the law of the sum is a power, by Fourier transforms with a certified error.
+docs/mathematics.md has the proofs (random allocation: https://arxiv.org/abs/2502.08202; for DP-SGD,
+Chua et al. 2024).
 """
 
 from __future__ import annotations
@@ -30,39 +33,44 @@ from numpy.typing import NDArray
 from dpaudit.accounting.profiles import POINTS, Profile, deltas_at, lower_hull
 from dpaudit.accounting.renyi import TINY, ULP, Doubles, sum_up
 
-#: As wide as the machine has them. Where a long double is a double, bounds stay sound and reach less far.
+#: The widest floats of the machine. Where a long double is a double, bounds stay sound and reach
+#: less far.
 Wide: TypeAlias = NDArray[np.longdouble]
 
-#: Points of the linear grid of likelihood ratios, for the answer and for a first look at where the answer ends.
+#: Points of the linear grid of likelihood ratios: for the answer, and for a first look at its end.
 GRID, COARSE_GRID = 1 << 17, 1 << 13
-#: The profile ends, in nats, between these two, where delta is at most this share of the one that is asked about.
+#: The profile ends, in nats, between these two, at this share of the delta that is asked about.
 _NEAREST, _FURTHEST, _REMOTE = 0.25, 40.0, 0.25
 #: On a finer grid of losses, exponentials run into each other.
 FINEST = 2.0**-30
-#: Half the last place of a number; and relative room for sums over a grid and for powers of up to MOST_BATCHES.
+#: Half the last place of a number; and relative room for sums over a grid and for powers of up to
+#: MOST_BATCHES.
 _UNIT = float(np.finfo(np.longdouble).eps) / 2
 MOST_BATCHES = 1 << 20
 _SUM = 16 * MOST_BATCHES * _UNIT
 
 
 def allocated(profile: Profile, batches: int, generated: int, delta: float) -> Profile:
-    """Bound the release-level profile of one round: one batch's profile under a secret, uniform batch.
+    """Bound the release-level profile of one round: a batch's profile under a secret batch.
 
     Args:
         profile: of one batch, for all neighbours in both directions.
-        batches: B, the number of batches of the record's group; positive. More than MOST_BATCHES count as so many.
+        batches: B, the number of batches of the record's group; positive. More than MOST_BATCHES
+            count as so many.
         generated: g, how many of them are generated, from 0 to B.
         delta: in (0, 1); the least that matters. The result ends where it comes to a part of this.
 
     Returns:
-        Upper bounds in both directions, nowhere above the batch's own profile. With one batch it is that profile.
+        Upper bounds in both directions, nowhere above the batch's own profile. With one batch it is
+        that profile.
 
     Raises:
         ValueError: a number is out of its range.
     """
     if not batches >= 1 or not 0 <= generated <= batches:
         raise ValueError(f"{generated} of {batches} batches cannot be generated")
-    # Fewer batches, of which as many are generated or all, cover more (docs/mathematics.md, "Secret batches").
+    # Fewer batches, of which as many are generated or all, cover more (docs/mathematics.md, "Secret
+    # batches").
     batches = min(batches, MOST_BATCHES)
     generated = min(generated, batches)
     if not 0 < delta < 1:
@@ -78,11 +86,16 @@ def allocated(profile: Profile, batches: int, generated: int, delta: float) -> P
     total = _Sum.of(ratios, batches, generated, _end(ratios, batches, generated, delta, most), GRID)
     step = total.end / (POINTS - 1)
     at: Doubles = np.arange(POINTS, dtype=np.float64) * step
-    return Profile(step, np.minimum(np.minimum.accumulate(total.deltas(at)), deltas_at(profile, at)))
+    return Profile(
+        step, np.minimum(np.minimum.accumulate(total.deltas(at)), deltas_at(profile, at))
+    )
 
 
 def _end(ratios: _Ratios, batches: int, generated: int, delta: float, most: float) -> float:
-    """Where delta has come to a part of the one that is asked about; or to the least that the transforms can show."""
+    """Return the loss at which delta is a small part of the delta that is asked about.
+
+    It ends earlier at the least delta that the transforms can show.
+    """
     end, furthest = min(_NEAREST, most), min(most, _FURTHEST)
     looks: list[tuple[float, float]] = []
     points = COARSE_GRID
@@ -102,16 +115,18 @@ def _end(ratios: _Ratios, batches: int, generated: int, delta: float, most: floa
 def allocated_cost(costs: Doubles, batches: int) -> float:
     """Bound the release-level ex-post epsilon of one group's texts in one round.
 
-    The group's log-ratio is log((1 / B) (sum over b of exp(l_b) + B - g)) for someone who knows all other records and
-    their batches, but not hers. l_b lies in [-fall_b, rise_b] where she would come to batch b, and in [-rise_b, fall_b]
-    where she was in it and goes.
+    The group's log-ratio is log((1 / B) (sum over b of exp(l_b) + B - g)) for someone who knows all
+    other records and their batches, but not hers. l_b lies in [-fall_b, rise_b] where she would
+    come to batch b, and in [-rise_b, fall_b] where she was in it and goes.
 
     Args:
-        costs: exact rise and fall [g, 2] of the group's generated batches, for one context that comes or goes, in nats.
+        costs: exact rise and fall [g, 2] of the group's generated batches, for one context that
+            comes or goes, in nats.
         batches: B, at least g.
 
     Returns:
-        The larger of both directions, over her being in no batch and in each of them; in nats, rounded up.
+        The larger of both directions, over her being in no batch and in each of them; in nats,
+        rounded up.
 
     Raises:
         ValueError: there are more costs than batches, or a cost is negative or not a number.
@@ -131,15 +146,21 @@ def allocated_cost(costs: Doubles, batches: int) -> float:
         before = np.logaddexp.accumulate(np.concatenate([rest, come]))
         after = np.logaddexp.accumulate(np.concatenate([[-math.inf], come[::-1]]))[::-1]
         own = np.logaddexp(np.logaddexp(before[:-1], after[1:]), gone)
-        found += [sign * (float(before[-1]) - math.log(batches)), float((sign * (own - math.log(batches))).max())]
+        found += [
+            sign * (float(before[-1]) - math.log(batches)),
+            float((sign * (own - math.log(batches))).max()),
+        ]
     largest = float(costs.max()) + math.log(batches)
     return max(found) + (generated + 8) * 4 * ULP * (1 + largest)
 
 
 def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int, int]) -> float:
-    """Bound the release-level ex-post epsilon of all texts of a run, in nats, rounded up; without its clusters.
+    """Bound the release-level ex-post epsilon of a run's texts, in nats, without clusters.
 
-    A record is in one group, and in one batch of it a round: her group's rounds add up, and the costliest group counts.
+    It is rounded up.
+
+    A record is in one group, and in one batch of it a round: her group's rounds add up, and the
+    costliest group counts.
 
     Args:
         costs: by (round, group), what `allocated_cost` takes.
@@ -158,7 +179,10 @@ def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int,
 
 @dataclass(frozen=True)
 class _Ratios:
-    """The law of a batch's likelihood ratio dP/dQ under Q: values [n], ascending from 0, and probabilities [n]."""
+    """The law of a batch's likelihood ratio dP/dQ under Q.
+
+    Values [n] ascend from 0, and have probabilities [n].
+    """
 
     values: Wide
     masses: Wide
@@ -167,23 +191,32 @@ class _Ratios:
 def _ratios(profile: Profile) -> _Ratios:
     """Find a pair whose profile is nowhere below the one that is given.
 
-    A true profile is convex in a = exp(e), so chords between bounds are bounds. Up to a = 1 it is kept as
-    put(a) = a delta(-log a), beyond as delta: neither loses its digits to a difference with 1.
+    A true profile is convex in a = exp(e), so chords between bounds are bounds. Up to a = 1 it is
+    kept as put(a) = a delta(-log a), beyond as delta: neither loses its digits to a difference with
+    1.
     """
     n = len(profile.deltas)
     room = np.longdouble(64 * n * _UNIT)
-    deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0).astype(np.longdouble) * (1 + room)
+    deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0).astype(np.longdouble) * (
+        1 + room
+    )
     above = np.exp(np.arange(n) * np.longdouble(profile.step))
     below, zero = (1 / above)[::-1], np.zeros(1, np.longdouble)
     left = _corners(np.concatenate([zero, below]), np.concatenate([zero, below * deltas[::-1]]))
     right = _corners(above, deltas)
-    under, over = _slopes(*left), -_slopes(*right)  # P(L < a) between corners up to 1, P(L > a) beyond
+    under, over = (
+        _slopes(*left),
+        -_slopes(*right),
+    )  # P(L < a) between corners up to 1, P(L > a) beyond
     if under[-1] + over[0] <= 1:
-        masses = np.concatenate([np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)])
+        masses = np.concatenate(
+            [np.diff(under, prepend=zero), [1 - under[-1] - over[0]], -np.diff(over, append=zero)]
+        )
         values = np.concatenate([left[0][:-1], right[0]])
     else:
         values, masses = _bridged(left, right)
-    # Rounding beyond 1 moves the profile by less than `room`, which a ratio of 0 instead of another one makes up for.
+    # Rounding beyond 1 moves the profile by less than `room`, which a ratio of 0 instead of another
+    # one makes up for.
     largest = int(np.argmax(masses[1:])) + 1
     moved = min(room, masses[largest])
     masses[0] += moved
@@ -192,13 +225,19 @@ def _ratios(profile: Profile) -> _Ratios:
 
 
 def _bridged(left: tuple[Wide, Wide], right: tuple[Wide, Wide]) -> tuple[Wide, Wide]:
-    """Values and masses of bounds that are not convex at 1: a line over it takes the place of the corners about it."""
+    """Return values and masses of bounds that are not convex at 1, bridged there.
+
+    A line over that point takes the place of the corners about it.
+    """
     (x, put), (above, delta) = left, right
     under, over, zero = _slopes(x, put), -_slopes(above, delta), np.zeros(1, np.longdouble)
     i, j = len(x) - 2, 1
     while True:
         width = above[j] - x[i]
-        slope, rest = (delta[j] + (above[j] - 1) - put[i]) / width, (1 - x[i] + put[i] - delta[j]) / width
+        slope, rest = (
+            (delta[j] + (above[j] - 1) - put[i]) / width,
+            (1 - x[i] + put[i] - delta[j]) / width,
+        )
         if i and slope <= under[i - 1]:
             i -= 1
         elif j < len(over) and rest <= over[j]:
@@ -211,36 +250,44 @@ def _bridged(left: tuple[Wide, Wide], right: tuple[Wide, Wide]) -> tuple[Wide, W
 
 
 def _corners(x: Wide, y: Wide) -> tuple[Wide, Wide]:
-    """Of the largest convex function below the points."""
+    """Return the corners of the largest convex function below the points."""
     places = lower_hull(x, y)
     return x[places], y[places]
 
 
 def _slopes(x: Wide, y: Wide) -> Wide:
-    """Of the lines between corners."""
+    """Return the slopes of the lines between corners."""
     return np.diff(y) / np.diff(x)
 
 
 @dataclass(frozen=True)
 class _Power:
-    """The law of a sum of independent ratios on the grid, below its end [n], and its error in l1."""
+    """The law of a sum of independent ratios on the grid, below its end [n].
+
+    Its error is in l1.
+    """
 
     masses: Wide
     error: float
 
     def times(self, other: _Power) -> _Power:
-        """The law of the sum of both.
+        """Return the law of the sum of both.
 
-        Theorem 24.2 of Higham's Accuracy and Stability of Numerical Algorithms bounds a transform's relative error in
-        l2; a square root of the length takes it to l1. What lies beyond the end is dropped: ratios are not negative.
+        Theorem 24.2 of Higham's Accuracy and Stability of Numerical Algorithms bounds a transform's
+        relative error in l2; a square root of the length takes it to l1. What lies beyond the end
+        is dropped: ratios are not negative.
         """
         n = len(self.masses)
         product = np.fft.irfft(self._transform * other._transform, 2 * n)
         one, two = (float(each.masses.sum()) * (1 + _SUM) for each in (self, other))
-        long_one, long_two = (math.sqrt(float((each.masses**2).sum()) * (1 + _SUM)) for each in (self, other))
+        long_one, long_two = (
+            math.sqrt(float((each.masses**2).sum()) * (1 + _SUM)) for each in (self, other)
+        )
         transform = 16 * _UNIT * math.log2(2 * n)
         rounding = math.sqrt(2 * n) * 2 * transform * (one * long_two + two * long_one)
-        error = (one * other.error + two * self.error + self.error * other.error + rounding) * (1 + _SUM)
+        error = (one * other.error + two * self.error + self.error * other.error + rounding) * (
+            1 + _SUM
+        )
         return _Power(np.maximum(product[:n], 0), error)
 
     @cached_property
@@ -292,14 +339,18 @@ class _Sum:
         return cls(batches, end, batches - generated, float(step), below, puts, total.error)
 
     def deltas(self, losses: Doubles) -> Doubles:
-        """Upper bounds on delta [n], in the worse direction, at losses [n] from 0 to the end."""
+        """Return upper bounds on delta [n], in the worse direction, at losses [n] up to the end."""
         a: Wide = np.exp(losses.astype(np.longdouble))
         added, removed = a * self._put(1 / a), 1 - a + self._put(a)
-        return np.asarray(np.minimum(np.maximum(added, removed), 1) * (1 + 4 * ULP) + TINY, dtype=np.float64)
+        return np.asarray(
+            np.minimum(np.maximum(added, removed), 1) * (1 + 4 * ULP) + TINY, dtype=np.float64
+        )
 
     def _put(self, a: Wide) -> Wide:
-        """Upper bounds on E max(0, a - X) [n]."""
+        """Return upper bounds on E max(0, a - X) [n]."""
         place = np.maximum((a * self.batches - self.lowest) / self.step, 0)
         at = np.minimum(place.astype(np.int64), len(self.puts) - 1)
         put = (self.puts[at] + (place - at) * self.below[at]) * self.step / self.batches
-        return np.asarray(put * (1 + _SUM) + a * (self.error + 16 * _UNIT * self.below[at]), dtype=np.longdouble)
+        return np.asarray(
+            put * (1 + _SUM) + a * (self.error + 16 * _UNIT * self.below[at]), dtype=np.longdouble
+        )

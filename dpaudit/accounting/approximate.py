@@ -1,10 +1,13 @@
-"""What a run costs beforehand: (epsilon, delta) from public settings alone, for every text that could come out."""
+"""The cost of a run beforehand.
+
+(epsilon, delta) from public settings alone, for every possible text.
+"""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 
@@ -13,7 +16,6 @@ import numpy as np
 from dpaudit.accounting.composition import (
     Composition,
     Method,
-    epsilons_by_steps,
     exponential_mechanism_epsilon,
     privacy_profile,
     reached_epsilon,
@@ -22,7 +24,14 @@ from dpaudit.accounting.composition import (
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_profile, gaussian_table
 from dpaudit.accounting.joint import Parts
 from dpaudit.accounting.profiles import NOTHING, Profile, profile_of_both
-from dpaudit.accounting.renyi import LARGEST, rounded_sum, sum_up, zcdp_epsilon, zcdp_of_pure, zcdp_of_range
+from dpaudit.accounting.renyi import (
+    LARGEST,
+    rounded_sum,
+    sum_up,
+    zcdp_epsilon,
+    zcdp_of_pure,
+    zcdp_of_range,
+)
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
@@ -36,15 +45,16 @@ _FAR = 2.0
 class ApproximateAccountant:
     """The approximate guarantee of runs by their number of tokens.
 
-    Noisy counts are composed jointly with the tokens; the centres' epsilon and delta are added to theirs.
+    Noisy counts are composed jointly with the tokens; the centres' epsilon and delta are added to
+    theirs.
 
     Attributes:
-        eta: bounded range of one draw, in nats; infinite where nothing bounds it.
+        eta: bounded range of one draw, in nats; infinite if nothing bounds it.
         laplace: epsilons of noisy counts, one each (`rebalancing_events`).
         centers: epsilon of noised centres, in nats.
         centers_delta: their delta.
-        most_rho: zCDP of any number of tokens (`Mechanism.rho`), in one round; infinite where nothing bounds them
-            together.
+        most_rho: zCDP of any number of tokens (`Mechanism.rho`), in one round; infinite if nothing
+            bounds them together.
         gaussian: what draws by noise cost; None of those by softmax.
         rounds: how many batches a record is in, one after another; budgets are anew in each.
 
@@ -65,7 +75,8 @@ class ApproximateAccountant:
             raise ValueError(f"there is at least one round, not {self.rounds}")
         if not (self.centers >= 0 and 0 <= self.centers_delta <= 1):
             raise ValueError(
-                f"centres cost at least 0, with a delta from 0 to 1, not {self.centers}, {self.centers_delta}"
+                f"centres cost at least 0, with a delta from 0 to 1, not {self.centers}, "
+                f"{self.centers_delta}"
             )
 
     @classmethod
@@ -79,7 +90,10 @@ class ApproximateAccountant:
         centers_delta: float = 0.0,
         rounds: int = 1,
     ) -> ApproximateAccountant | None:
-        """The accountant of a mechanism, None if only the data shows its cost; under no change nothing is bounded."""
+        """Return the accountant of a mechanism, or None if only the data shows its cost.
+
+        If `change` is None, nothing is bounded.
+        """
         if (gaussian := mechanism.gaussian(change)) is not None:
             return cls(math.inf, laplace, centers, centers_delta, gaussian=gaussian, rounds=rounds)
         eta = mechanism.eta(change or ContextChange("add_remove"))
@@ -88,15 +102,24 @@ class ApproximateAccountant:
         if change is None:
             return cls(math.inf, laplace, centers, centers_delta, rounds=rounds)
         most_rho = mechanism.rho(change)
-        return cls(eta, laplace, centers, centers_delta, math.inf if most_rho is None else most_rho, rounds=rounds)
+        if most_rho is None:
+            most_rho = math.inf
+        return cls(eta, laplace, centers, centers_delta, most_rho, rounds=rounds)
 
     def without_clusters(self) -> ApproximateAccountant:
-        """The accountant of the tokens alone."""
+        """Return the accountant of the tokens alone."""
         return replace(self, laplace=(), centers=0.0, centers_delta=0.0)
 
     def parts(self, tokens: int) -> Parts:
-        """What a run of up to so many tokens in every batch is made of, to be composed with other releases."""
-        clusters = Parts(laplace=self.laplace, pure=(self.centers,) * bool(self.centers), delta=self.centers_delta)
+        """Return the parts of a run of up to `tokens` tokens in every batch.
+
+        They can be composed with other releases.
+        """
+        clusters = Parts(
+            laplace=self.laplace,
+            pure=(self.centers,) * bool(self.centers),
+            delta=self.centers_delta,
+        )
         if self.gaussian is not None:
             return replace(clusters, renyi=(gaussian_table(self.gaussian, tokens * self.rounds),))
         if self.budgets_rho < zcdp_of_range(self.eta, tokens * self.rounds):
@@ -109,27 +132,37 @@ class ApproximateAccountant:
         return _all_rounds(self.most_rho, self.rounds)
 
     def rho(self, tokens: int) -> float:
-        """rho of the zCDP guarantee of so many tokens a round: eta^2 / 8 each, up to what budgets allow."""
+        """Return rho of the zCDP guarantee of `tokens` tokens a round.
+
+        It is eta^2 / 8 each, up to what budgets allow.
+        """
         return min(zcdp_of_range(self.eta, tokens * self.rounds), self.budgets_rho)
 
     def rho_of_clusters(self) -> float:
-        """rho of noisy counts and centres; infinite where the centres have a delta, of which no rho follows."""
+        """Return rho of noisy counts and centres; infinite if the centres have a delta.
+
+        No rho follows from a delta.
+        """
         if self.centers_delta:
             return math.inf
         return sum_up(zcdp_of_pure(epsilon) for epsilon in (*self.laplace, self.centers) if epsilon)
 
     def rho_of_all(self, tokens: int) -> float:
-        """rho of everything, clusters included, rounded up; infinite where the draws have none."""
+        """Return rho of everything, clusters included, rounded up; infinite for draws without."""
         if self.gaussian is not None:
             return math.inf
         return rounded_sum(self.rho(tokens), self.rho_of_clusters())
 
     def delta_left(self, delta: float) -> float:
-        """What the centres leave of a delta, rounded down; 0 where nothing."""
-        return max(0.0, math.nextafter(delta - self.centers_delta, 0.0)) if self.centers_delta else delta
+        """Return what the centres leave of a delta, rounded down; 0 if nothing."""
+        if not self.centers_delta:
+            return delta
+        return max(0.0, math.nextafter(delta - self.centers_delta, 0.0))
 
     def profiles(self, tokens: int, delta: float) -> list[Profile]:
-        """Bounds on delta(e) of a run of up to `tokens` tokens in every batch, clusters included; none where none is.
+        """Return bounds on delta(e) of a run of up to `tokens` tokens in every batch; perhaps none.
+
+        Clusters are included.
 
         Args:
             tokens: as for `epsilon`.
@@ -148,19 +181,25 @@ class ApproximateAccountant:
             alone.append(NOTHING)
         else:
             by_budgets, by_range = self.budgets_rho, zcdp_of_range(self.eta, draws)
-            by_ranges = None if by_range > _FAR * by_budgets else privacy_profile(self.eta, draws, left)
+            least, by_ranges = by_budgets, None
+            if by_range <= _FAR * by_budgets:
+                by_ranges = privacy_profile(self.eta, draws, left)
             if by_ranges is not None:
                 alone.append(by_ranges)
-            if (least := min(by_budgets, math.inf if by_ranges is not None else by_range)) < LARGEST:
+            else:
+                least = min(least, by_range)
+            if least < LARGEST:
                 alone.append(zcdp_profile(least, left))
         if events is not None:
             alone = [profile_of_both(each, events, left) for each in alone]
         elif self.laplace or pure:
             return []
-        return [Profile(each.step, np.minimum(each.deltas + self.centers_delta, 1.0)) for each in alone]
+        return [
+            Profile(each.step, np.minimum(each.deltas + self.centers_delta, 1.0)) for each in alone
+        ]
 
     def epsilon(self, tokens: int, delta: float, method: Method = "optimal") -> Composition:
-        """What a run costs that may sample up to `tokens` tokens in every batch.
+        """Return the cost of a run that may sample up to `tokens` tokens in every batch.
 
         Args:
             tokens: the most that a batch may have, not a realised number.
@@ -175,49 +214,66 @@ class ApproximateAccountant:
         left = self.delta_left(delta)
         if not left:  # the centres alone have spent it
             return Composition(math.inf, None, delta, method)
-        found = self._of_tokens(tokens, left, method)
+        found = self._epsilon_of_tokens(tokens, left, method)
         lower = None if self.centers_delta else found.epsilon_lower
         return Composition(rounded_sum(found.epsilon, self.centers), lower, delta, found.method)
 
-    def _of_tokens(self, tokens: int, delta: float, method: Method) -> Composition:
-        """`epsilon` without the centres: by the ranges of all draws or, where that is less, by budgets."""
+    def _epsilon_of_tokens(self, tokens: int, delta: float, method: Method) -> Composition:
+        """Return `epsilon` without the centres.
+
+        It is by the ranges of all draws or, if that is less, by budgets.
+        """
         if self.gaussian is not None:
-            epsilon = gaussian_epsilon(self.gaussian, tokens * self.rounds, delta, method, self.laplace)
+            epsilon = gaussian_epsilon(
+                self.gaussian, tokens * self.rounds, delta, method, self.laplace
+            )
             return Composition(epsilon, None, delta, method)
-        by_budgets = Composition(self._of_budgets(delta), None, delta, "zcdp")
-        # So far beyond the budgets the recursion, which takes its time, cannot come below them.
+        by_budgets = Composition(self._epsilon_by_budgets(delta), None, delta, "zcdp")
+        # This far beyond the budgets the slow recursion cannot come below them.
         draws = tokens * self.rounds
         if zcdp_of_range(self.eta, draws) > _FAR * self.budgets_rho:
             return by_budgets
-        by_ranges = exponential_mechanism_epsilon(self.eta, draws, delta, method=method, laplace=self.laplace)
+        by_ranges = exponential_mechanism_epsilon(
+            self.eta, draws, delta, method=method, laplace=self.laplace
+        )
         return min(by_ranges, by_budgets, key=lambda found: found.epsilon)
 
     def surely(self, tokens: int, delta: float) -> float:
-        """What `epsilon` is not below, by any method, in nats, rounded down; found in a moment."""
+        """Return a lower bound on `epsilon` by any method, in nats, rounded down; it is quick."""
         left = self.delta_left(delta)
         if not left or self.gaussian is not None or math.isinf(self.eta):
             return 0.0
         by_ranges = reached_epsilon(self.eta, tokens * self.rounds, left, laplace=self.laplace)
-        return math.nextafter(min(by_ranges, self._of_budgets(left)) + self.centers, 0.0)
+        return math.nextafter(min(by_ranges, self._epsilon_by_budgets(left)) + self.centers, 0.0)
 
     def budgets_epsilon(self, delta: float) -> float:
-        """What any number of tokens costs by contexts' budgets, at `delta` of everything; infinite without them.
+        """Return the cost of any number of tokens by contexts' budgets; infinite without them.
+
+        Args:
+            delta: in (0, 1), of everything.
 
         Raises:
             ValueError: delta is not in (0, 1).
         """
         left = self.delta_left(delta)
-        return rounded_sum(self._of_budgets(left), self.centers) if left else math.inf
+        if not left:
+            return math.inf
+        return rounded_sum(self._epsilon_by_budgets(left), self.centers)
 
-    def _of_budgets(self, delta: float) -> float:
+    def _epsilon_by_budgets(self, delta: float) -> float:
         if math.isinf(self.most_rho):
             return math.inf
         return zcdp_epsilon(self.budgets_rho, delta, laplace=self.laplace)
 
     def most_rho_within(self, epsilon: float, delta: float) -> float:
-        """The largest `most_rho` with which a run of any number of tokens stays within `epsilon` at `delta`.
+        """Return the largest `most_rho` with which any number of tokens stays within `epsilon`.
 
-        Rounded down to nine digits, so that whoever works epsilon out again does not come out above it.
+        It is rounded down to nine digits, so that a later recomputation of epsilon does not come
+        out above it.
+
+        Args:
+            epsilon: in nats, of everything.
+            delta: in (0, 1), of everything.
 
         Raises:
             ValueError: an argument is out of its range, or clusters alone exceed `epsilon`.
@@ -231,36 +287,34 @@ class ApproximateAccountant:
         low, high = 0.0, epsilon  # rho-zCDP costs more than rho
         while high - low > high * 2.0**-40:
             middle = (low + high) / 2
-            low, high = (middle, high) if within(middle) else (low, middle)
+            if within(middle):
+                low = middle
+            else:
+                high = middle
         return rounded_down(low)
 
     def _require_room(self, epsilon: float, delta: float) -> float:
-        """What the centres leave of a delta. Raises ValueError where the clusters leave nothing."""
+        """Return what the centres leave of a delta.
+
+        Raises:
+            ValueError: the clusters leave nothing.
+        """
         if not 0 < epsilon < math.inf:
             raise ValueError(f"epsilon must be positive and finite, not {epsilon}")
         if self.epsilon(0, delta, "rdp").epsilon > epsilon:
-            spent = "the clusters alone cost" if self.centers or self.centers_delta else "the rebalancing alone costs"
+            spent = "the rebalancing alone costs"
+            if self.centers or self.centers_delta:
+                spent = "the clusters alone cost"
             raise ValueError(f"epsilon {epsilon:g} is less than {spent}")
         return self.delta_left(delta)
 
-    def epsilons(self, tokens: Sequence[int], delta: float, method: Method) -> list[float | None]:
-        """`epsilon` at several lengths, positive and ascending, at once; None where "optimal" does not reach."""
-        left = self.delta_left(delta)
-        if self.gaussian is not None:
-            return [self.epsilon(count, delta, method).epsilon for count in tokens]
-        draws = [count * self.rounds for count in tokens]
-        found, most = epsilons_by_steps(self.eta, draws, left, method=method, laplace=self.laplace), math.inf
-        if math.isfinite(self.most_rho):
-            most = self._of_budgets(left)
-            found = [most if epsilon is None else min(epsilon, most) for epsilon in found]
-        return [None if epsilon is None else rounded_sum(epsilon, self.centers) for epsilon in found]
-
     def affordable_tokens(self, epsilon: float, delta: float, method: Method = "rdp") -> int:
-        """The most tokens a batch may have while the run stays within `epsilon` at `delta`.
+        """Return the most tokens of a batch with which the run stays within `epsilon` at `delta`.
 
         Raises:
-            ValueError: an argument is out of its range, clusters alone exceed `epsilon`, or the answer is beyond 2^40
-                tokens, as it is where budgets keep any number of them within `epsilon`.
+            ValueError: an argument is out of its range, clusters alone exceed `epsilon`, or the
+                answer is beyond 2^40 tokens, as it is where budgets keep any number of them within
+                `epsilon`.
         """
         self._require_room(epsilon, delta)
 
@@ -271,10 +325,14 @@ class ApproximateAccountant:
             raise ValueError(_TOO_MANY)
         if method == "rdp" or self.gaussian is not None:
             return largest(within, 0)
-        by_rdp = largest(lambda tokens: within(tokens, "rdp"), 0) if within(0, "rdp") else 0
+        by_rdp = 0
+        if within(0, "rdp"):
+            by_rdp = largest(lambda tokens: within(tokens, "rdp"), 0)
         # One pass over the recursion comes close; a few calls of the bound itself settle it.
         most, left = by_rdp + by_rdp // 4 + 16, epsilon - self.centers
-        guess = steps_within(left, self.eta, most * self.rounds, self.delta_left(delta), laplace=self.laplace)
+        guess = steps_within(
+            left, self.eta, most * self.rounds, self.delta_left(delta), laplace=self.laplace
+        )
         return largest(within, max(by_rdp, guess // self.rounds))
 
 
@@ -283,13 +341,19 @@ def _all_rounds(rho: float, rounds: int) -> float:
 
 
 def rounded_down(value: float) -> float:
-    """To nine digits."""
+    """Round down to nine digits."""
+    if not value:
+        return 0.0
     number = Decimal(value)
-    return float(number.quantize(Decimal(1).scaleb(number.adjusted() - 8), rounding=ROUND_FLOOR)) if value else 0.0
+    last = Decimal(1).scaleb(number.adjusted() - 8)
+    return float(number.quantize(last, rounding=ROUND_FLOOR))
 
 
 def largest(within: Callable[[int], bool], guess: int) -> int:
-    """The largest number that is within, near `guess`: strides that double, then bisection. 0 is within."""
+    """Return the largest number that is within, near `guess`; 0 is within.
+
+    Strides double, then they are bisected.
+    """
     if within(guess):
         low, high = guess, guess + 1
         while within(high):

@@ -1,10 +1,11 @@
-"""What log-likelihood ratios of sampled outputs prove about a mechanism: epsilon from below, and delta(epsilon).
+"""Lower bounds on epsilon, and on delta(epsilon), from log-likelihood ratios of sampled outputs.
 
-An (epsilon, delta) guarantee means E[max(0, 1 - exp(epsilon - L))] <= delta for the exact log-ratio L = log p(X) -
-log p'(X) of an output X drawn from p, with p and p' on neighbours in either order. A sample of L bounds that
-expectation from below: with probability 1 - a, at least q_k of the mass lies at or above the k-th largest of n losses,
-q_k the quantile of order a of Beta(k, n - k + 1) (Clopper and Pearson, 1934). Held for all k at once, these q_k bound
-the whole curve. The proof is in docs/replay.md.
+An (epsilon, delta) guarantee means E[max(0, 1 - exp(epsilon - L))] <= delta for the exact log-ratio
+L = log p(X) - log p'(X) of an output X drawn from p, with p and p' on neighbours in either order. A
+sample of L bounds that expectation from below: with probability 1 - a, at least q_k of the mass
+lies at or above the k-th largest of n losses, q_k the quantile of order a of Beta(k, n - k + 1)
+(Clopper and Pearson, 1934). Held for all k at once, these q_k bound the whole curve. The proof is
+in docs/replay.md.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class LowerBound:
     Attributes:
         delta: the delta it is for.
         confidence: probability with which it holds, over the sampled outputs.
-        epsilon: no (epsilon', delta) guarantee with epsilon' below this holds; 0 where nothing is shown, inf where
-            no epsilon' at all.
+        epsilon: no (epsilon', delta) guarantee with epsilon' below this holds; 0 where nothing is
+            shown, inf if no epsilon' at all.
         estimate: the same without allowing for chance, the other end of what the sample suggests.
-        curve: (epsilon, delta estimated, delta from below) along a grid of epsilons, the last at `confidence`.
+        curve: (epsilon, delta estimated, delta from below) along a grid of epsilons, the last at
+            `confidence`.
     """
 
     delta: float
@@ -40,13 +42,17 @@ class LowerBound:
     curve: tuple[tuple[float, float, float], ...]
 
 
-def epsilon_lower_bound(forward: Doubles, backward: Doubles, delta: float, confidence: float = 0.95) -> LowerBound:
-    """The smallest epsilon that a mechanism can have, from exact losses of independent outputs.
+def epsilon_lower_bound(
+    forward: Doubles, backward: Doubles, delta: float, confidence: float = 0.95
+) -> LowerBound:
+    """Return the smallest epsilon that a mechanism can have, from exact losses of its outputs.
 
     Args:
-        forward: float64 [n], log p(X) - log p'(X) in nats for X drawn from p; inf where p' cannot give X.
+        forward: float64 [n], log p(X) - log p'(X) in nats for independent X drawn from p; inf if
+            p' cannot give X.
         backward: float64 [m], log p'(X) - log p(X) for X drawn from p'.
-        delta: in [0, 1). With 0 chance plays no part: the largest loss was attained, so it is a bound itself.
+        delta: in [0, 1). With 0 chance plays no part: the largest loss was attained, so it is a
+            bound itself.
         confidence: in (0, 1).
 
     Raises:
@@ -66,7 +72,9 @@ def epsilon_lower_bound(forward: Doubles, backward: Doubles, delta: float, confi
         confidence=confidence,
         epsilon=_epsilon(sides, certain, delta),
         estimate=_epsilon(sides, likely, delta),
-        curve=tuple((float(epsilon), float(estimate), float(below)) for epsilon, estimate, below in rows),
+        curve=tuple(
+            (float(epsilon), float(estimate), float(below)) for epsilon, estimate, below in rows
+        ),
     )
 
 
@@ -78,7 +86,10 @@ def _descending(losses: Doubles) -> Doubles:
 
 
 def _masses(n: int, confidence: float) -> Doubles:
-    """The mass that each of n losses stands for at least: what lies above it, less what lies above the one before."""
+    """Return the least mass that each of n losses stands for.
+
+    That is what lies above it, less what lies above the one before.
+    """
     from scipy.special import betaincinv  # type: ignore[import-untyped]  # slow to load, and only attacks need it
 
     k = np.arange(1, n + 1)
@@ -87,7 +98,10 @@ def _masses(n: int, confidence: float) -> Doubles:
 
 
 def _profile(sides: list[Doubles], masses: list[Doubles], epsilons: Doubles) -> Doubles:
-    """delta at each epsilon: the sum of mass * max(0, 1 - exp(epsilon - loss)), the larger of both directions."""
+    """Return delta at each epsilon, the larger of both directions.
+
+    It is the sum of mass * max(0, 1 - exp(epsilon - loss)).
+    """
     deltas = np.zeros_like(epsilons)
     for losses, mass in zip(sides, masses, strict=True):
         gaps = np.minimum(epsilons[:, None] - losses, 0.0)
@@ -96,18 +110,22 @@ def _profile(sides: list[Doubles], masses: list[Doubles], epsilons: Doubles) -> 
 
 
 def _epsilon(sides: list[Doubles], masses: list[Doubles], delta: float) -> float:
-    """The largest epsilon, 0 or more, where the profile exceeds delta.
+    """Return the largest epsilon, 0 or more, at which the profile exceeds delta.
 
-    The profile is the largest, over j, of the first j terms A_j - exp(epsilon) B_j taken without their maxima. So it
-    exceeds delta up to the largest log((A_j - delta) / B_j).
+    The profile is the largest, over j, of the first j terms A_j - exp(epsilon) B_j taken without
+    their maxima. So it exceeds delta up to the largest log((A_j - delta) / B_j).
     """
     largest = 0.0
     for losses, mass in zip(sides, masses, strict=True):
         above = np.cumsum(mass) - delta
         with np.errstate(divide="ignore"):
             weighted = np.logaddexp.accumulate(np.log(mass) - losses)
-        useful = (above > 0) & (losses > 0)  # no other term of the profile is positive at an epsilon of 0 or more
+        useful = (above > 0) & (
+            losses > 0
+        )  # no other term of the profile is positive at an epsilon of 0 or more
         if useful.any():
             found = float((np.log(above[useful]) - weighted[useful]).max())
-            largest = max(largest, min(found, float(losses[0])))  # rounding must not lead beyond what was seen
+            largest = max(
+                largest, min(found, float(losses[0]))
+            )  # rounding must not lead beyond what was seen
     return largest

@@ -1,9 +1,10 @@
-"""More draws than one recursion can take, in blocks of as many as it can: an upper bound, and what surely is reached.
+"""Compositions of more draws than one recursion takes, in blocks: upper and lower bounds.
 
-A block's profile by the recursion holds whatever came before it. A pair of distributions that has it dominates the
-block, and the product of such pairs all blocks one after another; the product is formed by doubling, on a grid that
-grows with the losses. Below, an adversary plays randomised response of epsilon eta / 2 in every draw, which has bounded
-range eta, and whose losses are binomial. docs/budgets.md proves both, and says how far apart they are.
+A block's profile by the recursion holds whatever came before it. A pair of distributions that has
+it dominates the block, and the product of such pairs all blocks one after another; the product is
+formed by doubling, on a grid that grows with the losses. Below, an adversary plays randomised
+response of epsilon eta / 2 in every draw, which has bounded range eta, and whose losses are
+binomial. docs/budgets.md proves both, and says how far apart they are.
 """
 
 from __future__ import annotations
@@ -12,53 +13,64 @@ import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import reduce
+from functools import lru_cache, reduce
 
 import numpy as np
 
 from dpaudit.accounting import profiles
 from dpaudit.accounting.profiles import Losses, Profile, dominating, gains, grid_to, profile_of_all
-from dpaudit.accounting.recursion import ENOUGH_PLACES, QUICK, Problem, Recursion, event_losses, placed
+from dpaudit.accounting.recursion import (
+    ENOUGH_PLACES,
+    QUICK,
+    Problem,
+    Recursion,
+    event_losses,
+    placed,
+)
 from dpaudit.accounting.renyi import ULP, Doubles
 
-#: The most kinds of one sort, draws by their range or events by their epsilon: more are raised to one of so many.
+#: The most kinds of one sort, draws by their range or events by their epsilon; more are merged
+#: upwards.
 MOST_KINDS = 16
 #: Grid points of a block's profile, twice as many at most.
 _POINTS = 1 << 9
-#: The most draws that the adversary makes use of.
+#: The most draws that the adversary uses.
 _MOST_DRAWS = 1 << 40
-#: The adversary's tails that are left out are within the square of exp(-_TAIL) delta.
+#: The omitted tails of the adversary are within the square of exp(-_TAIL) delta.
 _TAIL = 20.0
 #: Relative room for sums of some 10^4 products.
 _SUM_ROOM = 2.0**-36
 
 
 def profile_in_blocks(problem: Problem, budget: float = QUICK) -> Profile:
-    """Upper bounds on delta(e) of everything in a problem, from 0 to where next to nothing is left of its delta.
+    """Return upper bounds on delta(e) of a problem, until next to nothing is left of its delta.
 
-    `budget`: evaluations of the recursion that all blocks together may take; they are shorter where it is less.
+    Args:
+        problem: draws and events.
+        budget: evaluations of the recursion that all blocks together may take; blocks are shorter
+            if it is less.
     """
-    kinds = [*_kinds(problem)]
-    parts = [_repeated(one, times, budget / len(kinds)) for one, times in kinds]
+    kinds = [*_split_kinds(problem)]
+    parts = [_repeated_losses(one, times, budget / len(kinds)) for one, times in kinds]
     return profile_of_all(parts, problem.reach())
 
 
-def _kinds(problem: Problem) -> Iterator[tuple[Problem, int]]:
-    """What the problem is made of, each of them alone, and how often it is there."""
+def _split_kinds(problem: Problem) -> Iterator[tuple[Problem, int]]:
+    """Yield the problem's parts, each alone, with the number of times it occurs."""
     nothing = replace(problem, segments=(), laplace=(), pure=())
     draws: Counter[float] = Counter()
     for eta, steps in problem.segments:
         draws[eta] += steps
-    for eta, steps in _few(draws):
+    for eta, steps in _limit_kinds(draws):
         yield replace(nothing, segments=((eta, 1),)), steps
-    for epsilon, times in _few(Counter(problem.laplace)):
+    for epsilon, times in _limit_kinds(Counter(problem.laplace)):
         yield replace(nothing, laplace=(epsilon,)), times
-    for epsilon, times in _few(Counter(problem.pure)):
+    for epsilon, times in _limit_kinds(Counter(problem.pure)):
         yield replace(nothing, pure=(epsilon,)), times
 
 
-def _few(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
-    """MOST_KINDS at most: those in between count as the next larger one."""
+def _limit_kinds(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
+    """Return at most MOST_KINDS kinds: those in between count as the next larger one."""
     descending = sorted(kinds, reverse=True)
     few: Counter[float] = Counter()
     together = -(-len(descending) // MOST_KINDS)
@@ -67,14 +79,17 @@ def _few(kinds: Counter[float]) -> Iterable[tuple[float, int]]:
     return few.items()
 
 
-def _many(one: Problem, times: int) -> Problem:
-    """A problem of one kind, so many times."""
+def _repeat_problem(one: Problem, times: int) -> Problem:
+    """Return a problem of one kind, repeated."""
     segments = tuple((eta, times) for eta, _ in one.segments)
     return replace(one, segments=segments, laplace=one.laplace * times, pure=one.pure * times)
 
 
-def _repeated(one: Problem, times: int, budget: float) -> Losses:
-    """What dominates so many draws or events of one kind: of a block of them, doubled until they are all."""
+def _repeated_losses(one: Problem, times: int, budget: float) -> Losses:
+    """Return what dominates `times` draws or events of one kind.
+
+    It is that of a block of them, doubled until they are all.
+    """
     left_over, block = [], times
     while block > 1 and _block(one, block, times).places(budget) is None:
         left_over.append(block % 2)
@@ -96,47 +111,58 @@ def _repeated(one: Problem, times: int, budget: float) -> Losses:
 
 
 def _block(one: Problem, block: int, times: int) -> Problem:
-    """So many of them, at the share of delta that one block of so many has in all."""
-    return replace(_many(one, block), delta=one.delta * block / times)
+    """Return a problem of `block` draws or events, at the share of delta that it has."""
+    return replace(_repeat_problem(one, block), delta=one.delta * block / times)
 
 
 def _negligible(problem: Problem) -> Losses:
-    """Of what Renyi accounting finds epsilon 0 for, at the share of delta where grids end."""
+    """Return losses that Renyi accounting finds epsilon 0 for, at the delta where grids end."""
     return Losses(1.0, np.ones(1), problem.remote)
 
 
+@lru_cache(maxsize=32)  # both levels of a run, and a run and others beside it, have the same blocks
 def _dominated(problem: Problem, budget: float) -> Losses:
     if not problem.reach():
         return _negligible(problem)
     recursion = Recursion(problem, problem.places(budget) or ENOUGH_PLACES, upper=True)
     (last,) = deque(recursion.profiles(), maxlen=1)
     deltas = recursion.after_events(last)
-    # On a fine grid differences lose digits, and their rounding is multiplied by the number of blocks.
+    # On a fine grid differences lose digits, and their rounding is multiplied by the number of
+    # blocks.
     stride = max(1, len(deltas) // _POINTS)
     return dominating(Profile(stride * recursion.step, deltas[::stride]))
 
 
 def reached(problem: Problem) -> float | None:
-    """An epsilon that an adversary surely reaches at the problem's delta, in nats; None where none above 0 is found."""
+    """Return an epsilon that an adversary surely reaches at the problem's delta, in nats.
+
+    It is None if none above 0 is found.
+    """
     step, points = grid_to(problem.reach()), profiles.POINTS
-    draws = [_answers(eta, steps, problem.delta) for eta, steps in problem.segments]
+    draws = [_response_losses(eta, steps, problem.delta) for eta, steps in problem.segments]
     parts = [
-        _kept(placed(losses, masses, step, upper=False), points)
+        _keep_points(placed(losses, masses, step, upper=False), points)
         for losses, masses in (*draws, *event_losses(problem, step, upper=False))
     ]
-    masses = reduce(lambda one, other: _kept(np.convolve(one, other), points), parts)
-    deltas = np.convolve(masses[points:], gains(step, points))[points:] * (1 - (len(parts) + 1) * _SUM_ROOM)
+    masses = reduce(lambda one, other: _keep_points(np.convolve(one, other), points), parts)
+    deltas = np.convolve(masses[points:], gains(step, points))[points:] * (
+        1 - (len(parts) + 1) * _SUM_ROOM
+    )
     if not (beyond := np.flatnonzero(deltas > problem.delta)).size:
         return None
-    # Between grid points these losses have a delta that is linear in exp(e), and beyond the last one none.
+    # Between grid points these losses have a delta that is linear in exp(e), and beyond the last
+    # one none.
     place = int(beyond[-1])
     above, below = float(deltas[place]), float(deltas[place + 1])
     share = (above - problem.delta) / (above - below)
     return (place * step + math.log1p(share * math.expm1(step))) * (1 - _SUM_ROOM) or None
 
 
-def _answers(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
-    """Losses of randomised response of epsilon eta / 2, so many times, and their probabilities, rounded down."""
+def _response_losses(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
+    """Return the losses of repeated randomised response of epsilon eta / 2, with chances.
+
+    The probabilities are rounded down.
+    """
     steps = min(steps, _MOST_DRAWS)
     odds = math.exp(-eta / 2)  # of a lie over the truth
     likeliest = int((steps + 1) * (odds / (1 + odds)))
@@ -145,12 +171,19 @@ def _answers(eta: float, steps: int, delta: float) -> tuple[Doubles, Doubles]:
     lies = np.arange(max(0, likeliest - reach), min(steps, likeliest + reach) + 1, dtype=np.float64)
     ratios = (steps - lies[:-1]) / lies[1:] * odds
     place = likeliest - int(lies[0])
-    masses = np.concatenate([np.cumprod(1 / ratios[:place][::-1])[::-1], [1.0], np.cumprod(ratios[place:])])
-    return (steps - 2 * lies) * (eta / 2), masses * ((1 - _SUM_ROOM - 16 * ULP * len(lies)) / masses.sum())
+    masses = np.concatenate(
+        [np.cumprod(1 / ratios[:place][::-1])[::-1], [1.0], np.cumprod(ratios[place:])]
+    )
+    return (steps - 2 * lies) * (eta / 2), masses * (
+        (1 - _SUM_ROOM - 16 * ULP * len(lies)) / masses.sum()
+    )
 
 
-def _kept(masses: Doubles, points: int) -> Doubles:
-    """Probabilities of losses on so many grid points to either side: larger ones are the largest, smaller ones go."""
+def _keep_points(masses: Doubles, points: int) -> Doubles:
+    """Return the probabilities of losses on `points` grid points to either side.
+
+    Larger losses become the largest, smaller ones are dropped.
+    """
     radius = len(masses) // 2
     if radius <= points:
         return np.pad(masses, points - radius)

@@ -1,30 +1,42 @@
-"""What noised cluster centres cost, by the scales of their noise alone: one implementation for making and for auditing.
+"""The cost of noised cluster centres, by the scales of their noise alone.
 
-Both methods let through Laplace-noised counts of cells that a record falls into one of, level by level, and then
-Gaussian-noised sums of the records of the final cells. What one record can move is proved here; how each method keeps
-to it (clipping, exact arithmetic, choices by noisy numbers only) in `dpaudit.generation.clustering`.
+Making and auditing share this implementation.
 
-**Chang's tree.** Cells of a level are prefixes of a hash of the record alone, `depth` + 1 levels with the root's.
+Both methods let through Laplace-noised counts of cells that a record falls into one of, level by
+level, and then Gaussian-noised sums of the records of the final cells. How far one record can move
+these is proved here; how each method keeps to it (clipping, exact arithmetic, choices by noisy
+numbers only) in `dpaudit.generation.clustering`.
 
-- A record that comes or goes moves one count by 1 on every level, and one sum by the radius.
-- A record that is exchanged for one of another path: up to the level where the paths part, no count moves, and what is
-  let through has the same law for both neighbours. If the tree goes on to there, two counts move by 1 each on every
-  further level, of which there are `depth` at most, and the two lie in two leaves: both sums move by the radius,
-  together by sqrt(2) radii. If it does not, both lie in one leaf, whose sum moves by two radii, and no count ever
-  moves. As the law up to there is the same, delta(epsilon) is a mean of these two cases', hence at most the larger.
+**Chang's tree.** Cells of a level are prefixes of a hash of the record alone, `depth` + 1 levels
+with the root's.
 
-Each case is a composition of Laplace and Gaussian mechanisms of fixed scales, whatever came before. So its delta is at
-most that of their fixed composition (Zhu, Dong, Wang: Optimal Accounting of Differential Privacy via Characteristic
-Function, on dominating pairs), which dp-accounting bounds from above by privacy loss distributions.
+- A record that comes or goes moves one count by 1 on every level, and one sum by the radius. - A
+record that is exchanged for one of another path: up to the level where the paths part, no count
+moves, and what is
+  let through has the same law for both neighbours. If the tree goes on to there, two counts move by
+      1 each on every
+  further level, of which there are `depth` at most, and the two lie in two leaves: both sums move
+      by the radius,
+  together by sqrt(2) radii. If it does not, both lie in one leaf, whose sum moves by two radii, and
+      no count ever
+  moves. As the law up to there is the same, delta(epsilon) is a mean of these two cases', hence at
+      most the larger.
 
-**DPM.** Cells are split at places that the exponential mechanism chooses, `depth` times at most. A split's log-ratios
-lie in an interval of length e, its epsilon (bounded range), so it is e^2 / 8 zero-concentrated DP (Cesar and Rogers,
-arXiv 2004.07223). A record that comes or goes is in one cell per level: every level's count and split, and one sum. For
-an exchanged one the root's count is the same, and so is everything but splits and sums as long as the old and the new
-record share a cell. At some split they part. If that split does not stand, two counts have moved, and one sum by twice
-the radius; if it stands, all counts and splits below are paid twice, and two sums have moved by a radius each. What
-follows depends on what was released, so at each Renyi order the dearest course counts: the moment of the privacy loss
-from a level on is at most the level's own times the largest that can follow, level by level from the last.
+Each case is a composition of Laplace and Gaussian mechanisms of fixed scales, whatever came before.
+So its delta is at most that of their fixed composition (Zhu, Dong, Wang: Optimal Accounting of
+Differential Privacy via Characteristic Function, on dominating pairs), which dp-accounting bounds
+from above by privacy loss distributions.
+
+**DPM.** Cells are split at places that the exponential mechanism chooses, `depth` times at most. A
+split's log-ratios lie in an interval of length e, its epsilon (bounded range), so it is e^2 / 8
+zero-concentrated DP (Cesar and Rogers, arXiv 2004.07223). A record that comes or goes is in one
+cell per level: every level's count and split, and one sum. For an exchanged one the root's count is
+the same, and so is everything but splits and sums as long as the old and the new record share a
+cell. At some split they part. If that split does not stand, two counts have moved, and one sum by
+twice the radius; if it stands, all counts and splits below are paid twice, and two sums have moved
+by a radius each. What follows depends on what was released, so at each Renyi order the costliest
+course counts: the moment of the privacy loss from a level on is at most the level's own times the
+largest that can follow, level by level from the last.
 """
 
 from __future__ import annotations
@@ -43,22 +55,27 @@ from dpaudit.mechanisms import Relation
 CentersMethod: TypeAlias = Literal["chang", "dpm"]
 Doubles: TypeAlias = NDArray[np.float64]
 
-#: Deltas of no use beyond these: rounding in the accountant's Fourier transforms stays below a thousandth of the least.
+#: The range of deltas: rounding in the accountant's Fourier transforms stays below a thousandth of
+#: the least.
 LEAST_DELTA, MOST_DELTA = 1e-10, 0.1
 #: Levels below the root: a path fits into an int64 with a bit to spare.
 MOST_DEPTH = 62
-#: Scales of noise. Beyond these a sum with its noise, on a grid of 2^18 steps a radius, would leave the 53 bits of a
-#: double, or a count with its noise the 63 of an integer; or privacy losses the range where they are worked out well.
+#: The range of noise scales. Outside it, a sum with its noise, on a grid of 2^18 steps a radius,
+#: would leave the 53 bits of a double, or a count with its noise the 63 of an integer; or privacy
+#: losses the range where they are computed well.
 LEAST_SCALE, MOST_SUM_SD, MOST_COUNT_SCALE = 2.0**-30, 2.0**31, 2.0**50
 
-#: Of delta, set aside for the rounding of Fourier transforms.
+#: The share of delta that is set aside for the rounding of Fourier transforms.
 DELTA_ROOM = 1e-13
-#: Relative room for the rounding of all else.
+#: Relative room for all other rounding.
 ROOM = 2.0**-40
-#: Steps of the accountant's grid of losses per epsilon; and epsilons that protect nobody, for which it has no room.
+#: Steps of the accountant's grid of losses per epsilon; and the epsilon above which it has no room.
 STEPS, LARGE = 1 << 12, 1e5
-#: Renyi orders: those beyond 64 are 9 % apart, and reach so far that every epsilon above 0 can be certified.
-ORDERS: Doubles = np.concatenate([1 + np.arange(1, 100) / 10, np.arange(11, 64), 2 ** np.arange(6, 40, 1 / 8)])
+#: Renyi orders: those beyond 64 are 9 % apart, and reach so far that every epsilon above 0 can be
+#: certified.
+ORDERS: Doubles = np.concatenate(
+    [1 + np.arange(1, 100) / 10, np.arange(11, 64), 2 ** np.arange(6, 40, 1 / 8)]
+)
 
 
 @dataclass(frozen=True)
@@ -67,18 +84,29 @@ class _Scales(ABC):
     count_scale: float
 
     def __post_init__(self) -> None:
-        # Comparisons that NaN fails.
+        # NaN fails these comparisons.
         if not 1 <= self.depth <= MOST_DEPTH:
             raise ValueError(f"depth must lie between 1 and {MOST_DEPTH}, not be {self.depth}")
-        most = {"count_scale": MOST_COUNT_SCALE, "split_epsilon": 1 / LEAST_SCALE, "sum_sd": MOST_SUM_SD}
-        least = {"count_scale": LEAST_SCALE, "split_epsilon": 1 / MOST_COUNT_SCALE, "sum_sd": LEAST_SCALE}
+        most = {
+            "count_scale": MOST_COUNT_SCALE,
+            "split_epsilon": 1 / LEAST_SCALE,
+            "sum_sd": MOST_SUM_SD,
+        }
+        least = {
+            "count_scale": LEAST_SCALE,
+            "split_epsilon": 1 / MOST_COUNT_SCALE,
+            "sum_sd": LEAST_SCALE,
+        }
         for field in fields(self)[1:]:
             name, value = field.name, getattr(self, field.name)
             if not least[name] <= value <= most[name]:
-                raise ValueError(f"{name} must lie between {least[name]:.2g} and {most[name]:.2g}, not be {value}")
+                raise ValueError(
+                    f"{name} must lie between {least[name]:.2g} and {most[name]:.2g}, not be "
+                    f"{value}"
+                )
 
     def epsilon(self, delta: float, relation: Relation) -> float:
-        """What the noisy numbers cost one record, in nats: an upper bound.
+        """Return the cost of the noisy numbers for one record, in nats: an upper bound.
 
         Args:
             delta: in [LEAST_DELTA, MOST_DELTA].
@@ -88,7 +116,9 @@ class _Scales(ABC):
             ValueError: delta is out of its range, or the relation unknown.
         """
         if not LEAST_DELTA <= delta <= MOST_DELTA:
-            raise ValueError(f"delta must lie between {LEAST_DELTA} and {MOST_DELTA}, not be {delta}")
+            raise ValueError(
+                f"delta must lie between {LEAST_DELTA} and {MOST_DELTA}, not be {delta}"
+            )
         return self._epsilon(delta, relation)
 
     @abstractmethod
@@ -97,12 +127,13 @@ class _Scales(ABC):
 
 @dataclass(frozen=True)
 class ChangScales(_Scales):
-    """How much noise there is in Chang's tree.
+    """The noise in Chang's tree.
 
     Attributes:
         depth: the number of levels below the root, 1 to MOST_DEPTH.
         count_scale: of the Laplace noise on every count, in records.
-        sum_sd: standard deviation of the Gaussian noise on every component of a leaf's sum, in radii.
+        sum_sd: standard deviation of the Gaussian noise on every component of a leaf's sum, in
+            radii.
 
     Raises:
         ValueError: a number is out of its range.
@@ -111,21 +142,33 @@ class ChangScales(_Scales):
     sum_sd: float
 
     def _epsilon(self, delta: float, relation: Relation) -> float:
-        return max(self._epsilon_of(change, delta) for change in changes(relation, self.depth)) * (1 + ROOM)
+        return max(self._epsilon_of(change, delta) for change in changes(relation, self.depth)) * (
+            1 + ROOM
+        )
 
     def rho(self, relation: Relation) -> float:
-        """Of zero-concentrated DP, to which pure epsilon e is e^2 / 2 (Bun and Steinke, 2016): a rougher measure."""
+        """Return rho of zero-concentrated DP: a rougher measure.
+
+        Pure epsilon e is e^2 / 2 (Bun and Steinke, 2016).
+        """
         return max(self._rho(change) for change in changes(relation, self.depth))
 
     def _rho(self, change: Change) -> float:
         return change.counts / (2 * self.count_scale**2) + change.distance**2 / (2 * self.sum_sd**2)
 
     def _epsilon_of(self, change: Change, delta: float) -> float:
-        from dp_accounting import ComposedDpEvent, GaussianDpEvent, LaplaceDpEvent, SelfComposedDpEvent
+        from dp_accounting import (
+            ComposedDpEvent,
+            GaussianDpEvent,
+            LaplaceDpEvent,
+            SelfComposedDpEvent,
+        )
         from dp_accounting.pld import PLDAccountant
 
         rho = self._rho(change)
-        rough = (rho + 2 * math.sqrt(rho * -math.log(delta))) * (1 + ROOM)  # Bun and Steinke, proposition 1.3
+        rough = (rho + 2 * math.sqrt(rho * -math.log(delta))) * (
+            1 + ROOM
+        )  # Bun and Steinke, proposition 1.3
         if rough > LARGE:
             return rough
         accountant = PLDAccountant(value_discretization_interval=rough / STEPS)
@@ -137,13 +180,14 @@ class ChangScales(_Scales):
 
 @dataclass(frozen=True)
 class DpmScales(_Scales):
-    """How much noise there is in DPM. From level to level, counts get less of it by sqrt(2), and so do splits.
+    """The noise in DPM. From level to level, counts and splits get less of it by sqrt(2).
 
     Attributes:
         depth: how often a cell can have been split, 1 to MOST_DEPTH.
         count_scale: of the Laplace noise on the root's count, in records.
         split_epsilon: of the root's split, in nats.
-        sum_sd: standard deviation of the Gaussian noise on every component of a final cell's sum, in radii.
+        sum_sd: standard deviation of the Gaussian noise on every component of a final cell's sum,
+            in radii.
 
     Raises:
         ValueError: a number is out of its range.
@@ -163,13 +207,16 @@ class DpmScales(_Scales):
         return tuple(self.split_epsilon * growth(level) for level in range(self.depth))
 
     def _epsilon(self, delta: float, relation: Relation) -> float:
-        """Renyi divergences are converted as in Canonne, Kamath and Steinke (arXiv 2004.00010, proposition 12)."""
+        """Convert Renyi divergences (Canonne et al., arXiv 2004.00010, proposition 12)."""
         divergence = np.max(list(self._courses(relation)), axis=0) * (1 + ROOM)
         share = (math.log(delta) + np.log(ORDERS) - ROOM) / (ORDERS - 1)
         return max(0.0, float((divergence + np.log1p(-1 / ORDERS) - share).min()))
 
     def _courses(self, relation: Relation) -> Iterator[Doubles]:
-        """Renyi divergences [orders] of every course that neighbours can take, save those that another one exceeds."""
+        """Yield the Renyi divergences [orders] of every course that neighbours can take.
+
+        Courses that another one exceeds are left out.
+        """
         counts = [_laplace_divergence(1 / scale) for scale in self.count_scales]
         splits = [ORDERS * (epsilon * epsilon / 8) for epsilon in self.split_epsilons]
         moved_sum = ORDERS / (2 * self.sum_sd**2)
@@ -178,27 +225,34 @@ class DpmScales(_Scales):
             return
         for level in range(self.depth):
             shared, below = np.sum(splits[: level + 1], axis=0), level + 1
-            # A gaussian's divergence grows with the square of the shift: one sum by two radii, or two by one.
+            # A gaussian's divergence grows with the square of the shift: one sum by two radii, or
+            # two by one.
             yield shared + 2 * counts[below] + 4 * moved_sum
             yield shared + 2 * np.sum([*counts[below:], *splits[below:], moved_sum], axis=0)
 
 
 def centers_epsilon(
-    method: CentersMethod, settings: Mapping[str, int | float | str], delta: float, relation: Relation
+    method: CentersMethod,
+    settings: Mapping[str, int | float | str],
+    delta: float,
+    relation: Relation,
 ) -> float:
-    """What a method's centres cost one record, worked out anew from the scales of noise that a run recorded.
+    """Return the cost of a method's centres for one record, from recorded scales of noise.
 
     Args:
         method: "chang" or "dpm".
-        settings: by name, those of `ChangScales` or `DpmScales` among them; others are not looked at.
+        settings: by name, those of `ChangScales` or `DpmScales` among them; others are not looked
+            at.
         delta: in [LEAST_DELTA, MOST_DELTA].
-        relation: whether records come and go, or are exchanged, whichever the noise was calibrated for.
+        relation: whether records come and go, or are exchanged, whichever the noise was calibrated
+            for.
 
     Returns:
         epsilon in nats, an upper bound.
 
     Raises:
-        ValueError: the method or relation is unknown, or a number is missing, no number, or out of its range.
+        ValueError: the method or relation is unknown, or a number is missing, no number, or out of
+            its range.
     """
     kinds: Mapping[str, type[ChangScales | DpmScales]] = {"chang": ChangScales, "dpm": DpmScales}
     if method not in kinds:
@@ -208,14 +262,14 @@ def centers_epsilon(
 
 
 class Change(NamedTuple):
-    """What one record can move in Chang's tree: so many counts by 1 each, and sums by a distance, in radii."""
+    """The reach of one record in Chang's tree: counts that move by 1 each, and sums, in radii."""
 
     counts: int
     distance: float
 
 
 def changes(relation: Relation, depth: int) -> tuple[Change, ...]:
-    """The cases of which one holds, as derived above.
+    """Return the cases of which one holds, as derived above.
 
     Raises:
         ValueError: the relation is unknown.
@@ -226,15 +280,16 @@ def changes(relation: Relation, depth: int) -> tuple[Change, ...]:
 
 
 def growth(level: int) -> float:
-    """How many times the root's share of DPM's budget for counts, or for splits, a level has."""
+    """Return a level's share of DPM's budget for counts, or for splits, in units of the root's."""
     return float(2 ** (level / 2))
 
 
 def _laplace_divergence(epsilon: float) -> Doubles:
-    """Renyi divergences [orders] of Laplace noise of scale 1 / epsilon on one number that moves by 1, rounded up.
+    """Return Renyi divergences [orders] of Laplace noise on one number that moves by 1.
 
-    Mironov (arXiv 1702.07476, proposition 6), so written that nothing cancels but at orders where epsilon^2 / 2 times
-    the order, of any mechanism of this epsilon (Bun and Steinke, 2016, proposition 1.4), is as good.
+    The noise has the scale 1 / epsilon; the divergences are rounded up. Mironov (arXiv 1702.07476,
+    proposition 6), so written that nothing cancels but at orders where epsilon^2 / 2 times the
+    order, of any mechanism of this epsilon (Bun and Steinke, 2016, proposition 1.4), is as good.
     """
     weights = (ORDERS - 1) / (2 * ORDERS - 1)
     saved = np.log1p(weights * np.expm1(-(2 * ORDERS - 1) * epsilon)) / (ORDERS - 1)
@@ -249,7 +304,8 @@ def _known(relation: Relation) -> Relation:
 
 
 def _setting(settings: Mapping[str, int | float | str], name: str) -> Any:
-    value, (kind, what) = settings.get(name), (int, "whole number") if name == "depth" else (int | float, "number")
+    value = settings.get(name)
+    kind, what = (int, "whole number") if name == "depth" else (int | float, "number")
     if isinstance(value, bool) or not isinstance(value, kind):
         raise ValueError(f"{name} must be a {what}, not {value!r}")
     return value

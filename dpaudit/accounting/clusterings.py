@@ -1,4 +1,4 @@
-"""Where the centres of a clustering come from: who has a say in them, what a config must give, and what they cost."""
+"""The centres of clusterings: origin, settings that a config must give, and cost."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dpaudit.accounting.centers import centers_epsilon
 from dpaudit.mechanisms import Relation
 from dpaudit.plugins import CLUSTERING, Registry
 
-#: What decided a run's centres beside the texts, by name, as run.json has it.
+#: The settings of a run's centres beside the texts, by name, as run.json has them.
 CentersSettings: TypeAlias = Mapping[str, int | float | str]
 #: The fields of a config that a plug-in's clustering may ask for.
 FIELDS = ("public", "centers", "epsilon", "delta", "dimension")
 
 
 class CentersAsked(NamedTuple):
-    """What a config says of a clustering; None where it says nothing.
+    """The clustering that a config asks for; None if it says nothing.
 
     Attributes:
         centers: how many are looked for.
@@ -38,13 +38,14 @@ class CentersAsked(NamedTuple):
 
 
 class Centers(ABC):
-    """Where the centres of a clustering come from. A plug-in derives from it.
+    """The origin of a clustering's centres. A plug-in derives from it.
 
     Attributes:
         name: as configs and run.json have it.
-        origin: who had a say in where centres lie: public data alone, or private records through noise. Of private
-            records without noise no plug-in can be.
-        needs: the fields of `clustering` in a config that it takes, of FIELDS; the others must be null.
+        origin: who had a say in where centres lie: public data alone, or private records through
+            noise. Of private records without noise no plug-in can be.
+        needs: the fields of `clustering` in a config that it takes, of FIELDS; the others must be
+            null.
     """
 
     name: ClassVar[str]
@@ -53,7 +54,9 @@ class Centers(ABC):
 
     @classmethod
     def epsilon(cls, settings: CentersSettings, delta: float, relation: Relation) -> float:
-        """What noised centres cost one record, in nats, rounded up, worked out anew from what run.json has of them.
+        """Return the cost of noised centres for one record, in nats, rounded up.
+
+        It is recomputed from what run.json has of them.
 
         Raises:
             ValueError: nothing bounds it, or a number is missing or out of its range.
@@ -71,7 +74,7 @@ class Centers(ABC):
 
 
 class _OwnCenters(Centers):
-    """One of dpaudit's own, which `dpaudit.generation.clustering` fits."""
+    """An origin of dpaudit's own, which `dpaudit.generation.clustering` fits."""
 
     @classmethod
     def fitting(cls, asked: CentersAsked) -> Any:
@@ -103,18 +106,27 @@ class _Public(_OwnCenters):
 
 
 class _Rebalanced(_OwnCenters):
-    name, origin, needs = "public-centers-rebalanced", "public", ("public", "centers", "keep", "epsilon")
+    name, origin, needs = (
+        "public-centers-rebalanced",
+        "public",
+        ("public", "centers", "keep", "epsilon"),
+    )
 
 
 def _objection(kind: type[Centers]) -> str:
-    """Return why a plug-in's clustering cannot be used; empty where it can."""
+    """Return why a plug-in's clustering cannot be used, or ""."""
     if getattr(kind, "origin", None) not in ("public", "noised"):
         return "its origin is neither public nor noised."
     strange = sorted({*getattr(kind, "needs", ("nothing",))} - {*FIELDS})
-    return f"it needs {', '.join(strange)}, which is none of {', '.join(FIELDS)}." if strange else ""
+    if strange:
+        return f"it needs {', '.join(strange)}, which is none of {', '.join(FIELDS)}."
+    return ""
 
 
-#: Every clustering there is, by its name.
+#: All clusterings, by name.
 CLUSTERINGS: Registry[Centers] = Registry(
-    CLUSTERING, Centers, {kind.name: kind for kind in (_KMeans, _Chang, _Dpm, _Public, _Rebalanced)}, _objection
+    CLUSTERING,
+    Centers,
+    {kind.name: kind for kind in (_KMeans, _Chang, _Dpm, _Public, _Rebalanced)},
+    _objection,
 )

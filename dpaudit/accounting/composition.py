@@ -1,46 +1,39 @@
 """(epsilon, delta) of adaptively composed exponential mechanisms, by Renyi accounting or optimally.
 
-The optimal bound is a recursion over draws (`recursion`); more draws than it can take are put together of blocks
-(`blocks`). docs/budgets.md has the proofs.
+The optimal bound is a recursion over draws (`recursion`); more draws than it can take are put
+together of blocks (`blocks`). docs/budgets.md has the proofs.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from dpaudit.accounting.blocks import profile_in_blocks, reached
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
-from dpaudit.accounting.recursion import ENOUGH_PLACES, Problem, Recursion, Segment
+from dpaudit.accounting.recursion import Problem, Recursion, Segment
 from dpaudit.accounting.renyi import epsilons_of_events
 
 Method: TypeAlias = Literal["rdp", "optimal"]
 
-#: For a curve's every point at once: within some 0.3% of the truth at the paper's settings, in a tenth of a second.
-#: No more than are enough for one recursion.
-_CURVE_PLACES = ENOUGH_PLACES
-#: Of the lengths of a curve that are beyond one recursion, about so many are worked out, each by itself.
-_CURVE_BLOCKS = 12
-
 
 @dataclass(frozen=True)
 class Composition:
-    """What a sequence of draws costs.
+    """The cost of a sequence of draws.
 
     Attributes:
         epsilon: a sound upper bound, in nats.
-        epsilon_lower: no accountant can go below this, since an adaptive adversary within the same ranges reaches it;
-            positive, and None where none is known.
+        epsilon_lower: no accountant can go below this, since an adaptive adversary within the same
+            ranges reaches it; positive, and None if none is known.
         delta: in (0, 1).
-        method: how `epsilon` was computed: "rdp" too where numbers are too large or too small for the optimal
-            bound, and "zcdp" from what all tokens together may cost, whatever their number.
+        method: how `epsilon` was computed: "rdp" too where numbers are too large or too small for
+            the optimal bound, and "zcdp" from what all tokens together may cost, whatever their
+            number.
     """
 
     epsilon: float
@@ -59,19 +52,23 @@ def exponential_mechanism_epsilon(
     pure: Sequence[float] = (),
     grid: int | None = None,
 ) -> Composition:
-    """epsilon of exponential mechanisms composed adaptively, after pure-DP events that are chosen beforehand.
+    """Return epsilon of exponential mechanisms composed adaptively, after pure-DP events.
+
+    The events are chosen beforehand.
 
     Args:
-        eta: the bounded range of a draw, in nats; or one for each segment of the sequence, in order.
-        steps: how many draws; or one number for each segment.
+        eta: the bounded range of a draw, in nats; or one for each segment of the sequence, in
+            order.
+        steps: number of draws; or one number for each segment.
         delta: in (0, 1).
-        method: "rdp" composes (eta^2 / 8)-zCDP events in dp-accounting, as the paper does, and is never above the plain
-            sum of the ranges. "optimal" is the least that holds for every adaptive sequence of such draws, but for the
-            grid (docs/budgets.md).
-        laplace: epsilons (shift / scale) of Laplace noise on one number each, such as rebalancing counts.
+        method: "rdp" composes (eta^2 / 8)-zCDP events in dp-accounting, as the paper does, and is
+            never above the plain sum of the ranges. "optimal" is the least that holds for every
+            adaptive sequence of such draws, but for the grid (docs/budgets.md).
+        laplace: epsilons (shift / scale) of Laplace noise on one number each, such as rebalancing
+            counts.
         pure: epsilons of other pure-DP events, in the worst case (randomised response).
-        grid: grid points per largest eta, of one recursion over all draws, however long that takes; by default as
-            many as a second or two allow, and, where these are few, blocks of draws.
+        grid: grid points per largest eta, of one recursion over all draws, however long that takes;
+            by default as many as a second or two allow, and, where these are few, blocks of draws.
 
     Raises:
         ValueError: an argument is not a number, negative, or not in its range.
@@ -98,65 +95,47 @@ def exponential_mechanism_epsilon(
     if not problem.measurable:
         return Composition(known, None, delta, "rdp")
     upper = epsilon_of_profile(profile_in_blocks(problem), delta)
-    return Composition(min(known, upper), reached(problem), delta, method if upper < known else "rdp")
+    if not upper < known:
+        method = "rdp"
+    return Composition(min(known, upper), reached(problem), delta, method)
 
 
-def reached_epsilon(eta: float, steps: int, delta: float, *, laplace: Sequence[float] = ()) -> float:
-    """An epsilon, in nats, that `exponential_mechanism_epsilon` is surely not below, found in a moment.
+def reached_epsilon(
+    eta: float, steps: int, delta: float, *, laplace: Sequence[float] = ()
+) -> float:
+    """Return a sure lower bound on `exponential_mechanism_epsilon`, in nats; it is quick.
 
-    An adversary reaches it who plays randomised response in every draw.
+    An adversary who plays randomised response in every draw reaches it.
     """
-    problem = Problem(tuple(_segments(eta, steps)), tuple(epsilon for epsilon in laplace if epsilon), (), delta)
-    return reached(problem) or 0.0 if problem.bound(delta) and problem.measurable else 0.0
-
-
-def epsilons_by_steps(
-    eta: float, steps: Sequence[int], delta: float, *, method: Method = "optimal", laplace: Sequence[float] = ()
-) -> list[float | None]:
-    """epsilon (a sound upper bound, in nats) after each number of draws of range eta.
-
-    Args:
-        eta, delta, laplace: as for `exponential_mechanism_epsilon`.
-        steps: positive and ascending.
-        method: "optimal" has all numbers that one recursion can take on one coarse grid: each may come out a little
-            above what it would get on its own. Of those beyond, about twelve are worked out, the last one among them;
-            the others are None.
-
-    Raises:
-        ValueError: an argument is not a number, negative, or not in its range.
-    """
-    if any(first >= second for first, second in pairwise((0, *steps))):
-        raise ValueError("steps must be positive and ascending")
-    by_rdp = [
-        exponential_mechanism_epsilon(eta, count, delta, method="rdp", laplace=laplace).epsilon for count in steps
-    ]
-    if method == "rdp":
-        return [*by_rdp]
-    events = tuple(epsilons_of_events("laplace", laplace))
-    found: list[float | None] = [None] * len(steps)
-    problems = [Problem(((eta, count),), events, (), delta) for count in steps]
-    taken = bisect_left(problems, True, key=lambda problem: problem.places() is None)
-    if taken:
-        problem = problems[taken - 1]
-        best = Recursion(problem, _CURVE_PLACES, upper=True).epsilons(steps[:taken])
-        found[:taken] = map(min, by_rdp, best)
-    for place in range(len(steps) - 1, taken - 1, -max(1, (len(steps) - taken) // _CURVE_BLOCKS)):
-        found[place] = exponential_mechanism_epsilon(eta, steps[place], delta, laplace=laplace).epsilon
-    return found
+    problem = Problem(
+        tuple(_segments(eta, steps)), tuple(epsilon for epsilon in laplace if epsilon), (), delta
+    )
+    if not (problem.bound(delta) and problem.measurable):
+        return 0.0
+    return reached(problem) or 0.0
 
 
 def privacy_profile(
-    eta: float, steps: int, delta: float, *, laplace: Sequence[float] = (), pure: Sequence[float] = ()
+    eta: float,
+    steps: int,
+    delta: float,
+    *,
+    laplace: Sequence[float] = (),
+    pure: Sequence[float] = (),
 ) -> Profile | None:
-    """The optimal bound at every epsilon: delta of so many draws of range eta, behind pure-DP events.
+    """Return the optimal bound on delta at every epsilon.
+
+    It is of `steps` draws of range eta, after pure-DP events.
 
     Args:
-        eta, steps, laplace, pure: as for `exponential_mechanism_epsilon`; something of them is positive.
-        delta: in (0, 1), the least that matters: where the profile has come down to a small part of it, it ends.
+        eta, steps, laplace, pure: as for `exponential_mechanism_epsilon`; something of them is
+            positive.
+        delta: in (0, 1), the least that matters: where the profile has come down to a small part of
+            it, it ends.
 
     Returns:
-        Upper bounds; None where so little is lost that they would have no length, or where numbers are too large or
-        too small for float64.
+        Upper bounds; None if so little is lost that they would have no length, or where numbers
+            are too large or too small for float64.
 
     Raises:
         ValueError: an argument is not a number, negative, or not in its range.
@@ -184,11 +163,14 @@ def _profile(problem: Problem) -> Profile | None:
     return Profile(recursion.step, recursion.after_events(last))
 
 
-def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace: Sequence[float] = ()) -> int:
-    """About how many draws of range eta the optimal bound affords, up to `most`.
+def steps_within(
+    epsilon: float, eta: float, most: int, delta: float, *, laplace: Sequence[float] = ()
+) -> int:
+    """Estimate the number of draws of range eta that the optimal bound affords, up to `most`.
 
-    By one pass over their number, on the grid of `most` draws, or, where these are too many for one recursion, by the
-    shape of the bound: `exponential_mechanism_epsilon` can differ in the last one or two, or in a thousandth.
+    One pass over their number is made, on the grid of `most` draws, or, where these are too many
+    for one recursion, the shape of the bound is used: `exponential_mechanism_epsilon` can differ in
+    the last one or two, or in a thousandth.
     """
     problem = Problem(((eta, most),), tuple(e for e in laplace if e), (), delta)
     places = problem.places()
@@ -202,11 +184,19 @@ def steps_within(epsilon: float, eta: float, most: int, delta: float, *, laplace
     return most
 
 
-def _steps_by_shape(epsilon: float, eta: float, most: int, delta: float, laplace: Sequence[float]) -> int:
-    """As `steps_within`: epsilon is about mu^2 / 2 + z mu, as that of normal noise, where mu^2 = steps eta^2 / 4."""
+def _steps_by_shape(
+    epsilon: float, eta: float, most: int, delta: float, laplace: Sequence[float]
+) -> int:
+    """Estimate `steps_within` from the shape of normal noise.
+
+    epsilon is about mu^2 / 2 + z mu, where mu^2 = steps eta^2 / 4.
+    """
     steps = most
     for _ in range(2):
-        mu, found = eta * math.sqrt(steps) / 2, exponential_mechanism_epsilon(eta, steps, delta, laplace=laplace)
+        mu, found = (
+            eta * math.sqrt(steps) / 2,
+            exponential_mechanism_epsilon(eta, steps, delta, laplace=laplace),
+        )
         if not (mu and math.isfinite(found.epsilon)):
             return 0
         z = found.epsilon / mu - mu / 2
@@ -215,7 +205,7 @@ def _steps_by_shape(epsilon: float, eta: float, most: int, delta: float, laplace
 
 
 def _segments(eta: float | Sequence[float], steps: int | Sequence[int]) -> list[Segment]:
-    """Checked segments, without those that cost nothing."""
+    """Return checked segments, without those that cost nothing."""
     etas = list(eta) if isinstance(eta, Iterable) else [eta]
     counts = list(steps) if isinstance(steps, Iterable) else [steps]
     if len(etas) != len(counts):

@@ -1,9 +1,9 @@
-"""Data-dependent ex-post cost of sampled tokens, per step, batch and run: Theorem 1 of the paper, and exact.
+"""The data-dependent ex-post cost of sampled tokens, per step, batch and run: Theorem 1, and exact.
 
-Every neighbour's aggregate lies in a box around the one that was sampled from. Theorem 1 bounds the log-ratio of the
-token's probabilities from the box's two corners; the exact cost is its supremum over the box, which is smaller
-because the token's own logit cannot be high in the numerator and low in the normaliser at once. Proofs are in
-docs/mathematics.md.
+Every neighbour's aggregate lies in a box around the one that was sampled from. Theorem 1 of the
+paper bounds the log-ratio of the token's probabilities from the box's two corners; the exact cost
+is its supremum over the box, which is smaller because the token's own logit cannot be high in the
+numerator and low in the normaliser at once. Proofs are in docs/mathematics.md.
 """
 
 from __future__ import annotations
@@ -16,14 +16,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.mechanisms import NO_FIXED_COLUMNS, Box, ContextChange, FixedColumns, Mechanism, ReducedStep
+from dpaudit.mechanisms import (
+    NO_FIXED_COLUMNS,
+    Box,
+    ContextChange,
+    FixedColumns,
+    Mechanism,
+    ReducedStep,
+    ReducedSteps,
+    Spans,
+)
 from dpaudit.mechanisms.interfaces import Doubles, Floats
 
 
-def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float) -> Any:
-    """gamma of a step, in nats (the paper, Definition "per-token privacy cost").
+def theorem1_cost(
+    lower: Floats, center: Floats, upper: Floats, token: ArrayLike, temperature: float
+) -> Any:
+    """Return gamma of a step, in nats (the paper, Definition "per-token privacy cost").
 
-    Both directions of the log-ratio between the step's distribution and any neighbour's lie below it.
+    Both directions of the log-ratio between the step's distribution and any neighbour's lie below
+    it.
 
     Args:
         lower: [..., S] lower bounds on the neighbours' aggregates; leading axes are steps.
@@ -33,14 +45,15 @@ def theorem1_cost(lower: Floats, center: Floats, upper: Floats, token: ArrayLike
         temperature: tau > 0.
 
     Returns:
-        A float, or float64 [...] for several steps; inf where a bound is infinite.
+        A float, or float64 [...] for several steps; inf if a bound is infinite.
 
     Raises:
-        ValueError: a value is not a number, the vectors are not in order, a token is not among them, or the
-            temperature is not positive and finite: no bound follows from such a record.
+        ValueError: a value is not a number, the vectors are not in order, a token is not among
+            them, or the temperature is not positive and finite: no bound follows from such a
+            record.
     """
-    theorem1, _, _ = _costs((lower, center, upper), token, temperature)
-    return _scalar(theorem1)
+    theorem1, _, _ = _in_shape((lower, center, upper), token, temperature, NO_FIXED_COLUMNS)
+    return theorem1
 
 
 def exact_cost(
@@ -51,40 +64,52 @@ def exact_cost(
     temperature: float,
     fixed: FixedColumns = NO_FIXED_COLUMNS,
 ) -> tuple[Any, Any]:
-    """Suprema over the box of log p'(token) - log p(token) and of log p(token) - log p'(token), in nats.
+    """Return the suprema over the box of the token's log-ratios in both directions, in nats.
 
-    Their larger one never exceeds `theorem1_cost`. With the bounds of an added or removed context it is attained by
-    contributions that the clip allows, so no smaller bound follows from the clip alone (docs/mathematics.md, "Exact
-    cost"; there, too, which of them differences of log-probabilities can be).
+    They are those of log p'(token) - log p(token) and of log p(token) - log p'(token). The larger
+    one never exceeds `theorem1_cost`. With the bounds of an added or removed context it is attained
+    by contributions that the clip allows, so no smaller bound follows from the clip alone
+    (docs/mathematics.md, "Exact cost"; there, too, which of them differences of log-probabilities
+    can be).
 
     Args, Raises:
         As for `theorem1_cost`; `fixed` is further columns, in which the three vectors are equal.
 
     Returns:
-        (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf where a bound is infinite.
+        (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf if a
+            bound is infinite.
     """
-    _, rise, fall = _costs((lower, center, upper), token, temperature, fixed)
-    return _scalar(rise), _scalar(fall)
+    _, rise, fall = _in_shape((lower, center, upper), token, temperature, fixed)
+    return rise, fall
 
 
-def rounding_allowance(
-    lower: Floats, upper: Floats, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-) -> float:
-    """How far float64 may put a step's cost below its true value, in nats.
+def rounding_allowances(
+    lower: Floats, upper: Floats, steps: ReducedSteps, temperature: float
+) -> Doubles:
+    """Return how far float64 may put each step's cost below its true value, in nats: [k].
 
-    Scaled logits of size R are off by R * 2^-53, and so is each exponential's exponent; a sum of S exponentials by
-    another S * 2^-53 at most. A sampler adds up S weights, cumulates them and divides: each token is drawn with a
-    probability that is off by some 6 S * 2^-53, for this data set and for its neighbour. The factors are generous:
-    they hold in whatever order the S exponentials are added up, and for the logarithm of a part of the sum, which is
-    at most R + log S and is rounded three times.
+    The bounds are [M].
+
+    Scaled logits of size R are off by R * 2^-53, and so is each exponential's exponent; a sum of S
+    exponentials by another S * 2^-53 at most. A sampler adds up S weights, cumulates them and
+    divides: each token is drawn with a probability that is off by some 6 S * 2^-53, for this data
+    set and for its neighbour. The factors are generous: they hold in whatever order the S
+    exponentials are added up, and for the logarithm of a part of the sum, which is at most R + log
+    S and is rounded three times.
     """
-    largest = float(max(-lower.min(), upper.max(), fixed.largest)) / temperature
-    return (32 * largest + 16 * (len(lower) + fixed.columns) + 128) * 2.0**-53
+    spans = steps.spans
+    farthest = np.maximum(-spans.smallest(lower), spans.largest(upper)).astype(np.float64)
+    largest = np.maximum(farthest, steps.largest) / temperature
+    allowances: Doubles = (32 * largest + 16 * (spans.lengths + steps.columns) + 128) * 2.0**-53
+    return allowances
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Ex-post cost of a token, a batch or a run, in nats: by Theorem 1, and exactly in either direction."""
+    """Ex-post cost of a token, a batch or a run, in nats.
+
+    It is by Theorem 1, and exactly in either direction.
+    """
 
     theorem1: float
     rise: float
@@ -92,78 +117,102 @@ class Cost:
 
     @property
     def exact(self) -> float:
-        """The smallest bound: rises and falls are summed apart, since no neighbour takes both at once."""
+        """The smallest bound.
+
+        Rises and falls are summed apart, since no neighbour takes both at once.
+        """
         return max(self.rise, self.fall)
 
 
 class ExPostAccountant:
-    """Adds up a run's ex-post cost, a step at a time. Every figure is rounded up.
+    """The sum of a run's ex-post cost, a step at a time. Every figure is rounded up.
 
-    A batch costs the sum of its tokens. A run costs the worst batch, or the worst way of spreading the contexts that
-    one unit's difference changes over several batches (parallel composition over disjoint batches). Rounds, each of
-    which has the unit's contexts anew, add up.
+    A batch costs the sum of its tokens. A run costs the worst batch, or the worst way of spreading
+    the contexts that one unit's difference changes over several batches (parallel composition over
+    disjoint batches). Rounds, each of which has the unit's contexts anew, add up.
     """
 
-    def __init__(self, mechanism: Mechanism, change: ContextChange | None, per_round: int | None = None) -> None:
+    def __init__(
+        self, mechanism: Mechanism, change: ContextChange | None, per_round: int | None = None
+    ) -> None:
         """Start with nothing spent.
 
         Args:
             mechanism: what draws.
             change: how one unit's difference changes the contexts of a round.
-            per_round: how many batches a round has, numbered round by round; None where there is one round.
+            per_round: how many batches a round has, numbered round by round; None if there is one
+                round.
 
         Raises:
             ValueError: no change of neighbouring batches is given, or rounds have no batches.
         """
         if change is None:
-            raise ValueError("nothing bounds how one unit changes the contexts, so nothing bounds the cost")
+            raise ValueError(
+                "nothing bounds how one unit changes the contexts, so nothing bounds the cost"
+            )
         if per_round is not None and per_round < 1:
             raise ValueError(f"a round has at least one batch, not {per_round}")
         self._mechanism, self.change, self._per_round = mechanism, change, per_round
         self._open: dict[int, list[Doubles]] = {}
         self._closed: dict[int, Cost] = {}
-        # By round, [measure, j, t]: the largest total of j changed contexts in its closed batches, cut to t tokens.
+        # By round, [measure, j, t]: the largest total of j changed contexts in its closed batches,
+        # cut to t tokens.
         self._worst: dict[int, Doubles] = {}
 
     def charge(self, batch: int, step: ReducedStep) -> Cost:
-        """Add one step, as `Mechanism.reduced` gives it: what it costs when the whole change falls on this batch.
+        """Add one step, as `Mechanism.reduced` gives it, and return its cost.
 
-        Threads may charge for different batches at a time.
+        The cost is for a change that falls on this batch as a whole. Threads may charge for
+        different batches at a time.
 
         Raises:
-            ValueError: a value is not a finite number, the record does not bound the change, or the batch is closed.
+            ValueError: a value is not a finite number, the record does not bound the change, or the
+                batch is closed.
+        """
+        columns = self._mechanism.aggregate(step.arrays).shape[-1]
+        return Cost(*self.charge_steps(batch, step.alone(columns))[0].tolist())
+
+    def charge_steps(self, batch: int, steps: ReducedSteps) -> Doubles:
+        """Add k steps in order, as `Mechanism.reduced_steps` gives them.
+
+        Returns:
+            [k, 3] what each step costs, as in `Cost`.
+
+        Raises:
+            ValueError: as for `charge`. Then none of them is added.
         """
         if batch in self._closed:
             raise ValueError(f"batch {batch} is closed")
-        if not (math.isfinite(step.fixed.largest) and not math.isnan(step.fixed.log_sum)):
+        if not (np.isfinite(steps.largest).all() and not np.isnan(steps.log_sums).any()):
             raise ValueError("a value is not a finite number")
-        changes = (ContextChange(self.change.relation, contexts + 1) for contexts in range(self.change.contexts))
-        costs = np.array(
-            [[0.0, 0.0, 0.0], *(self._cost(self._mechanism.box(step.arrays, each), step) for each in changes)]
-        )
-        steps = self._open.setdefault(batch, [np.zeros_like(costs)])
-        steps.append(_add_up(steps[-1], costs))
-        return Cost(*costs[-1].tolist())
+        costs = np.zeros((len(steps.spans), self.change.contexts + 1, 3))
+        for contexts in range(1, self.change.contexts + 1):
+            box = self._mechanism.box(steps.arrays, ContextChange(self.change.relation, contexts))
+            costs[:, contexts] = self._cost(box, steps)
+        sums = self._open.setdefault(batch, [np.zeros_like(costs[0])])
+        for each in costs:
+            sums.append(_add_up(sums[-1], each))
+        return costs[:, -1]
 
     def close(self, batch: int) -> Doubles | None:
-        """No step of this batch will follow: keep its sums only, and return them as `detach` does."""
+        """Keep the sums only of a batch that is over, and return them as `detach` does."""
         spent = self.detach(batch)
         if spent is not None:
             self.attach(batch, spent)
         return spent
 
     def detach(self, batch: int) -> Doubles | None:
-        """Forget an open batch, whose costs another accountant of the same change is to take; None if it has no steps.
+        """Return and forget an open batch's costs, for another accountant of the same change.
 
         Returns:
-            float64 [contexts + 1, 3, T + 1] Theorem 1, rise and fall after 0 .. T tokens, in nats, where 0, 1, ...
-            contexts of the change fall on this batch.
+            float64 [contexts + 1, 3, T + 1] Theorem 1, rise and fall after 0 .. T tokens, in nats,
+                where 0, 1, ... contexts of the change fall on this batch. None if it has no steps.
         """
         steps = self._open.pop(batch, None)
         return None if steps is None else np.stack(steps, axis=-1)
 
     def attach(self, batch: int, sums: Doubles) -> None:
-        """Take in a batch from the sums that another accountant detached. It takes no more steps.
+        """Add a batch from the sums that another accountant detached. It takes no more steps.
 
         Raises:
             ValueError: the batch has steps here already, or the sums are of another change.
@@ -171,25 +220,27 @@ class ExPostAccountant:
         if batch in self._closed or batch in self._open:
             raise ValueError(f"batch {batch} has steps here already")
         if sums.shape[:2] != (self.change.contexts + 1, 3):
-            raise ValueError(f"sums of shape {sums.shape} are not those of {self.change.contexts} contexts")
-        round_ = self._round_of(batch)
-        self._worst[round_] = _folded(self._worst.get(round_, self._nothing), sums)
+            raise ValueError(
+                f"sums of shape {sums.shape} are not those of {self.change.contexts} contexts"
+            )
+        round_ = self._round_number(batch)
+        self._worst[round_] = _fold_batch(self._worst.get(round_, self._no_batches), sums)
         self._closed[batch] = Cost(*sums[-1, :, -1].tolist())
 
     def batch_cost(self, batch: int) -> Cost:
-        """What one batch has cost so far when the whole change falls on it."""
+        """Return one batch's cost so far when the whole change falls on it."""
         if batch in self._open:
             return Cost(*self._open[batch][-1][-1].tolist())
         return self._closed.get(batch, Cost(0.0, 0.0, 0.0))
 
     @property
     def cost(self) -> Cost:
-        """What the run has cost so far."""
+        """The run's cost so far."""
         worst = {round_: closed[..., -1:] for round_, closed in self._worst.items()}
         for batch, steps in self._open.items():
-            round_ = self._round_of(batch)
-            worst[round_] = _folded(worst.get(round_, self._nothing), steps[-1][..., None])
-        return Cost(*_of_rounds(worst.values())[:, -1].tolist())
+            round_ = self._round_number(batch)
+            worst[round_] = _fold_batch(worst.get(round_, self._no_batches), steps[-1][..., None])
+        return Cost(*_sum_rounds(worst.values())[:, -1].tolist())
 
     @property
     def epsilon(self) -> float:
@@ -197,34 +248,36 @@ class ExPostAccountant:
         return self.cost.exact
 
     def by_tokens(self) -> list[Cost]:
-        """What the closed batches would have cost had each ended after 0, 1, 2, ... tokens."""
-        return [Cost(*totals) for totals in _of_rounds(self._worst.values()).T.tolist()]
+        """Return the closed batches' cost had each ended after 0, 1, 2, ... tokens."""
+        return [Cost(*totals) for totals in _sum_rounds(self._worst.values()).T.tolist()]
 
     @property
-    def _nothing(self) -> Doubles:
+    def _no_batches(self) -> Doubles:
         return np.zeros((3, self.change.contexts + 1, 1))
 
-    def _round_of(self, batch: int) -> int:
+    def _round_number(self, batch: int) -> int:
         return 0 if self._per_round is None else batch // self._per_round
 
-    def _cost(self, box: Box, step: ReducedStep) -> tuple[float, float, float]:
+    def _cost(self, box: Box, steps: ReducedSteps) -> Doubles:
         temperature = self._mechanism.temperature
-        costs = _costs(box, step.token, temperature, step.fixed)
-        allowance = rounding_allowance(box[0], box[2], temperature, step.fixed)
-        up = (math.nextafter(float(cost) + allowance, math.inf) for cost in costs)
-        return next(up), next(up), next(up)
+        costs = np.stack(
+            _costs(box, steps.tokens, steps.spans, temperature, steps.log_sums), axis=-1
+        )
+        allowances = rounding_allowances(box[0], box[2], steps, temperature)
+        up: Doubles = np.nextafter(costs + allowances[:, None], math.inf)
+        return up
 
 
-def _folded(worst: Doubles, sums: Doubles) -> Doubles:
-    """The largest totals over all ways of spreading a change over disjoint batches, with one batch more.
+def _fold_batch(worst: Doubles, sums: Doubles) -> Doubles:
+    """Return the largest totals over all ways of spreading a change over batches, with one more.
 
     Args:
         worst: [measure, contexts, tokens + 1] of the batches so far.
-        sums: [contexts, measure, T + 1] what the batch costs after 0 .. T tokens (contexts from 0).
+        sums: [contexts, measure, T + 1] cost of the batch after 0 .. T tokens (contexts from 0).
     """
     costs = np.swapaxes(sums, 0, 1)
     length = max(costs.shape[-1], worst.shape[-1])
-    costs, before = _lengthened(costs, length), _lengthened(worst, length)
+    costs, before = _lengthen(costs, length), _lengthen(worst, length)
     after = before.copy()
     for contexts in range(1, before.shape[1]):
         for here in range(1, contexts + 1):
@@ -233,83 +286,126 @@ def _folded(worst: Doubles, sums: Doubles) -> Doubles:
     return after
 
 
-def _of_rounds(worst: Iterable[Doubles]) -> Doubles:
-    """[measure, tokens + 1] what all rounds cost together when the whole change falls on each."""
+def _sum_rounds(worst: Iterable[Doubles]) -> Doubles:
+    """Return the cost of all rounds when the whole change falls on each: [measure, tokens + 1]."""
     total = np.zeros((3, 1))
     for each in worst:
         length = max(total.shape[-1], each.shape[-1])
-        total = _add_up(_lengthened(total, length), _lengthened(each[:, -1], length))
+        total = _add_up(_lengthen(total, length), _lengthen(each[:, -1], length))
     return total
 
 
-def _lengthened(array: Doubles, length: int) -> Doubles:
-    """The array with its last column repeated: a batch that has ended costs no more."""
+def _lengthen(array: Doubles, length: int) -> Doubles:
+    """Return the array with its last column repeated: a batch that has ended costs no more."""
     missing = length - array.shape[-1]
-    return np.concatenate([array, np.repeat(array[..., -1:], missing, axis=-1)], axis=-1) if missing else array
+    if not missing:
+        return array
+    return np.concatenate([array, np.repeat(array[..., -1:], missing, axis=-1)], axis=-1)
 
 
 def _add_up(left: Doubles, right: Doubles) -> Doubles:
-    """left + right, rounded up; exact where one of them is zero."""
+    """Return left + right, rounded up; exact where one of them is zero."""
     total = left + right
     return np.where((left == 0) | (right == 0), total, np.nextafter(total, np.inf))
 
 
+def exact_costs(box: Box, steps: ReducedSteps, temperature: float) -> tuple[Doubles, Doubles]:
+    """Return `exact_cost` of k steps, whose columns lie one behind another: rise and fall, [k]."""
+    _, rise, fall = _costs(box, steps.tokens, steps.spans, temperature, steps.log_sums)
+    return rise, fall
+
+
+def _in_shape(
+    box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns
+) -> tuple[Any, Any, Any]:
+    """Return Theorem 1, rise and fall of steps [...], floats for one.
+
+    The columns of all of them are put into a row.
+    """
+    index = np.asarray(token)
+    *leading, size = np.broadcast_shapes(*(np.shape(values) for values in box))
+    shape = np.broadcast_shapes(index.shape, tuple(leading))
+    low, mid, high = (np.broadcast_to(values, (*shape, size)).reshape(-1) for values in box)
+    spans = Spans([size] * math.prod(shape))
+    tokens = np.broadcast_to(index, shape).reshape(-1) + spans.starts
+    found = _costs((low, mid, high), tokens, spans, temperature, np.full(len(spans), fixed.log_sum))
+    theorem1, rise, fall = (cost.reshape(shape) if shape else float(cost[0]) for cost in found)
+    return theorem1, rise, fall
+
+
 def _costs(
-    box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
+    box: Box, tokens: NDArray[np.intp], spans: Spans, temperature: float, log_sums: Doubles
 ) -> tuple[Doubles, Doubles, Doubles]:
-    """Theorem 1, rise and fall of steps [...] in nats; inf where a bound or a sum is not finite."""
-    low, mid, high, at = _scaled(box, token, temperature)
-    low_x, mid_x, high_x = (np.take_along_axis(values, at, axis=-1)[..., 0] for values in (low, mid, high))
+    """Return Theorem 1, rise and fall of k steps in nats, [k]; inf if a bound or sum is not finite.
+
+    Args:
+        box: [columns], each step's behind another's.
+        tokens: [k] the columns of the sampled tokens.
+        spans: which columns each step has.
+        temperature: tau.
+        log_sums: [k] of each step's further columns, in which the three vectors are equal.
+
+    Raises:
+        ValueError: no bound follows from one of them.
+    """
+    scaled = _scaled(box, temperature)
+    if tokens.dtype.kind not in "iu":
+        raise ValueError("a token is a whole number")
+    for step in np.flatnonzero((tokens < spans.starts) | (tokens >= spans.ends)):
+        place, size = tokens[step] - spans.starts[step], spans.lengths[step]
+        raise ValueError(f"token {place} is not among the {size} tokens")
+    low_x, mid_x, high_x = scaled[:, tokens]
     with np.errstate(all="ignore"):  # what infinite bounds give is put right below
-        others_low, others_mid, others_high = (
-            np.logaddexp(_log_sum_of_others(values, at), fixed.log_sum) for values in (low, mid, high)
+        bounded = np.isfinite(spans.smallest(scaled[0])) & np.isfinite(spans.largest(scaled[2]))
+        others_low, others_mid, others_high = np.logaddexp(
+            _log_sums_of_others(scaled, tokens, spans), log_sums
         )
         lse_mid = np.logaddexp(others_mid, mid_x)
         up, down = high_x - mid_x + lse_mid, mid_x - low_x - lse_mid
-        theorem1 = np.maximum(up - np.logaddexp(others_low, low_x), down + np.logaddexp(others_high, high_x))
+        theorem1 = np.maximum(
+            up - np.logaddexp(others_low, low_x), down + np.logaddexp(others_high, high_x)
+        )
         rise = np.maximum(up - np.logaddexp(others_low, high_x), 0.0)
         fall = np.maximum(down + np.logaddexp(others_high, low_x), 0.0)
-    bounded = np.isfinite(low).all(axis=-1) & np.isfinite(high).all(axis=-1)
-    bounded = bounded & np.isfinite(theorem1) & np.isfinite(rise) & np.isfinite(fall)
+    bounded &= np.isfinite(theorem1) & np.isfinite(rise) & np.isfinite(fall)
     theorem1, rise, fall = (np.where(bounded, cost, np.inf) for cost in (theorem1, rise, fall))
     return theorem1, rise, fall
 
 
-def _scaled(box: Box, token: ArrayLike, temperature: float) -> tuple[Doubles, Doubles, Doubles, NDArray[np.intp]]:
-    """The box over tau in float64, and the tokens' places [..., 1]. Raises ValueError where no bound follows."""
+def _scaled(box: Box, temperature: float) -> Doubles:
+    """Return the box over tau in float64, [3, columns].
+
+    Raises:
+        ValueError: no bound follows.
+    """
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature must be positive and finite, not {temperature}")
+    scaled = np.empty((3, len(box[0])))
     with np.errstate(over="ignore"):
-        low, mid, high = (np.asarray(values, dtype=np.float64) / temperature for values in box)
-    index = np.asarray(token)
-    if index.dtype.kind not in "iu":
-        raise ValueError("a token is a whole number")
-    size = mid.shape[-1]
-    if index.size and not (index.min() >= 0 and index.max() < size):
-        raise ValueError(f"token {index.tolist()} is not among the {size} tokens")
+        for values, row in zip(box, scaled, strict=True):
+            np.divide(values, temperature, out=row, dtype=np.float64)
+    low, mid, high = scaled
     # A comparison with NaN is false.
     ordered = (low <= mid).all() and (mid <= high).all()
-    if not np.isfinite(mid).all() or (not ordered and (np.isnan(low).any() or np.isnan(high).any())):
+    if not np.isfinite(mid).all() or (
+        not ordered and (np.isnan(low).any() or np.isnan(high).any())
+    ):
         raise ValueError("the aggregate or a bound on it is not a number")
     if not ordered:
         raise ValueError("the aggregate does not lie between its bounds")
-    return low, mid, high, index[..., None].astype(np.intp)
+    return scaled
 
 
-def _log_sum_of_others(values: Doubles, at: NDArray[np.intp]) -> Doubles:
-    """log of the sum of exp of values [..., S] without the token's own entry; -inf where there is no other.
+def _log_sums_of_others(values: Doubles, tokens: NDArray[np.intp], spans: Spans) -> Doubles:
+    """Return the logs of the sums of exp of values without the tokens' own entries, [3, k].
 
-    The token's entry is left out before the largest is taken: beside an entry that is higher by 745 all others would
+    Values are [3, columns], and are overwritten. It is -inf without others. The token's entry is
+    left out before the largest is taken: beside an entry that is higher by 745 all others would
     vanish, and with them the bound when that entry is replaced.
     """
-    others = np.broadcast_to(values, (*at.shape[:-1], values.shape[-1])).copy()
-    np.put_along_axis(others, at, -np.inf, axis=-1)
-    largest = others.max(axis=-1)
+    values[:, tokens] = -np.inf
+    largest = spans.largest(values)
     shift = np.where(np.isfinite(largest), largest, 0.0)
-    others -= shift[..., None]
-    total: Doubles = shift + np.log(np.exp(others, out=others).sum(axis=-1))
+    values -= spans.spread(shift)
+    total: Doubles = shift + np.log(spans.sums(np.exp(values, out=values)))
     return total
-
-
-def _scalar(cost: Doubles) -> Any:
-    return cost if cost.ndim else float(cost)

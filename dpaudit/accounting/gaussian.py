@@ -1,4 +1,7 @@
-"""Draws by normal noise among contexts that are sampled by coins: dp-accounting's own events, composed."""
+"""Draws by normal noise among contexts that are sampled by coins.
+
+dp-accounting's own events are composed.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ from dpaudit.mechanisms import GaussianDraws
 if TYPE_CHECKING:
     from dp_accounting import PrivacyAccountant
 
-#: At whole orders alone the library's figure is exact, and always there.
+#: The library's figure is exact, and always available, at whole orders alone.
 _ORDERS = (*range(2, 64), 80, 96, 128, 192, 256, 512, 1024)
-#: Below this a noise multiplier bounds next to nothing, and libraries lose their footing.
+#: The least noise multiplier: a smaller one bounds next to nothing, and libraries fail.
 _LEAST_MULTIPLIER = 0.05
 #: Profiles end between these, in nats.
 _LEAST_END, _MOST_END = 1e-3, 100.0
@@ -30,18 +33,20 @@ _LEAST_END, _MOST_END = 1e-3, 100.0
 def gaussian_epsilon(
     draws: GaussianDraws, steps: int, delta: float, method: Method, laplace: Sequence[float] = ()
 ) -> float:
-    """epsilon of so many draws beside noisy counts, where one context comes or goes; rounded up, in nats.
+    """Return epsilon of draws beside noisy counts, for one context that comes or goes.
+
+    It is rounded up, in nats.
 
     Args:
-        draws: what each draw costs.
-        steps: how many there are at most.
+        draws: the cost of each draw.
+        steps: the most draws there are.
         delta: in (0, 1).
-        method: "rdp" is the moments accountant, at whole orders. "optimal" composes privacy loss distributions,
-            on a grid that is rounded up (https://arxiv.org/abs/2106.08567).
+        method: "rdp" is the moments accountant, at whole orders. "optimal" composes privacy loss
+            distributions, on a grid that is rounded up (https://arxiv.org/abs/2106.08567).
         laplace: epsilons of noisy counts, one each.
 
     Returns:
-        Infinite where the noise is too little to bound anything.
+        Infinite if the noise is too little to bound anything.
     """
     if not (steps or laplace):
         return 0.0
@@ -51,7 +56,9 @@ def gaussian_epsilon(
 
 
 @lru_cache(maxsize=256)
-def _epsilon(draws: GaussianDraws, steps: int, delta: float, method: Method, laplace: tuple[float, ...]) -> float:
+def _epsilon(
+    draws: GaussianDraws, steps: int, delta: float, method: Method, laplace: tuple[float, ...]
+) -> float:
     from dp_accounting import LaplaceDpEvent
 
     accountant = _composed(draws, steps, method)
@@ -62,9 +69,9 @@ def _epsilon(draws: GaussianDraws, steps: int, delta: float, method: Method, lap
 
 @lru_cache(maxsize=16)
 def gaussian_profile(draws: GaussianDraws, steps: int, delta: float) -> Profile:
-    """What so many draws do to delta(e), to where next to nothing is left of the delta that is asked about.
+    """Return delta(e) of `steps` draws, to where next to nothing is left of `delta`.
 
-    By privacy loss distributions, as "optimal" in `gaussian_epsilon`; rounded up.
+    It is by privacy loss distributions, as "optimal" in `gaussian_epsilon`; rounded up.
     """
     if not steps:
         return NOTHING
@@ -79,10 +86,12 @@ def gaussian_profile(draws: GaussianDraws, steps: int, delta: float) -> Profile:
 
 @lru_cache(maxsize=64)
 def gaussian_table(draws: GaussianDraws, steps: int) -> RenyiTable:
-    """Renyi divergences of so many draws, one at least, to be composed with other releases."""
+    """Return Renyi divergences of `steps` draws, one at least, to compose with other releases."""
     accountant = _composed(draws, steps, "rdp")
     known = zip(accountant.orders.tolist(), accountant.rdp.tolist(), strict=True)
-    return RenyiTable(tuple((order, bound * (1 + RENYI_ROOM)) for order, bound in known if math.isfinite(bound)))
+    return RenyiTable(
+        tuple((order, bound * (1 + RENYI_ROOM)) for order, bound in known if math.isfinite(bound))
+    )
 
 
 def _composed(draws: GaussianDraws, steps: int, method: Method) -> PrivacyAccountant:
@@ -93,5 +102,7 @@ def _composed(draws: GaussianDraws, steps: int, method: Method) -> PrivacyAccoun
     relation = NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = RdpAccountant(_ORDERS, relation) if method == "rdp" else PLDAccountant(relation)
     if steps:
-        accountant.compose(PoissonSampledDpEvent(draws.rate, GaussianDpEvent(draws.multiplier)), steps)
+        accountant.compose(
+            PoissonSampledDpEvent(draws.rate, GaussianDpEvent(draws.multiplier)), steps
+        )
     return accountant

@@ -1,4 +1,4 @@
-"""What several releases of the same records cost together: one composition over the parts of all of them.
+"""The joint cost of several releases of the same records: one composition over all their parts.
 
 docs/composition.md has the proofs.
 """
@@ -21,10 +21,17 @@ from dpaudit.accounting.profiles import (
     renyi_profile,
 )
 from dpaudit.accounting.recursion import Segment
-from dpaudit.accounting.renyi import TINY, RenyiTable, rounded_sum, sum_up, zcdp_epsilon, zcdp_of_range
+from dpaudit.accounting.renyi import (
+    TINY,
+    RenyiTable,
+    rounded_sum,
+    sum_up,
+    zcdp_epsilon,
+    zcdp_of_range,
+)
 
-#: Where the grids of the optimal bound end: at this share of delta. Beyond so many nats, which protect nobody, they
-#: are not tried.
+#: The grids of the optimal bound end at this share of delta. Beyond this many nats, which protect
+#: nobody, they are not tried.
 _REMOTE, _FURTHEST = 1e-8, 500.0
 
 
@@ -38,7 +45,7 @@ class Joint:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a release's guarantee for all outputs is made of.
+    """The parts of a release's guarantee for all outputs.
 
     Attributes:
         segments: its draws of bounded range, in order.
@@ -46,8 +53,9 @@ class Parts:
         pure: epsilons of its (epsilon, delta) guarantees, in nats.
         delta: of all of these together.
         rho: of its zCDP guarantees together, in nats.
-        renyi: what else is known by Renyi divergences.
-        profiles: what is known by its profile alone, as of texts whose readers do not know a record's batch.
+        renyi: parts known by Renyi divergences.
+        profiles: parts known by their profile alone, as of texts whose readers do not know a
+            record's batch.
 
     Raises:
         ValueError: delta is not in [0, 1], or a number of draws is negative.
@@ -69,17 +77,18 @@ class Parts:
 
 
 def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
-    """epsilon of several releases of the same records together, whichever of them came first.
+    """Return epsilon of several releases of the same records together, in any order.
 
-    It holds however they depend on what the others gave, as long as their parts were fixed without looking.
+    It holds however they depend on each other's outputs, as long as their parts were fixed without
+    looking.
 
     Args:
-        releases: what each of them is made of.
+        releases: the parts of each of them.
         delta: in (0, 1), of everything: the parts' own are taken out of it.
 
     Returns:
-        The least of Renyi accounting, the sum of all epsilons where every part has one, and the optimal bound. Infinite
-        where the parts' deltas leave nothing.
+        The least of Renyi accounting, the sum of all epsilons where every part has one, and the
+            optimal bound. Infinite if the parts' deltas leave nothing.
 
     Raises:
         ValueError: a number is negative or none, or delta is not in (0, 1).
@@ -95,15 +104,19 @@ def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
     if whole.profiles:
         return Joint(whole.with_profiles(left), "optimal")
     by_rdp = whole.by_rdp(left)
-    optimal = whole.optimal(left) if math.isfinite(by_rdp) else math.inf
-    return Joint(by_rdp, "rdp") if by_rdp <= optimal else Joint(optimal, "optimal")
+    optimal = math.inf
+    if math.isfinite(by_rdp):
+        optimal = whole.optimal(left)
+    if by_rdp <= optimal:
+        return Joint(by_rdp, "rdp")
+    return Joint(optimal, "optimal")
 
 
 @dataclass(frozen=True)
 class _Whole:
-    """The parts of all releases. `steps` are numbers of draws by their range: whose they are makes no difference.
+    """The parts of all releases.
 
-    The zCDP of draws is not in `rho`.
+    `steps` are numbers of draws by their range: it makes no difference whose they are.
     """
 
     steps: Counter[float]
@@ -130,11 +143,14 @@ class _Whole:
 
     @property
     def has_renyi(self) -> bool:
-        """Whether of some part Renyi divergences are all that is known."""
+        """Whether some part is known by Renyi divergences alone."""
         return bool(self.rho or self.renyi)
 
     def by_rdp(self, delta: float) -> float:
-        """By Renyi accounting; or the sum of the epsilons of everything, beyond which no loss lies."""
+        """Return epsilon by Renyi accounting, or the sum of all epsilons if that is less.
+
+        No loss lies beyond that sum.
+        """
         if not self.has_renyi:
             return self._without_renyi(delta, "rdp")
         costs = self.rho, *(zcdp_of_range(eta, number) for eta, number in self.steps.items())
@@ -142,7 +158,10 @@ class _Whole:
         return zcdp_epsilon(rho, delta, laplace=self.laplace, pure=self.pure, renyi=self.renyi)
 
     def optimal(self, delta: float) -> float:
-        """By the optimal profiles of draws of each range, and what the rest has; infinite where that is not tried."""
+        """Return epsilon by the optimal profiles of draws of each range, and of the rest.
+
+        It is infinite if that is not tried.
+        """
         if len(self.steps) <= 1 and not self.has_renyi:
             return self._without_renyi(delta, "optimal")
         end = self.by_rdp(max(delta * _REMOTE, TINY))
@@ -154,8 +173,14 @@ class _Whole:
         return epsilon_of_profile(profile_of_all([*map(dominating, profiles)], end), delta)
 
     def with_profiles(self, delta: float) -> float:
-        """By the profiles that there are and those of all else; or, where that has none, as the sum of two epsilons."""
-        rest, known = replace(self, profiles=()), reduce(partial(profile_of_both, delta=delta), self.profiles)
+        """Return epsilon by the given profiles and those of all else.
+
+        Where the rest has no profile, it is the sum of two epsilons.
+        """
+        rest, known = (
+            replace(self, profiles=()),
+            reduce(partial(profile_of_both, delta=delta), self.profiles),
+        )
         least = max(delta * _REMOTE, TINY)
         end = rest.by_rdp(least)
         if not end:  # at a delta of that little
@@ -163,11 +188,15 @@ class _Whole:
         found = rest._each(delta, end) if end < _FURTHEST else None
         if found is None:
             half = delta / 2
-            return rounded_sum(min(rest.by_rdp(half), rest.optimal(half)), epsilon_of_profile(known, half))
-        return epsilon_of_profile(reduce(partial(profile_of_both, delta=delta), found, known), delta)
+            return rounded_sum(
+                min(rest.by_rdp(half), rest.optimal(half)), epsilon_of_profile(known, half)
+            )
+        return epsilon_of_profile(
+            reduce(partial(profile_of_both, delta=delta), found, known), delta
+        )
 
     def _each(self, delta: float, end: float) -> list[Profile] | None:
-        """The profiles of draws of each range and of what the rest has; None where there are none."""
+        """Return the profiles of draws of each range and of the rest; None if there are none."""
         profiles, rho, laplace, pure = [], self.rho, self.laplace, self.pure
         for eta in sorted(self.steps, reverse=True) or [0.0]:
             found = privacy_profile(eta, self.steps[eta], delta, laplace=laplace, pure=pure)

@@ -1,8 +1,8 @@
 """Privacy profiles put together: of mechanisms that run one after another, or beside each other.
 
-Whatever has the profile delta(e) is dominated by a pair of distributions with that profile, and several mechanisms by
-the product of their pairs (docs/composition.md). Here such a pair is its losses under P, on a grid. Everything is
-rounded up: to larger losses, to more probability.
+Whatever has the profile delta(e) is dominated by a pair of distributions with that profile, and
+several mechanisms by the product of their pairs (docs/composition.md). Here such a pair is its
+losses under P, on a grid. Everything is rounded up: to larger losses, to more probability.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from numpy.typing import NDArray
 from dpaudit.accounting.recursion import placed
 from dpaudit.accounting.renyi import TINY, ULP, Doubles, RenyiTable, most_variation
 
-#: Points of the common grid on either side of 0: epsilon comes out less than a thousandth above what they stand for.
+#: Points of the common grid on either side of 0: epsilon comes out less than a thousandth too
+#: large.
 POINTS = 1 << 12
 #: Orders at which Renyi divergences are converted, those of a table aside.
 _ORDERS = np.geomspace(1.02, 1e5, 400)
-#: Relative room: for orders up to 10^6 times losses up to 10^3 in an exponent; for sums of some 10^4 products; and for
-#: a dozen operations.
+#: Relative room: for orders up to 10^6 times losses up to 10^3 in an exponent; for sums of some
+#: 10^4 products; and for a dozen operations.
 _CONVERSION_ROOM, _SUM_ROOM, _ROOM = 2.0**-20, 2.0**-36, 2.0**-40
 #: The share of delta that a grid may leave out, of all products of a size together.
 _TAIL = 1e-4
-#: Beyond so many rounds nothing is looked for.
+#: The most rounds that are looked for.
 MOST_ROUNDS = 1 << 20
 
 
@@ -38,20 +39,21 @@ class Profile:
 
     Attributes:
         step: of the grid, in nats, positive.
-        deltas: at e = 0, step, 2 step, ... [n], two at least. Beyond the last delta is at most that one.
+        deltas: at e = 0, step, 2 step, ... [n], two at least. Beyond the last delta is at most that
+            one.
     """
 
     step: float
     deltas: Doubles
 
 
-#: That of outputs which no neighbour changes.
+#: The profile of outputs that no neighbour changes.
 NOTHING = Profile(1.0, np.zeros(2))
 
 
 @dataclass(frozen=True)
 class Losses:
-    """Losses of a pair of distributions that dominates what it stands for, under the first of the two.
+    """Losses of a pair of distributions that dominates a mechanism, under the first of the two.
 
     Attributes:
         step: of the grid, in nats, positive.
@@ -64,52 +66,63 @@ class Losses:
     infinite: float
 
     def on(self, step: float) -> Losses:
-        """The same on another grid of POINTS to either side."""
+        """Return the same losses on another grid of POINTS to either side."""
         radius = len(self.masses) // 2
         losses = self.step * np.arange(-radius, radius + 1, dtype=np.float64)
         masses = placed(losses, self.masses, step, upper=True) * (1 + _ROOM)
-        return _within(Losses(step, masses, self.infinite))
+        return _fit_points(Losses(step, masses, self.infinite))
 
     def times(self, other: Losses) -> Losses:
-        """Of both pairs, independent and on the same grid: their losses add up."""
-        return _within(self._product(other))
+        """Return the sum of both independent pairs' losses, on the same grid."""
+        return _fit_points(self._product(other))
 
     def then(self, other: Losses, tail: float) -> Losses:
-        """Of both pairs, independent: on a grid that grows until it leaves out no more than `tail` of the losses."""
+        """Return the sum of both independent pairs' losses.
+
+        The grid grows until it leaves out no more than `tail` of them.
+        """
         coarser = max(self.step, other.step)
         one, two = (each if each.step == coarser else each.on(coarser) for each in (self, other))
-        return one._product(two)._fitted(tail)
+        return one._product(two)._fit_grid(tail)
 
     def _product(self, other: Losses) -> Losses:
         masses = np.convolve(self.masses, other.masses) * (1 + _SUM_ROOM)
         mass = float(other.masses.sum()) * (1 + _SUM_ROOM) + other.infinite
-        infinite = self.infinite * mass + other.infinite * float(self.masses.sum()) * (1 + _SUM_ROOM)
+        infinite = self.infinite * mass + other.infinite * float(self.masses.sum()) * (
+            1 + _SUM_ROOM
+        )
         return Losses(self.step, masses, infinite)
 
-    def _fitted(self, tail: float) -> Losses:
-        """The same on POINTS to either side, beyond which no more than `tail` lies."""
+    def _fit_grid(self, tail: float) -> Losses:
+        """Return the losses on POINTS to either side, beyond which no more than `tail` lies."""
         radius = len(self.masses) // 2
         beyond = np.cumsum(self.masses[::-1][:radius])
         reach = radius - int(np.searchsorted(beyond, tail, side="right"))
-        return _within(self) if reach <= POINTS else self.on(grid_to(reach * self.step))
+        if reach <= POINTS:
+            return _fit_points(self)
+        return self.on(grid_to(reach * self.step))
 
     def profile(self) -> Profile:
-        """delta(e), the mean of 1 - exp(e - L) over the losses L above e, at e >= 0 on the grid."""
+        """Return delta(e), at e >= 0 on the grid.
+
+        It is the mean of 1 - exp(e - L) over the losses L above e.
+        """
         radius = len(self.masses) // 2
         found = np.convolve(self.masses[radius:], gains(self.step, radius))[radius:] + self.infinite
         return Profile(self.step, found * (1 + _SUM_ROOM) + TINY)
 
 
 def gains(step: float, points: int) -> Doubles:
-    """1 - exp(-L) of the losses L = points * step .. step, 0 [points + 1]."""
+    """Return 1 - exp(-L) of the losses L = points * step .. step, 0 [points + 1]."""
     return np.asarray(-np.expm1(-step * np.arange(points, -1, -1)))
 
 
 def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profile:
-    """What zCDP of rho and tables of divergences together say of delta(e), for e from 0 to `end`, in nats.
+    """Return delta(e) by zCDP of rho and tables of divergences together, for e from 0 to `end`.
 
-    The best of the conversions at all orders: proposition 12 of Canonne, Kamath and Steinke
-    (https://arxiv.org/abs/2004.00010), and the most that the total variation distance can be, which is delta(0).
+    e is in nats. It is the best of the conversions at all orders: proposition 12 of Canonne, Kamath
+    and Steinke (https://arxiv.org/abs/2004.00010), and the most that the total variation distance
+    can be, which is delta(0).
     """
     listed = [table.orders for table in tables]
     orders = np.union1d(_ORDERS, [order for known in listed for order in known])
@@ -118,27 +131,35 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
     step = end / (POINTS - 1)
     losses, logs = np.arange(POINTS) * step, np.zeros(POINTS)
     for order, bound in zip(orders.tolist(), bounds.tolist(), strict=True):
-        np.minimum(logs, (order - 1) * (bound - losses + math.log1p(-1 / order)) - math.log(order), out=logs)
-    closest = min(float(bounds.min()), math.inf if tables else rho)  # divergences grow with their order
+        np.minimum(
+            logs,
+            (order - 1) * (bound - losses + math.log1p(-1 / order)) - math.log(order),
+            out=logs,
+        )
+    closest = min(
+        float(bounds.min()), math.inf if tables else rho
+    )  # divergences grow with their order
     least = most_variation(closest)
     return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
 
 
 def profile_of_all(parts: Sequence[Losses], end: float) -> Profile:
-    """The profile of one or more mechanisms together, each of which is dominated by one of the pairs.
+    """Return the profile of mechanisms together, each dominated by one of the pairs.
 
     Args:
-        parts: of each. What one does may depend on what others gave, in any order and draw by draw.
-        end: in nats, positive: where next to nothing is left of the total's delta, so that the grid may end a little
-            further on. It can make the profile larger than need be, never too small.
+        parts: of each mechanism, one or more. A mechanism may depend on what others gave, in any
+            order and draw by draw.
+        end: in nats, positive: where next to nothing is left of the total's delta, so that the grid
+            may end a little further on. It can make the profile larger than need be, never too
+            small.
     """
     return reduce(Losses.times, (part.on(grid_to(end)) for part in parts)).profile()
 
 
 def profile_of_rounds(profile: Profile, rounds: int, delta: float) -> Profile:
-    """The profile of so many mechanisms one after another, each of which has the profile whatever came before.
+    """Return the profile of `rounds` mechanisms that each have the profile whatever came before.
 
-    By repeated squaring, on a grid that grows with the losses.
+    It is found by repeated squaring, on a grid that grows with the losses.
 
     Args:
         profile: of one of them. Where it ends its delta counts as often as there are rounds.
@@ -147,7 +168,7 @@ def profile_of_rounds(profile: Profile, rounds: int, delta: float) -> Profile:
     """
     if rounds == 1:
         return profile
-    power, total, size, left = _start(profile), None, 1, rounds
+    power, total, size, left = _dominating_losses(profile), None, 1, rounds
     while left:
         if left & 1:
             total = power if total is None else total.then(power, delta * _TAIL)
@@ -159,13 +180,15 @@ def profile_of_rounds(profile: Profile, rounds: int, delta: float) -> Profile:
 
 
 def most_rounds(profile: Profile, delta: float, within: Callable[[Profile], bool]) -> int:
-    """The most rounds, up to MOST_ROUNDS, whose profile is within what is allowed; 0 where one is not.
+    """Return the most rounds, up to MOST_ROUNDS, whose profile is within; 0 if one is not.
 
     Args:
         profile: as for `profile_of_rounds`, and so is `delta`.
-        within: whether a profile is; no longer so once it has stopped to be, up to the grid's rounding.
+        delta: see `profile`.
+        within: whether a profile is; no longer so once it has stopped to be, up to the grid's
+            rounding.
     """
-    powers, rounds = [_start(profile)], 0
+    powers, rounds = [_dominating_losses(profile)], 0
     while within(powers[-1].profile()) and 1 << len(powers) <= MOST_ROUNDS:
         powers.append(powers[-1].then(powers[-1], delta * _TAIL / 2 ** (20 - len(powers))))
     total = None
@@ -177,24 +200,26 @@ def most_rounds(profile: Profile, delta: float, within: Callable[[Profile], bool
 
 
 def profile_of_both(one: Profile, other: Profile, delta: float) -> Profile:
-    """The profile of two mechanisms one after another, either of which has its own whatever the other gave."""
-    return _start(one).then(_start(other), delta * _TAIL).profile()
+    """Return the profile of two mechanisms, each of which has its own whatever the other gave."""
+    return _dominating_losses(one).then(_dominating_losses(other), delta * _TAIL).profile()
 
 
-def _start(profile: Profile) -> Losses:
-    """What dominates a profile, on POINTS to either side."""
+def _dominating_losses(profile: Profile) -> Losses:
+    """Return what dominates a profile, on POINTS to either side."""
     found = dominating(profile)
     radius = len(found.masses) // 2
-    return found.on(grid_to(radius * found.step)) if radius > POINTS else _within(found)
+    if radius > POINTS:
+        return found.on(grid_to(radius * found.step))
+    return _fit_points(found)
 
 
 def least_of(profiles: Sequence[Profile]) -> Profile:
-    """The smallest of bounds on the same mechanism, to where the first of them ends."""
+    """Return the smallest of bounds on the same mechanism, to where the first of them ends."""
     return _pointwise(np.minimum, profiles, min(_end(each) for each in profiles))
 
 
 def largest_of(profiles: Sequence[Profile]) -> Profile:
-    """A bound on each of several mechanisms."""
+    """Return a bound on each of several mechanisms."""
     return _pointwise(np.maximum, profiles, max(_end(each) for each in profiles))
 
 
@@ -212,7 +237,10 @@ def _pointwise(choose: np.ufunc, profiles: Sequence[Profile], end: float) -> Pro
 
 
 def deltas_at(profile: Profile, losses: Doubles) -> Doubles:
-    """Upper bounds on delta [m] at losses [m] of at least 0: between grid points by chords in exp(e)."""
+    """Return upper bounds on delta [m] at losses [m] of at least 0.
+
+    Between grid points they are by chords in exp(e).
+    """
     deltas, step = np.minimum.accumulate(profile.deltas), profile.step
     place = np.minimum((losses / step * (1 - _ROOM)).astype(np.int64), len(deltas) - 1)
     following = np.minimum(place + 1, len(deltas) - 1)
@@ -221,12 +249,15 @@ def deltas_at(profile: Profile, losses: Doubles) -> Doubles:
 
 
 def grid_to(end: float) -> float:
-    """The step of a grid of POINTS that ends a little beyond `end`."""
+    """Return the step of a grid of POINTS that ends a little beyond `end`."""
     return end * 1.125 / POINTS
 
 
 def epsilon_of_profile(profile: Profile, delta: float) -> float:
-    """epsilon at delta, in nats, rounded up: delta(e) lies below its chord in exp(e). Infinite where none is found."""
+    """Return epsilon at delta, in nats, rounded up; infinite if none is found.
+
+    delta(e) lies below its chord in exp(e).
+    """
     within = profile.deltas <= delta
     if not within.any():
         return math.inf
@@ -238,7 +269,10 @@ def epsilon_of_profile(profile: Profile, delta: float) -> float:
 
 
 def dominating(profile: Profile) -> Losses:
-    """Losses whose profile is nowhere below: linear in exp(e) between grid points, and level beyond the last."""
+    """Return losses whose profile is nowhere below the given one.
+
+    It is linear in exp(e) between grid points, and level beyond the last.
+    """
     step, above = profile.step, np.minimum(np.minimum.accumulate(profile.deltas), 1.0)
     at = np.arange(len(above)) * step
     below = np.exp(-at) * above - np.expm1(-at)  # delta(-e) by symmetry
@@ -255,12 +289,17 @@ def dominating(profile: Profile) -> Losses:
 
 
 def lower_hull(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-    """Which of the points (x, y), x ascending, are corners of the largest convex function below: slopes ascend."""
+    """Return which points (x, y), x ascending, are corners of the largest convex function below.
+
+    Slopes ascend.
+    """
     corners: list[int] = []
     for right in range(len(x)):
         while len(corners) > 1:
             left, middle = corners[-2:]
-            if (y[middle] - y[left]) / (x[middle] - x[left]) < (y[right] - y[middle]) / (x[right] - x[middle]):
+            if (y[middle] - y[left]) / (x[middle] - x[left]) < (y[right] - y[middle]) / (
+                x[right] - x[middle]
+            ):
                 break
             corners.pop()
         corners.append(right)
@@ -268,9 +307,10 @@ def lower_hull(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> ND
 
 
 def _hull(values: Doubles, step: float) -> Doubles:
-    """The largest function below, convex in exp(e), of values at grid points e [n]; rounded up.
+    """Return the largest function below, convex in exp(e), of values at grid points e [n].
 
-    A true profile is convex in exp(e), so what bounds it at two points bounds it by the chord between them.
+    It is rounded up. A true profile is convex in exp(e), so bounds at two points bound it by the
+    chord between them.
     """
     corners: list[int] = []
     for right in range(len(values)):
@@ -289,15 +329,18 @@ _Place: TypeAlias = int | NDArray[np.int64]
 
 
 def _chord(values: Doubles, step: float, left: _Place, at: _Place, right: _Place) -> Doubles:
-    """At a place between two others, of the line in exp(e) through their values."""
+    """Return the line in exp(e) through two places' values, at a place between them."""
     whole = np.expm1((left - right) * step)
     share = np.expm1((at - right) * step) / whole
     rest = np.exp((at - right) * step) * np.expm1((left - at) * step) / whole
     return np.asarray(share * values[left] + rest * values[right])
 
 
-def _within(losses: Losses) -> Losses:
-    """The same on POINTS grid points to either side: larger losses are infinite, and smaller ones the least."""
+def _fit_points(losses: Losses) -> Losses:
+    """Return the losses on POINTS grid points to either side.
+
+    Larger losses are infinite, and smaller ones the least.
+    """
     masses, radius = losses.masses, len(losses.masses) // 2
     if radius <= POINTS:
         return Losses(losses.step, np.pad(masses, POINTS - radius), losses.infinite)

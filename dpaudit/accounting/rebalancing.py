@@ -1,9 +1,10 @@
-"""What noisy counts of records per cluster cost, and what follows from them without further cost.
+"""The cost of noisy counts of records per cluster, and free choices from them.
 
-Laplace noise is on all of them, before anything is chosen by them; choices are then post-processing.
+Laplace noise is on all counts, before anything is chosen by them; choices are then post-processing.
 
-A record that comes or goes changes one count by 1; an exchanged one changes two, or none. Noise on the counts of g
-records' clusters costs most when all g fall into one (docs/budgets.md, "Rebalancing").
+A record that comes or goes changes one count by 1; an exchanged one changes two, or none. Noise on
+the counts of g records' clusters costs most when all g fall into one (docs/budgets.md,
+"Rebalancing").
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from dpaudit.mechanisms.neighbors import HALF_STEPS, Relation
 
 
 def rebalancing_epsilon(scale: float, relation: Relation, records: int = 1) -> float:
-    """Pure epsilon of Laplace noise of this scale on every count, in nats: what is added to an ex-post epsilon.
+    """Return the pure epsilon of Laplace noise on every count, in nats.
+
+    It is added to an ex-post epsilon.
 
     Args:
         scale: of the noise, in records.
@@ -33,7 +36,7 @@ def rebalancing_epsilon(scale: float, relation: Relation, records: int = 1) -> f
 
 
 def rebalancing_scale(epsilon: float, relation: Relation, records: int = 1) -> float:
-    """The scale of the noise that costs this epsilon: `rebalancing_epsilon`, the other way.
+    """Return the scale of the noise that costs this epsilon: the inverse of `rebalancing_epsilon`.
 
     Raises:
         ValueError: epsilon is not positive, or `records` is below 1.
@@ -43,14 +46,16 @@ def rebalancing_scale(epsilon: float, relation: Relation, records: int = 1) -> f
 
 
 def rebalancing_events(epsilon: float, relation: Relation) -> tuple[float, ...]:
-    """The same cost as events for joint composition: one count moves, or, where records are exchanged, two by half.
+    """Return the same cost as events for joint composition.
+
+    One count moves, or, where records are exchanged, two by half.
 
     Args:
         epsilon: of all counts together, for one unit.
         relation: of records, not of contexts.
 
     Returns:
-        shift / scale of each count that moves; nothing where epsilon is 0.
+        shift / scale of each count that moves; nothing if epsilon is 0.
     """
     if epsilon == 0:
         return ()
@@ -60,7 +65,9 @@ def rebalancing_events(epsilon: float, relation: Relation) -> tuple[float, ...]:
 
 
 def noise_covers(scale: float, epsilon: float, relation: Relation, records: int = 1) -> bool:
-    """Whether Laplace noise of this scale on every count costs this epsilon or less: exactly, without any rounding.
+    """Return whether Laplace noise of this scale on every count costs this epsilon or less.
+
+    The comparison is exact, without any rounding.
 
     Raises:
         ValueError: the scale or epsilon is not positive, or `records` is below 1.
@@ -71,7 +78,7 @@ def noise_covers(scale: float, epsilon: float, relation: Relation, records: int 
 
 
 def kept_by_counts(noisy: NDArray[np.int64], keep: int) -> NDArray[np.int64]:
-    """The centres of the highest noisy counts of each label; of equal ones those of lower index.
+    """Return each label's centres with the highest noisy counts; ties go to lower indices.
 
     Args:
         noisy: int64 [labels, k], counts after their noise.
@@ -91,17 +98,21 @@ def kept_by_counts(noisy: NDArray[np.int64], keep: int) -> NDArray[np.int64]:
 
 
 def batches_by_counts(
-    noisy: NDArray[np.int64], kept: NDArray[np.integer], records_per_batch: float, most: int, least: int = 1
+    noisy: NDArray[np.int64],
+    kept: NDArray[np.integer],
+    records_per_batch: float,
+    most: int,
+    least: int = 1,
 ) -> NDArray[np.int64]:
-    """How many batches the records of each kept cluster are hashed into, for about so many records a batch.
+    """Return how many batches the records of each kept cluster are hashed into.
 
-    Records of a label that were at other centres move to kept ones, so its kept clusters share out the noisy number of
-    all its records, in proportion to their own noisy counts.
+    Records of a label that were at other centres move to kept ones, so its kept clusters share out
+    the noisy number of all its records, in proportion to their own noisy counts.
 
     Args:
         noisy: int64 [labels, k], counts after their noise.
         kept: int [labels, keep], the centres that are kept.
-        records_per_batch: wanted, positive.
+        records_per_batch: wanted, about, positive.
         most: batches a cluster.
         least: the same, from 1 to `most`.
 
@@ -109,16 +120,23 @@ def batches_by_counts(
         int64 [labels, keep], each between `least` and `most`.
 
     Raises:
-        ValueError: `records_per_batch` or `least` is out of its range, or `kept` is of other labels.
+        ValueError: `records_per_batch` or `least` is out of its range, or `kept` is of other
+            labels.
     """
     if not 0 < records_per_batch < math.inf or not 1 <= least <= most:
-        raise ValueError(f"records_per_batch {records_per_batch} must be positive, and least {least} 1 to {most}")
+        raise ValueError(
+            f"records_per_batch {records_per_batch} must be positive, and least {least} 1 to {most}"
+        )
     if len(kept) != len(noisy):
-        raise ValueError(f"{len(kept)} rows of kept centres are not one for each of {len(noisy)} labels")
+        raise ValueError(
+            f"{len(kept)} rows of kept centres are not one for each of {len(noisy)} labels"
+        )
     weights = np.maximum(np.take_along_axis(noisy, kept, axis=1), 0)
     totals = np.maximum(noisy.sum(axis=1, keepdims=True), 0)
     # Without a positive count among them there is nothing to share out by: the fewest batches each.
-    records = totals.astype(np.float64) * weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    records = (
+        totals.astype(np.float64) * weights / np.maximum(weights.sum(axis=1, keepdims=True), 1)
+    )
     with np.errstate(over="ignore"):  # an infinite number is more than `most` too
         wanted = np.rint(records / records_per_batch)
     batches: NDArray[np.int64] = np.clip(wanted, least, most).astype(np.int64)
@@ -126,12 +144,13 @@ def batches_by_counts(
 
 
 def noise_tail(total: int, scale: float, counts: int) -> float:
-    """How likely noise is to be as small as it was: log of a bound from above (Chernoff's), in nats.
+    """Return the log of an upper bound on the chance of noise this small (Chernoff's), in nats.
 
     Args:
-        total: absolute values of the noise on all counts, added up; Laplace noise that was rounded to integers.
+        total: absolute values of the noise on all counts, added up; Laplace noise that was rounded
+            to integers.
         scale: of the noise, in records.
-        counts: how many counts there are.
+        counts: number of counts.
 
     Returns:
         log p, p >= P(the sum is `total` or less); 0 where nothing is to be said.
@@ -149,13 +168,13 @@ def noise_tail(total: int, scale: float, counts: int) -> float:
 
 
 def noise_reach(total: int, scale: float, counts: int) -> float:
-    """How likely noise is to reach as far as it did: log of a bound from above (Chernoff's), in nats.
+    """Return the log of an upper bound on the chance of noise this large (Chernoff's), in nats.
 
     Args:
-        total: the noise on all counts, added up, or what it is at least in absolute value; Laplace noise that was
-            rounded to integers, or noise with lighter tails.
+        total: the noise on all counts, added up, or its least absolute value; Laplace noise that
+            was rounded to integers, or noise with lighter tails.
         scale: of the noise, in records.
-        counts: how many counts there are.
+        counts: number of counts.
 
     Returns:
         log p, p >= P(the sum is |total| or more in absolute value); 0 where nothing is to be said.
@@ -165,7 +184,8 @@ def noise_reach(total: int, scale: float, counts: int) -> float:
     """
     _require_positive("scale", scale)
     rise = math.expm1(-1 / scale)
-    # Any tilt below 1 / scale gives a bound. These hold the best one closely, for one count and for many.
+    # Any tilt below 1 / scale gives a bound. These hold the best one closely, for one count and for
+    # many.
     shares = np.concatenate([np.geomspace(1e-6, 0.5, 1000), 1 - np.geomspace(0.5, 1e-9, 1000)])
     tilts = shares * min(1 / scale, 500.0)
     up = np.exp(tilts - 0.5 / scale) * (rise / np.expm1(tilts - 1 / scale))

@@ -1,42 +1,55 @@
-"""The recursion over draws of bounded range, each chosen after those before it: the optimal bound, on a grid of losses.
+"""The recursion over draws of bounded range: the optimal bound, on a grid of losses.
 
-A draw has bounded range eta if its privacy losses lie in some interval [t - eta, t]. Losses at the two ends alone, at
-the upper one with probability p_t = (e^eta - e^t) / (e^eta - 1), are the worst case, so the privacy profile of k draws
-is a recursion over e with one maximum over t per draw:
+Each draw is chosen after those before it.
+
+A draw has bounded range eta if its privacy losses lie in some interval [t - eta, t]. Losses at the
+two ends alone, at the upper one with probability p_t = (e^eta - e^t) / (e^eta - 1), are the worst
+case, so the privacy profile of k draws is a recursion over e with one maximum over t per draw:
 
     delta_0(e) = max(0, 1 - exp(e))
-    delta_k(e) = max over t in [0, eta] of  p_t delta_{k-1}(e - t) + (1 - p_t) delta_{k-1}(e - t + eta)
+    delta_k(e) = max over t in [0, eta] of
+                 p_t delta_{k-1}(e - t) + (1 - p_t) delta_{k-1}(e - t + eta)
 
-It is computed on a grid of losses, once rounded up and once down. docs/budgets.md proves both ends, and says why the
-closed form of Dong, Durfee and Rogers (https://arxiv.org/abs/1909.13830) is no bound for decoding, which is adaptive.
+It is computed on a grid of losses, once rounded up and once down. docs/budgets.md proves both ends,
+and says why the closed form of Dong, Durfee and Rogers (https://arxiv.org/abs/1909.13830) is no
+bound for decoding, which is adaptive.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 
-from dpaudit.accounting.renyi import LARGEST, TINY, ULP, Doubles, sum_up, zcdp_epsilon, zcdp_of_range
+from dpaudit.accounting.renyi import (
+    LARGEST,
+    TINY,
+    ULP,
+    Doubles,
+    sum_up,
+    zcdp_epsilon,
+    zcdp_of_range,
+)
 
 #: A bounded range in nats, and how many draws in a row have it.
 Segment: TypeAlias = tuple[float, int]
 
-#: Grid points per bounded range: as many as fit into QUICK evaluations of the recursion (a second or two). 16 are
-#: within 1% of the truth at the paper's settings, 32 within 0.2%, 64 within 0.1%. Draws of which QUICK affords no
-#: ENOUGH_PLACES are put together of blocks.
+#: Grid points per bounded range: as many as fit into QUICK evaluations of the recursion (a second
+#: or two). 16 are within 1% of the truth at the paper's settings, 32 within 0.2%, 64 within 0.1%.
+#: Draws of which QUICK affords no ENOUGH_PLACES are put together of blocks.
 MOST_PLACES, ENOUGH_PLACES = 256, 32
 QUICK = 2e8
 #: The grid ends where delta is at most this share of the one that is asked about.
 REMOTE = 1e-4
 #: A smaller range leaves float64 no room; Renyi accounting and the pure sum serve there.
 SMALLEST = 1e-100
-#: Nats beyond which no grid goes: they protect nobody, and exponentials of its steps would overflow further on.
+#: Nats beyond which no grid goes: they protect nobody, and exponentials of its steps would overflow
+#: further on.
 FURTHEST = 1e5
 #: Relative room for rounding: of the grid's step, and, much smaller, of places and losses on it.
 GRID_ROOM, PLACE_ROOM = 2.0**-40, 2.0**-45
@@ -44,7 +57,10 @@ GRID_ROOM, PLACE_ROOM = 2.0**-40, 2.0**-45
 
 @dataclass(frozen=True)
 class Problem:
-    """What is composed: segments and events, all positive, and the delta that is asked about."""
+    """A composition to work out.
+
+    Segments and events, all positive, and the delta that is asked about.
+    """
 
     segments: tuple[Segment, ...]
     laplace: tuple[float, ...]
@@ -53,11 +69,16 @@ class Problem:
 
     @property
     def largest(self) -> float:
-        """What the grid is measured in: the largest range, or the largest event where nothing is drawn."""
-        return max(eta for eta, _ in self.segments) if self.segments else max(self.laplace + self.pure)
+        """The unit of the grid: the largest range, or the largest event if nothing is drawn."""
+        if self.segments:
+            return max(eta for eta, _ in self.segments)
+        return max(self.laplace + self.pure)
 
     def bound(self, delta: float) -> float:
-        """epsilon at a delta by Renyi accounting, or the pure epsilon of everything, beyond which no loss lies."""
+        """Return epsilon at a delta by Renyi accounting, or the pure epsilon of everything.
+
+        No loss lies beyond the latter.
+        """
         rho = sum_up(zcdp_of_range(*segment) for segment in self.segments)
         ranges = (math.nextafter(steps * eta, math.inf) for eta, steps in self.segments)
         total = sum_up(chain(ranges, self.laplace, self.pure))
@@ -69,7 +90,7 @@ class Problem:
         return max(self.delta * REMOTE, TINY)
 
     def reach(self) -> float:
-        """An epsilon beyond which delta is next to nothing: where the grid ends."""
+        """Return an epsilon beyond which delta is next to nothing: the grid ends there."""
         delta = self.remote
         # Orders that dp-accounting does not have are those of many draws of little range.
         rho = sum_up(zcdp_of_range(*segment) for segment in self.segments)
@@ -82,20 +103,28 @@ class Problem:
         return SMALLEST < self.largest < LARGEST and self.reach() < FURTHEST
 
     def places(self, budget: float = QUICK) -> int | None:
-        """Grid points per largest range that so many evaluations afford; None where too few, or not measurable."""
+        """Return the grid points per largest range that `budget` evaluations afford.
+
+        It is None if these are too few, or not measurable.
+        """
         if not self.measurable:
             return None
         reach, width = self.reach() / self.largest, 2 * sum(self.laplace + self.pure) / self.largest
-        work = sum(n * eta / self.largest for eta, n in self.segments) * reach + width * (reach + width)
-        places = int(min(math.sqrt(budget / work), MOST_PLACES)) if work else MOST_PLACES
+        work = sum(n * eta / self.largest for eta, n in self.segments) * reach + width * (
+            reach + width
+        )
+        places = MOST_PLACES
+        if work:
+            places = int(min(math.sqrt(budget / work), MOST_PLACES))
         return places if places >= ENOUGH_PLACES else None
 
 
 class Recursion:
     """The recursion on losses 0, h, 2h, ..., every figure rounded up or every figure rounded down.
 
-    Rounded up, a loss between two grid points is covered by convexity, and delta beyond the grid is its last value.
-    Rounded down, the adversary plays grid points only, and delta beyond the grid is 0.
+    Rounded up, a loss between two grid points is covered by convexity, and delta beyond the grid is
+    its last value. Rounded down, the adversary plays grid points only, and delta beyond the grid is
+    0.
     """
 
     def __init__(self, problem: Problem, places: int, upper: bool) -> None:
@@ -104,13 +133,12 @@ class Recursion:
         self.points = math.ceil(problem.reach() / self.step) + 1
 
     def epsilon(self) -> float:
-        """The smallest grid point with a delta within the problem's, or else the largest with a delta beyond it."""
+        """Return the smallest grid point with a delta within the problem's.
+
+        For lower bounds, return the largest with a delta beyond it.
+        """
         (last,) = deque(self.profiles(), maxlen=1)
         return self._epsilon_of(last)
-
-    def epsilons(self, steps: Collection[int]) -> list[float]:
-        """`epsilon` after some numbers of draws only, ascending."""
-        return [self._epsilon_of(profile) for count, profile in enumerate(self.profiles()) if count in steps]
 
     def _epsilon_of(self, profile: Doubles) -> float:
         beyond = self.after_events(profile) > self._problem.delta
@@ -120,24 +148,33 @@ class Recursion:
         smallest = int(np.argmin(beyond))
         if beyond[smallest]:  # none is within
             return math.inf
-        return math.nextafter(smallest * self.step, math.inf) if smallest else 0.0
+        if not smallest:
+            return 0.0
+        return math.nextafter(smallest * self.step, math.inf)
 
     def profiles(self) -> Iterator[Doubles]:
-        """delta at every grid point [points] after 0, 1, 2, ... draws, the last ones first."""
+        """Yield delta at every grid point [points] after 0, 1, 2, ... draws, last ones first."""
         profile = np.zeros(self.points)
         yield profile
         for eta, steps in reversed(self._problem.segments):
             exact = eta / self.step
-            places = math.ceil(exact * (1 + PLACE_ROOM)) if self._upper else math.floor(exact * (1 - PLACE_ROOM))
+            places = math.floor(exact * (1 - PLACE_ROOM))
+            if self._upper:
+                places = math.ceil(exact * (1 + PLACE_ROOM))
             if places == 0:  # rounded down to nothing
                 continue
             pairs = _Pairs(places, self.step)
             for _ in range(steps):
-                profile = self._rounded(pairs.worst(self._extended(profile, places), self._upper), pairs.room)
+                profile = self._rounded(
+                    pairs.worst(self._extended(profile, places), self._upper), pairs.room
+                )
                 yield profile
 
     def after_events(self, profile: Doubles) -> Doubles:
-        """delta [points] with the pure events in front: the mean over their losses L of delta at e - L."""
+        """Return delta [points] with the pure events in front.
+
+        It is the mean over their losses L of delta at e - L.
+        """
         weights = np.ones(1)
         for losses, masses in event_losses(self._problem, self.step, upper=self._upper):
             weights = np.convolve(weights, placed(losses, masses, self.step, upper=self._upper))
@@ -147,7 +184,10 @@ class Recursion:
         return self._rounded(mean, (256 + 4 * len(weights)) * ULP)
 
     def _extended(self, profile: Doubles, places: int) -> Doubles:
-        """delta with `places` points more on either side [points + 2 places]; below 0 by symmetry."""
+        """Return delta with `places` points more on either side [points + 2 places].
+
+        Below 0 it is by symmetry.
+        """
         end = profile[-1] if self._upper else 0.0
         right = np.concatenate([profile, np.full(places, end)])
         below = -np.arange(places, 0, -1) * self.step
@@ -160,22 +200,27 @@ class Recursion:
 
 
 def placed(losses: Doubles, masses: Doubles, step: float, *, upper: bool) -> Doubles:
-    """Probabilities of the grid points -r .. r [2r + 1] instead of those of losses between them."""
+    """Return probabilities of the grid points -r .. r [2r + 1] in place of losses between them."""
     room = abs(losses).max() * PLACE_ROOM
     scaled = (losses + room if upper else losses - room) / step
     floor = np.floor(scaled)
-    # Up: split between its two neighbours with the mean likelihood ratio kept. Down: all to the lower one.
+    # Up: split between its two neighbours with the mean likelihood ratio kept. Down: all to the
+    # lower one.
     above = np.expm1((floor - scaled) * step) / math.expm1(-step) * upper
     radius = int(abs(floor).max()) + 1
     place = floor.astype(np.int64) + radius
     lower, higher = (
-        np.bincount(at, share * masses, 2 * radius + 1) for at, share in ((place, 1 - above), (place + 1, above))
+        np.bincount(at, share * masses, 2 * radius + 1)
+        for at, share in ((place, 1 - above), (place + 1, above))
     )
     return np.asarray(lower + higher)
 
 
 class _Pairs:
-    """The two-point pairs of bounded range `places` * step whose losses are grid points: t = 0, 1, ..., places."""
+    """The two-point pairs of bounded range `places` * step whose losses are grid points.
+
+    t = 0, 1, ..., places.
+    """
 
     def __init__(self, places: int, step: float) -> None:
         t = np.arange(places + 1)
@@ -183,22 +228,26 @@ class _Pairs:
         self._places = places
         self._high = np.expm1((t - places) * step) / whole
         self._low = np.exp((t - places) * step) * np.expm1(-t * step) / whole
-        # Between t and t + 1 the maximum exceeds both ends by at most this times d_{t+1} - d_t / e^step.
+        # Between t and t + 1 the maximum exceeds both ends by at most this times d_{t+1} - d_t /
+        # e^step.
         self._fall = math.exp(-step)
         bulge = 1 / (1 + math.exp(-step / 2)) ** 2
         self._between = np.exp((t[1:] - places) * step) * math.expm1(-step) / whole * bulge
-        #: Relative rounding of one step: a dozen operations, and exponents of up to the range itself.
+        #: Relative rounding of one step: a dozen operations, and exponents of up to the range
+        #: itself.
         self.room = (64 + 2 * places * step) * ULP
 
     def worst(self, future: Doubles, between: bool) -> Doubles:
-        """The maximum over t [n] of the mean delta after a draw; `between`: bounded for real t, not for grid points.
+        """Return the maximum over t [n] of the mean delta after a draw.
 
         Args:
-            future: [n + 2 places] delta after it, from `places` below the first result to as many above the last.
+            future: [n + 2 places] delta after it, from `places` below the first result to as many
+                above the last.
+            between: whether to bound it for real t, not for grid points.
         """
         n = len(future) - 2 * self._places
         worst = np.zeros(n)
-        # In buffers of its own: this loop is what the accountants' time goes to.
+        # In buffers of its own: the accountants spend their time in this loop.
         mean, before, gap, gap_before, part = (np.empty(n) for _ in range(5))
         for t in range(self._places + 1):
             high, low = future[self._places - t :][:n], future[2 * self._places - t :][:n]
@@ -219,8 +268,13 @@ class _Pairs:
         return worst
 
 
-def event_losses(problem: Problem, step: float, *, upper: bool) -> Iterator[tuple[Doubles, Doubles]]:
-    """Losses of each pure event and their probabilities, rounded to the safe side by less than a step."""
+def event_losses(
+    problem: Problem, step: float, *, upper: bool
+) -> Iterator[tuple[Doubles, Doubles]]:
+    """Yield the losses of each pure event and their probabilities.
+
+    They are rounded to the safe side by less than a step.
+    """
     for epsilon in problem.laplace:
         yield _laplace_losses(epsilon, step, upper)
     for epsilon in problem.pure:
@@ -229,10 +283,14 @@ def event_losses(problem: Problem, step: float, *, upper: bool) -> Iterator[tupl
 
 
 def _laplace_losses(epsilon: float, step: float, upper: bool) -> tuple[Doubles, Doubles]:
-    """Losses of Laplace noise and their probabilities: half of it at epsilon, the rest in cells below a grid step."""
+    """Return the losses of Laplace noise and their probabilities.
+
+    Half of it lies at epsilon, the rest in cells below a grid step.
+    """
     cells = 16 * math.ceil(2 * epsilon / step)
     losses = np.linspace(-epsilon, epsilon, cells + 1)
-    # P(loss <= x) = exp((x - epsilon) / 2) / 2 for -epsilon <= x < epsilon; a cell counts at its end on the safe side.
+    # P(loss <= x) = exp((x - epsilon) / 2) / 2 for -epsilon <= x < epsilon; a cell counts at its
+    # end on the safe side.
     inside = np.exp((losses[1:] - epsilon) / 2) / 2 * -math.expm1(-epsilon / cells)
     masses = np.concatenate([[0.0], inside] if upper else [inside, [0.0]])
     masses[0] += math.exp(-epsilon) / 2

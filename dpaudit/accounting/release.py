@@ -1,9 +1,10 @@
-"""Both levels of a run's guarantee: for readers of the texts, and for whoever knows which batch a record was in.
+"""Both levels of a run's guarantee: without, and with knowledge of a record's batch.
 
-A record's batch is drawn uniformly, independently of all others and in secret. Readers of the release do not know it,
-which amplifies (`allocation`). Whoever has the key, the assignment or the run directory does: against them one batch's
-figure holds (`approximate`). Rounds under fresh keys compose; several records of one unit are a chain of single changes
-(`risk`); noisy counts and centres are composed beside the texts, never allocated. docs/mathematics.md has the proofs.
+A record's batch is drawn uniformly, independently of all others and in secret. Readers of the
+release do not know it, which amplifies (`allocation`). Whoever has the key, the assignment or the
+run directory does: against them one batch's figure holds (`approximate`). Rounds under fresh keys
+compose; several records of one unit are a chain of single changes (`risk`); noisy counts and
+centres are composed beside the texts, never allocated. docs/mathematics.md has the proofs.
 """
 
 from __future__ import annotations
@@ -37,33 +38,42 @@ from dpaudit.mechanisms import BatchingRule, Mechanism, context_change
 from dpaudit.runs.manifest import Privacy
 from dpaudit.runs.secrecy import NoGain, SecretBatches
 
-#: How close a budget comes to what is allowed, in how many tries at most; and by how much rounds are lowered.
+#: How close a budget comes to what is allowed, the most tries, and the factor that lowers rounds.
 _CLOSE, _MOST_TRIES, _CLOSER = 1e-4, 16, 1e-3
-#: How often rounds are counted by the profile that is needed for as many as the last time.
+#: How often rounds are counted again by the profile that the last count needs.
 _MOST_LOOKS = 3
-#: Nats, of which next to no round is affordable.
+#: A cost in nats at which next to no round is affordable.
 _MUCH = 50.0
-#: Of longer chains of records nothing is worked out: both levels are equal.
+#: The longest chain of records that is worked out: beyond it both levels are equal.
 _MOST_RECORDS = 1 << 8
-#: Nothing is promised.
+#: The profile that promises nothing.
 _EVERYTHING = Profile(1.0, np.ones(2))
 
 
 def costliest(secret: SecretBatches) -> tuple[tuple[int, int], ...]:
-    """The pairs (B, g) that no other one covers (docs/mathematics.md, "Secret batches")."""
+    """Return the pairs (B, g) that no other one covers.
+
+    Source: docs/mathematics.md, "Secret batches".
+    """
     distinct = sorted(set(secret.groups))
-    return tuple(pair for pair in distinct if not any(_covers(other, pair) for other in distinct if other != pair))
+    return tuple(
+        pair
+        for pair in distinct
+        if not any(_covers(other, pair) for other in distinct if other != pair)
+    )
 
 
 def _hides_nothing(secret: SecretBatches) -> bool:
-    """Whether a group has one batch, which is generated: then both levels are equal."""
+    """Return whether a group has one batch, which is generated: then both levels are equal."""
     return (1, 1) in secret.groups
 
 
 def _covers(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether the release-level pair of one (B, g) is taken to that of another by a kernel."""
+    """Return whether a kernel takes the release-level pair of one (B, g) to that of another."""
     (batches, generated), (more, texts) = one, other
-    return more >= batches if texts <= generated else texts * batches <= generated * more
+    if texts <= generated:
+        return more >= batches
+    return texts * batches <= generated * more
 
 
 @dataclass(frozen=True)
@@ -72,10 +82,12 @@ class ReleaseAccountant:
 
     Attributes:
         batch: the batch level, of the claim's change, of all rounds, with clusters.
-        one: of one record that comes or goes, in one batch of one round, without clusters. None where levels are equal.
-        secret: how many batches readers cannot tell apart. None where levels are equal.
-        records: how many records one unit changes, one after another: 1 where a record comes or goes, 2 where it is
-            replaced, as many as a user has, or twice as many where the user is replaced.
+        one: of one record that comes or goes, in one batch of one round, without clusters. None if
+            levels are equal.
+        secret: how many batches readers cannot tell apart. None if levels are equal.
+        records: how many records one unit changes, one after another: 1 where a record comes or
+            goes, 2 where it is replaced, as many as a user has, or twice as many where the user is
+            replaced.
         shares: over how many stopping points delta is split.
 
     Raises:
@@ -98,7 +110,9 @@ class ReleaseAccountant:
         secret: SecretBatches | None,
         shares: int = 1,
     ) -> ReleaseAccountant:
-        """Of a run's mechanism, unit, relation and batching rule; both levels are equal where nothing is secret.
+        """Return the accountant of a run's mechanism, unit, relation and batching rule.
+
+        Both levels are equal if nothing is secret.
 
         Args:
             batch: the batch level of that unit and relation.
@@ -111,20 +125,33 @@ class ReleaseAccountant:
         change, own = privacy.change(rule), context_change("record", "add_remove", rule)
         one = ApproximateAccountant.of(mechanism, own)
         if secret is None or change is None or own is None or one is None:
-            return cls(batch, records=1 if change is None else change.budgets, shares=shares)
-        records = privacy.records_per_user or 1 if privacy.unit == "user" else 1
-        return cls(batch, one, secret, records * (2 if privacy.relation == "replace" else 1), shares)
+            records = 1 if change is None else change.budgets
+            return cls(batch, records=records, shares=shares)
+        records = 1
+        if privacy.unit == "user":
+            records = privacy.records_per_user or 1
+        if privacy.relation == "replace":
+            records *= 2
+        return cls(batch, one, secret, records, shares)
 
     def __post_init__(self) -> None:
         if self.records < 1 or self.shares < 1:
-            raise ValueError(f"a unit has {self.records} records and delta {self.shares} shares: at least one each")
-        if self.one is not None and (self.one.rounds != 1 or self.one != self.one.without_clusters()):
+            raise ValueError(
+                f"a unit has {self.records} records and delta {self.shares} shares: at least one "
+                "each"
+            )
+        if self.one is not None and (
+            self.one.rounds != 1 or self.one != self.one.without_clusters()
+        ):
             raise ValueError("what one record costs in one round has neither rounds nor clusters")
 
     def batch_level(self, tokens: int, delta: float, method: Method = "optimal") -> Composition:
-        """What a run of up to `tokens` tokens in every batch costs for whoever knows the record's batches.
+        """Return the cost to someone who knows the record's batches.
 
-        `delta`, of everything, is stated as it is; it is worked out at one share of it.
+        Args:
+            tokens: the most of every batch.
+            delta: of everything, stated unchanged; the cost is worked out at one share of it.
+            method: how to compose.
 
         Raises:
             ValueError: an argument is out of its range.
@@ -132,17 +159,24 @@ class ReleaseAccountant:
         return replace(self.batch.epsilon(tokens, self._share(delta), method), delta=delta)
 
     def epsilon(self, tokens: int, delta: float) -> float:
-        """What it costs for readers who do not know them: never above the batch level. Raises as `batch_level`."""
+        """Return the cost to readers who do not know the batches: never above the batch level.
+
+        Raises:
+            ValueError: as for `batch_level`.
+        """
         share = self._share(delta)
         texts = self._texts(tokens, share)
-        found = min((joint_epsilon([self._beside(each)], share).epsilon for each in texts), default=math.inf)
-        # The batch level takes recursions of its own, and is seldom so near.
+        found = min(
+            (joint_epsilon([self._parts_with_clusters(each)], share).epsilon for each in texts),
+            default=math.inf,
+        )
+        # The batch level needs recursions of its own, and is seldom this near.
         if found <= self.batch.surely(tokens, share):
             return found
         return min(found, self.batch_level(tokens, delta).epsilon)
 
     def gains_nothing(self, tokens: int, delta: float) -> NoGain | None:
-        """Return why secret batches gain nothing; None where they gain, or none are secret."""
+        """Return why secret batches gain nothing; None if they gain, or none are secret."""
         known = self.batch_level(tokens, delta).epsilon
         if not known < math.inf:
             return NoGain.UNBOUNDED
@@ -152,47 +186,57 @@ class ReleaseAccountant:
             return NoGain.NOTHING_TOLD
         if _hides_nothing(self.secret):
             return NoGain.ONE_BATCH
-        return None if self.epsilon(tokens, delta) < known else NoGain.BEYOND_PRECISION
+        if self.epsilon(tokens, delta) < known:
+            return None
+        return NoGain.BEYOND_PRECISION
 
     def curve(self, tokens: int, delta: float) -> AttackCurve:
-        """What readers of the release can tell about one unit, clusters included.
+        """Return what readers of the release can tell about one unit, clusters included.
 
         Args:
             tokens: as for `batch_level`.
             delta: as for `batch_level`, the least that matters.
         """
         if self.shares > 1:
-            return self._whole.curve(tokens, delta)
+            return self._all_possible_rounds.curve(tokens, delta)
         left = self.batch.delta_left(delta)
         pure = (self.batch.centers,) * bool(self.batch.centers)
         found = self.batch.profiles(tokens, delta)
-        events = privacy_profile(0.0, 0, left, laplace=self.batch.laplace, pure=pure) if left else None
-        for profile in self._texts(tokens, delta) if left else ():
+        texts: tuple[Profile, ...] = ()
+        events = None
+        if left:
+            texts = self._texts(tokens, delta)
+            events = privacy_profile(0.0, 0, left, laplace=self.batch.laplace, pure=pure)
+        for profile in texts:
             if events is not None:
                 profile = profile_of_both(profile, events, left)
             elif self.batch.laplace or pure:
                 continue
-            found.append(Profile(profile.step, np.minimum(profile.deltas + self.batch.centers_delta, 1.0)))
+            deltas = np.minimum(profile.deltas + self.batch.centers_delta, 1.0)
+            found.append(Profile(profile.step, deltas))
         return AttackCurve.of_profile(least_of(found or [_EVERYTHING]))
 
     def parts(self, tokens: int, delta: float) -> Parts:
-        """What the release is made of, to be composed with other releases of the same records.
+        """Return the release's parts, to compose with other releases of the same records.
 
         Args:
             tokens: as for `batch_level`.
             delta: as for `batch_level`, the least that matters.
         """
         if self.shares > 1:
-            return self._whole.parts(tokens, delta)
+            return self._all_possible_rounds.parts(tokens, delta)
         if not self.epsilon(tokens, delta) < self.batch_level(tokens, delta).epsilon:
             return self.batch.parts(tokens)
         texts = self._texts(tokens, delta)
-        return self._beside(least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)]))
+        return self._parts_with_clusters(
+            least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)])
+        )
 
     def most_rho_within(self, epsilon: float, delta: float) -> float:
-        """The largest budget of one record in one round with which a run of any number of tokens stays within epsilon.
+        """Return the largest budget of a record and round with which a run stays within epsilon.
 
-        Rounded down to nine digits, so that whoever works epsilon out again does not come out above it.
+        The run may have any number of tokens. The budget is rounded down to nine digits, so that a
+        later recomputation of epsilon does not come out above it.
 
         Raises:
             ValueError: an argument is out of its range, or clusters alone exceed `epsilon`.
@@ -202,22 +246,36 @@ class ReleaseAccountant:
         low, high = rounded_down(most * (1 - 2.0**-40)), math.inf
         if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return low
-        # epsilon is about a power of rho: by the last two that were tried, a little short of the mark.
+        # epsilon is about a power of rho: by the last two tries, aimed a little low.
         guess, power, last = self._normal_rho(epsilon, share), 0.75, None
         for _ in range(_MOST_TRIES):
-            guess = rounded_down(guess if low < guess < high else math.sqrt(low * min(high, 4 * low)))
-            spent = self._of_budgets(guess, delta)
-            low, high = (max(low, guess), high) if spent <= epsilon else (low, min(high, guess))
-            if epsilon * (1 - _CLOSE) <= spent <= epsilon or high - low <= low * _CLOSE or not spent < math.inf:
+            if not low < guess < high:
+                guess = math.sqrt(low * min(high, 4 * low))
+            guess = rounded_down(guess)
+            spent = self._epsilon_by_budgets(guess, delta)
+            if spent <= epsilon:
+                low = max(low, guess)
+            else:
+                high = min(high, guess)
+            if (
+                epsilon * (1 - _CLOSE) <= spent <= epsilon
+                or high - low <= low * _CLOSE
+                or not spent < math.inf
+            ):
                 break
             if last is not None and spent and last[1] and last[0] != guess:
                 power = math.log(spent / last[1]) / math.log(guess / last[0])
             last = guess, spent
-            guess *= (epsilon * (1 - _CLOSE / 2) / spent) ** (1 / min(max(power, 0.25), 4.0)) if spent else 4
+            if spent:
+                guess *= (epsilon * (1 - _CLOSE / 2) / spent) ** (1 / min(max(power, 0.25), 4.0))
+            else:
+                guess *= 4
         return low
 
     def most_rounds_within(self, epsilon: float, tokens: int, delta: float) -> int:
-        """The most rounds of up to `tokens` tokens in every batch that cost readers no more than `epsilon`; 0 if none.
+        """Return the most rounds that cost readers no more than `epsilon`; 0 if none.
+
+        Each has up to `tokens` tokens in every batch.
 
         Raises:
             ValueError: an argument is out of its range.
@@ -233,7 +291,7 @@ class ReleaseAccountant:
         share = self._share(delta)
         rounds, tried = self._normal_rounds(epsilon, tokens, share), None
         for _ in range(_MOST_LOOKS):
-            if (least := _least(share, rounds, self.records)) == tried:
+            if (least := _least_delta(share, rounds, self.records)) == tried:
                 break
             rounds, tried = self._most_rounds(epsilon, tokens, share, rounds), least
         while not within(rounds):
@@ -241,58 +299,87 @@ class ReleaseAccountant:
         return rounds
 
     def of_rounds(self, rounds: int) -> ReleaseAccountant:
-        """The same with another number of rounds."""
+        """Return the same accountant with another number of rounds."""
         secret = None if self.secret is None else replace(self.secret, rounds=rounds)
         return replace(self, batch=replace(self.batch, rounds=rounds), secret=secret)
 
     def _most_rounds(self, epsilon: float, tokens: int, delta: float, rounds: int) -> int:
-        """The most rounds within epsilon, one at least, each of which has the profile that it has among so many."""
+        """Return the most rounds within epsilon, one at least.
+
+        Each has the profile that it has among `rounds`.
+        """
         one, secret = self.one, self.secret
         assert one is not None and secret is not None  # or the levels are equal
 
         def within(texts: Profile) -> bool:
-            return joint_epsilon([self._beside(_of_unit(texts, self.records))], delta).epsilon <= epsilon
+            return (
+                joint_epsilon(
+                    [self._parts_with_clusters(_unit_profile(texts, self.records))], delta
+                ).epsilon
+                <= epsilon
+            )
 
-        least = _least(delta, rounds, self.records)
+        least = _least_delta(delta, rounds, self.records)
         by_group = (
-            [most_rounds(each, delta / self.records**2, within) for each in _of_round(((one, tokens),), pair, least)]
+            [
+                most_rounds(each, delta / self.records**2, within)
+                for each in _round_profiles(((one, tokens),), pair, least)
+            ]
             for pair in costliest(secret)
         )
         return max(1, int(np.array([*by_group]).min(axis=0).max()))
 
     def _normal_rounds(self, epsilon: float, tokens: int, delta: float) -> int:
-        """About how many rounds are within epsilon, if what they tell were normal."""
+        """Estimate how many rounds are within epsilon, if what they tell were normal."""
         assert self.one is not None  # or the levels are equal
         spread = math.expm1(min(2 * self.one.rho(tokens), _MUCH)) * self._spread
-        return max(1, int(min(_normal(epsilon, delta) ** 2 / spread, MOST_ROUNDS))) if spread else 1
+        if not spread:
+            return 1
+        return max(1, int(min(_normal_deviations(epsilon, delta) ** 2 / spread, MOST_ROUNDS)))
 
     def _normal_rho(self, epsilon: float, delta: float) -> float:
-        """About what budget is within epsilon, if what all rounds tell were normal."""
+        """Estimate the budget within epsilon, if what all rounds tell were normal."""
         spread = self._spread * self.batch.rounds
-        return math.log1p(_normal(epsilon, delta) ** 2 / spread) / 2 if spread else _MUCH
+        if not spread:
+            return _MUCH
+        return math.log1p(_normal_deviations(epsilon, delta) ** 2 / spread) / 2
 
     @property
     def _spread(self) -> float:
         """The variance of a release's likelihood ratio for each of a batch's, and its records."""
         assert self.secret is not None  # or the levels are equal
-        return max(generated / batches**2 for batches, generated in self.secret.groups) * self.records**2
+        return (
+            max(generated / batches**2 for batches, generated in self.secret.groups)
+            * self.records**2
+        )
 
     @property
     def _budgets(self) -> float:
-        """Of how many times one record's rho in one round the batch level is; chains of records add up by the roots."""
-        if self.one is not None and 0 < self.one.most_rho < math.inf and self.batch.most_rho < math.inf:
+        """The batch level's rho in units of one record's in one round.
+
+        Chains of records add up by the roots.
+        """
+        if (
+            self.one is not None
+            and 0 < self.one.most_rho < math.inf
+            and self.batch.most_rho < math.inf
+        ):
             return self.batch.most_rho / self.one.most_rho
         return float(self.records**2)
 
-    def _of_budgets(self, rho: float, delta: float) -> float:
-        """What any number of tokens costs where one record's budget of one round is rho."""
+    def _epsilon_by_budgets(self, rho: float, delta: float) -> float:
+        """Return the cost of any number of tokens if one record's budget of one round is rho."""
         assert self.one is not None  # or the levels are equal
-        batch = replace(self.batch, eta=math.inf, most_rho=math.nextafter(rho * self._budgets, math.inf))
-        return replace(self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho)).epsilon(1, delta)
+        batch = replace(
+            self.batch, eta=math.inf, most_rho=math.nextafter(rho * self._budgets, math.inf)
+        )
+        return replace(
+            self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho)
+        ).epsilon(1, delta)
 
     @property
-    def _whole(self) -> ReleaseAccountant:
-        """Of all rounds that might have been: what holds wherever it stops, at every delta at once."""
+    def _all_possible_rounds(self) -> ReleaseAccountant:
+        """The accountant of all possible rounds: it holds wherever the run stops, at any delta."""
         return replace(self.of_rounds(max(self.shares, self.batch.rounds)), shares=1)
 
     def _share(self, delta: float) -> float:
@@ -300,28 +387,33 @@ class ReleaseAccountant:
             raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
         return delta_share(delta, self.shares)
 
-    def _beside(self, texts: Profile) -> Parts:
-        """Texts of that profile, and the clusters."""
+    def _parts_with_clusters(self, texts: Profile) -> Parts:
+        """Return the parts of texts of that profile, and of the clusters."""
         batch = self.batch
         pure = (batch.centers,) * bool(batch.centers)
         return Parts(laplace=batch.laplace, pure=pure, delta=batch.centers_delta, profiles=(texts,))
 
     def _texts(self, tokens: int, delta: float) -> tuple[Profile, ...]:
-        """The release-level profiles of one unit's texts, whichever holds; none where the theorem does not apply."""
+        """Return the release-level profiles of one unit's texts, all of which hold.
+
+        There are none if the theorem does not apply.
+        """
         if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return ()
-        return _texts(((self.one, tokens),), self.secret, self.records, self.batch.delta_left(delta))
+        return _texts(
+            ((self.one, tokens),), self.secret, self.records, self.batch.delta_left(delta)
+        )
 
 
 def delta_share(delta: float, shares: int) -> float:
-    """What one of so many stopping points has of a delta, rounded down."""
+    """Return one stopping point's share of a delta, rounded down."""
     return delta if shares == 1 else math.nextafter(delta / shares, 0.0)
 
 
-def _normal(epsilon: float, delta: float) -> float:
-    """By how many standard deviations a normal output may move within (epsilon, delta)."""
+def _normal_deviations(epsilon: float, delta: float) -> float:
+    """Return how many standard deviations a normal output may move within (epsilon, delta)."""
     low, high, normal = 0.0, min(1 + 2 * epsilon, 80 + 2 * math.sqrt(epsilon)), NormalDist()
-    # Above some 700 nats the second term is nothing beside the first, and its factor is no number.
+    # Above some 700 nats the second term is negligible, and its factor overflows.
     factor = math.exp(epsilon) if epsilon < 700 else 0.0
     for _ in range(40):
         mu = (low + high) / 2
@@ -332,13 +424,13 @@ def _normal(epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a number of rounds gives and costs.
+    """A number of rounds, its texts and its cost.
 
     Attributes:
         rounds: how many.
         texts: of all of them.
         epsilon: of all of them, for readers, in nats.
-        batch_epsilon: for whoever knows a record's batches, in nats.
+        batch_epsilon: for someone who knows a record's batches, in nats.
     """
 
     rounds: int
@@ -347,28 +439,34 @@ class Plan:
     batch_epsilon: float
 
 
-def most_texts(accountant: ReleaseAccountant, epsilon: float, tokens: int, delta: float, texts: int) -> Plan:
-    """The most texts that readers are allowed for an epsilon.
+def most_texts(
+    accountant: ReleaseAccountant, epsilon: float, tokens: int, delta: float, texts: int
+) -> Plan:
+    """Return the most texts that readers may have for an epsilon.
 
     Args:
         accountant: of any number of rounds.
-        epsilon: that readers may be told, in nats.
+        epsilon: for readers, in nats.
         tokens: as for `ReleaseAccountant.batch_level`.
         delta: as for it.
         texts: of one round, all its groups together; positive.
 
     Returns:
-        A plan of no rounds where one is too dear.
+        A plan of no rounds if one costs too much.
 
     Raises:
         ValueError: an argument is out of its range.
     """
     rounds = accountant.most_rounds_within(epsilon, tokens, delta)
-    return _plan(accountant, rounds, tokens, delta, texts) if rounds else Plan(0, 0, 0.0, 0.0)
+    if not rounds:
+        return Plan(0, 0, 0.0, 0.0)
+    return _plan(accountant, rounds, tokens, delta, texts)
 
 
-def cost_of_texts(accountant: ReleaseAccountant, wanted: int, tokens: int, delta: float, texts: int) -> Plan:
-    """What so many texts cost, in as many whole rounds as they take.
+def cost_of_texts(
+    accountant: ReleaseAccountant, wanted: int, tokens: int, delta: float, texts: int
+) -> Plan:
+    """Return the cost of `wanted` texts, in as many whole rounds as they take.
 
     Args, Raises:
         As for `most_texts`; `wanted` is positive.
@@ -376,67 +474,103 @@ def cost_of_texts(accountant: ReleaseAccountant, wanted: int, tokens: int, delta
     return _plan(accountant, -(-wanted // texts), tokens, delta, texts)
 
 
-def _plan(accountant: ReleaseAccountant, rounds: int, tokens: int, delta: float, texts: int) -> Plan:
+def _plan(
+    accountant: ReleaseAccountant, rounds: int, tokens: int, delta: float, texts: int
+) -> Plan:
     whole = accountant.of_rounds(rounds)
-    return Plan(rounds, rounds * texts, whole.epsilon(tokens, delta), whole.batch_level(tokens, delta).epsilon)
+    return Plan(
+        rounds,
+        rounds * texts,
+        whole.epsilon(tokens, delta),
+        whole.batch_level(tokens, delta).epsilon,
+    )
 
 
-def of_one_key(releases: Sequence[tuple[ReleaseAccountant, int]], delta: float) -> tuple[Parts, ...]:
-    """What releases are made of whose batches, as many and of the same groups, are drawn by one key.
+def of_one_key(
+    releases: Sequence[tuple[ReleaseAccountant, int]], delta: float
+) -> tuple[Parts, ...]:
+    """Return the parts of releases whose batches are drawn by one key.
 
-    A record is in the same batch in all of them. So that batch's texts, of whichever release, are composed first, and
-    secrecy amplifies them once; round by round (docs/composition.md).
+    They have as many batches, and the same groups. A record is in the same batch in all of them. So
+    that batch's texts, of all releases, are composed first, and secrecy amplifies them once; round
+    by round (docs/composition.md).
 
     Args:
         releases: without clusters, of the same unit; and the most tokens of a batch of each.
         delta: in (0, 1), the least that matters.
 
     Returns:
-        As one release, or each at the batch level where that costs less or nothing is known beyond it.
+        As one release, or each at the batch level if that costs less or nothing is known beyond it.
     """
     apart = tuple(release.batch.parts(tokens) for release, tokens in releases)
     first = releases[0][0]
     batch = tuple((release.one, tokens) for release, tokens in releases if release.one is not None)
-    alike = all((each.secret, each.records, each.shares) == (first.secret, first.records, 1) for each, _ in releases)
-    if not alike or first.secret is None or len(batch) < len(releases) or _hides_nothing(first.secret):
+    alike = all(
+        (each.secret, each.records, each.shares) == (first.secret, first.records, 1)
+        for each, _ in releases
+    )
+    if (
+        not alike
+        or first.secret is None
+        or len(batch) < len(releases)
+        or _hides_nothing(first.secret)
+    ):
         return apart
-    candidates = [(Parts(profiles=(profile,)),) for profile in _texts(batch, first.secret, first.records, delta)]
+    candidates = [
+        (Parts(profiles=(profile,)),)
+        for profile in _texts(batch, first.secret, first.records, delta)
+    ]
     return min((apart, *candidates), key=lambda parts: joint_epsilon(parts, delta).epsilon)
 
 
-#: Draws of one record's batch in one round, of one release or several: what each costs, and how many tokens it has.
+#: Draws of one record's batch in one round, of one release or several: the cost of each, and its
+#: number of tokens.
 _Batch = tuple[tuple[ApproximateAccountant, int], ...]
 
 
 @lru_cache(maxsize=32)
 def _texts(batch: _Batch, secret: SecretBatches, records: int, delta: float) -> tuple[Profile, ...]:
-    """The release-level profiles of one unit's texts: rounds are composed first, then records."""
+    """Return the release-level profiles of one unit's texts.
+
+    Rounds are composed first, then records.
+    """
     if not delta:
         return ()
-    least = _least(delta, secret.rounds, records)
-    groups = [_of_round(batch, pair, least) for pair in costliest(secret)]
+    least = _least_delta(delta, secret.rounds, records)
+    groups = [_round_profiles(batch, pair, least) for pair in costliest(secret)]
     return tuple(
-        _of_unit(largest_of([profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]), records)
+        _unit_profile(
+            largest_of(
+                [profile_of_rounds(each, secret.rounds, delta / records**2) for each in profiles]
+            ),
+            records,
+        )
         for profiles in zip(*groups, strict=True)
     )
 
 
 @lru_cache(maxsize=32)
-def _of_round(batch: _Batch, pair: tuple[int, int], least: float) -> tuple[Profile, ...]:
-    """The release-level profiles of one record's texts of one round, to where `least` is all that is left of delta."""
+def _round_profiles(batch: _Batch, pair: tuple[int, int], least: float) -> tuple[Profile, ...]:
+    """Return the release-level profiles of one record's texts of one round.
+
+    They end where `least` is all that is left of delta.
+    """
     batches, generated = pair
     each = product(*(one.profiles(tokens, least) for one, tokens in batch))
     together = (reduce(partial(profile_of_both, delta=least), profiles) for profiles in each)
     return tuple(allocated(profile, batches, generated, least) for profile in together)
 
 
-def _least(delta: float, rounds: int, records: int) -> float:
-    """The delta that still matters of one of so many rounds and records: a power of 4, so that others may have it."""
+def _least_delta(delta: float, rounds: int, records: int) -> float:
+    """Return the delta that still matters for one of the rounds and records.
+
+    It is a power of 4, so that others may share the result.
+    """
     return float(4.0 ** math.floor(math.log(max(delta / (rounds * records**2), TINY), 4)))
 
 
-def _of_unit(profile: Profile, records: int) -> Profile:
-    """Of so many records, one after another."""
+def _unit_profile(profile: Profile, records: int) -> Profile:
+    """Return the profile of `records` records, one after another."""
     if records == 1:
         return profile
     if records > _MOST_RECORDS or profile.step < FINEST:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeAlias
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 Doubles: TypeAlias = NDArray[np.float64]
 
-#: Of float64: the distance from 1 to the next number, and what is nothing beside every delta.
+#: Of float64: the distance from 1 to the next number, and a number negligible beside every delta.
 ULP, TINY = 2.0**-52, 2.0**-1000
 #: A cost beyond this leaves float64 no room, and bounds nothing.
 LARGEST = 1e100
@@ -22,7 +23,8 @@ LARGEST = 1e100
 RENYI_ROOM = 2.0**-46
 #: Relative room for a dozen operations.
 _ROOM = 2.0**-40
-#: Beside pure events, these orders too: the library's own, which reproduce the paper's counts, are 0.001 too coarse.
+#: Beside pure events, these orders too: the library's own, which reproduce the paper's counts, are
+#: 0.001 too coarse.
 _MORE_ORDERS = tuple(order / 50 for order in range(51, 500))
 #: A lie less probable than e^-700 is none to float64.
 _MOST_RESPONSE = 700
@@ -53,10 +55,10 @@ class RenyiTable:
         return tuple(order for order, _ in self.epsilons)
 
     def at(self, orders: Doubles) -> Doubles:
-        """The bound at each order above 1; infinite beyond the last, of which nothing is known.
+        """Return the bound at each order above 1; infinite beyond the last order.
 
-        (order - 1) times the divergence is convex in the order, and 0 at 1, so between two orders it lies below its
-        chord.
+        (order - 1) times the divergence is convex in the order, and 0 at 1, so between two orders
+        it lies below its chord.
         """
         known, bounds = map(np.array, zip(*self.epsilons, strict=True))
         scaled = np.interp(orders, [1.0, *known], [0.0, *(known - 1) * bounds], right=math.inf)
@@ -71,9 +73,10 @@ def zcdp_epsilon(
     pure: Sequence[float] = (),
     renyi: Sequence[RenyiTable] = (),
 ) -> float:
-    """epsilon of a rho-zCDP sequence beside pure-DP events, by Renyi accounting in dp-accounting.
+    """Return epsilon of a rho-zCDP sequence beside pure-DP events, by Renyi accounting.
 
-    `rho` is of everything but the events and what `renyi` has, and all else is as for `exponential_mechanism_epsilon`.
+    dp-accounting makes the conversion. `rho` is of everything but the events and what `renyi` has;
+    the other arguments are as for `exponential_mechanism_epsilon`.
 
     Raises:
         ValueError: delta is not in (0, 1), or another argument is negative or not a number.
@@ -87,13 +90,36 @@ def zcdp_epsilon(
         return 0.0
     if max(rho, *shifts, *responses, 0.0) > LARGEST:
         return math.inf
-    from dp_accounting import LaplaceDpEvent, NeighboringRelation, RandomizedResponseDpEvent, ZCDpEvent
+    return _converted(rho, delta, tuple(shifts), tuple(responses), tuple(renyi))
+
+
+@lru_cache(maxsize=256)  # the bound of a problem is asked for many times
+def _converted(
+    rho: float,
+    delta: float,
+    shifts: tuple[float, ...],
+    responses: tuple[float, ...],
+    renyi: tuple[RenyiTable, ...],
+) -> float:
+    """Return epsilon at delta of what dp-accounting composes."""
+    from dp_accounting import (
+        LaplaceDpEvent,
+        NeighboringRelation,
+        RandomizedResponseDpEvent,
+        ZCDpEvent,
+    )
     from dp_accounting.rdp import RdpAccountant
     from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, compute_epsilon
 
-    events, listed = len(shifts) + len(responses), (order for table in renyi for order in table.orders)
-    orders = sorted({*DEFAULT_RDP_ORDERS, *_MORE_ORDERS, *listed}) if events or renyi else DEFAULT_RDP_ORDERS
-    # Only randomised response looks at the relation: between two answers, it is the worst event of its epsilon.
+    events, listed = (
+        len(shifts) + len(responses),
+        (order for table in renyi for order in table.orders),
+    )
+    orders = DEFAULT_RDP_ORDERS
+    if events or renyi:
+        orders = sorted({*DEFAULT_RDP_ORDERS, *_MORE_ORDERS, *listed})
+    # Only randomised response looks at the relation: between two answers, it is the worst event of
+    # its epsilon.
     accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_ONE)
     accountant.compose(ZCDpEvent(rho, xi=RENYI_ROOM * events))
     for shift, times in Counter(shifts).items():
@@ -106,31 +132,49 @@ def zcdp_epsilon(
 
 
 def most_variation(divergence: float) -> float:
-    """The largest total variation distance where neighbours' divergences are at most this, in both directions, in nats.
+    """Return the largest total variation distance of neighbours with these divergences.
 
-    With v the distance and (x, y) a test's rates that show it, both divergences of Kullback and Leibler together are at
-    least v (logit y - logit x), which is 4 v atanh v at least. So 2 v atanh v is at most the divergence; randomised
-    response attains it. Rounded up.
+    `divergence` bounds both directions, in nats. With v the distance and (x, y) a test's rates that
+    show it, both divergences of Kullback and Leibler together are at least v (logit y - logit x),
+    which is 4 v atanh v at least. So 2 v atanh v is at most the divergence; randomised response
+    attains it. Rounded up.
     """
     low, high = 0.0, 1.0
     while high - low > high * 2.0**-45:
         middle = (low + high) / 2
-        low, high = (middle, high) if 2 * middle * math.atanh(middle) <= divergence else (low, middle)
+        if 2 * middle * math.atanh(middle) <= divergence:
+            low = middle
+        else:
+            high = middle
     return min(1.0, high * (1 + _ROOM) + TINY)
 
 
 def zcdp_of_range(eta: float, steps: int) -> float:
-    """rho of `steps` draws of bounded range eta, eta^2 / 8 each (https://arxiv.org/abs/2004.07223), rounded up."""
-    return sum_up([math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)] if steps and eta else [])
+    """Return rho of `steps` draws of bounded range eta, rounded up.
+
+    Each has eta^2 / 8 (https://arxiv.org/abs/2004.07223).
+    """
+    if not (steps and eta):
+        return 0.0
+    return math.nextafter(steps * eta * eta / 8 * (1 + 4 * ULP), math.inf)
 
 
 def zcdp_of_pure(epsilon: float) -> float:
-    """Return rho of an event of pure epsilon: epsilon^2 / 2 (https://arxiv.org/abs/1605.02065), rounded up."""
-    return math.nextafter(epsilon * epsilon / 2 * (1 + 4 * ULP), math.inf) if epsilon else 0.0
+    """Return rho of an event of pure epsilon, epsilon^2 / 2, rounded up.
+
+    Source: https://arxiv.org/abs/1605.02065.
+    """
+    if not epsilon:
+        return 0.0
+    return math.nextafter(epsilon * epsilon / 2 * (1 + 4 * ULP), math.inf)
 
 
 def epsilons_of_events(name: str, epsilons: Sequence[float]) -> list[float]:
-    """Checked epsilons, without those that cost nothing. Raises ValueError at one that is negative or no number."""
+    """Return checked epsilons, without those that cost nothing.
+
+    Raises:
+        ValueError: one is negative or no number.
+    """
     for epsilon in epsilons:
         if math.isnan(epsilon) or epsilon < 0:
             raise ValueError(f"{name} must hold non-negative epsilons, not {epsilon}")
@@ -138,14 +182,16 @@ def epsilons_of_events(name: str, epsilons: Sequence[float]) -> list[float]:
 
 
 def sum_up(terms: Iterable[float]) -> float:
-    """The sum, rounded up where it has more than one term."""
+    """Return the sum, rounded up if it has more than one term."""
     try:
         values = list(terms)
-        return math.nextafter(math.fsum(values), math.inf) if len(values) > 1 else math.fsum(values)
+        if len(values) > 1:
+            return math.nextafter(math.fsum(values), math.inf)
+        return math.fsum(values)
     except OverflowError:  # too many steps, or too large a sum, for the floats
         return math.inf
 
 
 def rounded_sum(left: float, right: float) -> float:
-    """The sum of two costs, rounded up; exact where one of them is 0."""
+    """Return the sum of two costs, rounded up; exact where one of them is 0."""
     return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)

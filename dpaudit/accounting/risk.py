@@ -1,8 +1,9 @@
-"""What an attacker can do within a guarantee: the curve of true positives against false positives.
+"""Attacks within a guarantee: the curve of true positives against false positives.
 
-Let d(e) bound delta at e for all neighbours in both directions. Any test about a record with false-positive rate x has
-a true-positive rate of at most d(e) + exp(e) x, for every e from minus to plus infinity; the least of these lines is 1
-minus the trade-off function (https://arxiv.org/abs/1905.02383). A subset of the lines is a bound, too, so nothing is
+Let d(e) bound delta at e for all neighbours in both directions. Any test about a record with
+false-positive rate x has a true-positive rate of at most d(e) + exp(e) x, for every e from minus to
+plus infinity; the least of these lines is 1 minus the trade-off function
+(https://arxiv.org/abs/1905.02383). A subset of the lines is a bound, too, so nothing is
 interpolated.
 """
 
@@ -22,7 +23,7 @@ _ROOM = 2.0**-40
 
 @dataclass(frozen=True)
 class AttackCurve:
-    """An upper bound on the true-positive rate of any test by its false-positive rate: the least of lines.
+    """An upper bound on any test's true-positive rate by its false-positive rate: lines' minimum.
 
     Attributes:
         slopes: of the lines, exp(e) each; positive, the steepest first [n].
@@ -46,13 +47,15 @@ class AttackCurve:
     def true_positives(self, false_positives: Doubles) -> Doubles:
         """Bound the true-positive rate [m] at false-positive rates [m] from 0 to 1."""
         at = self._line_at(false_positives)
-        return np.minimum((self.intercepts[at] + self.slopes[at] * false_positives) * (1 + _ROOM), 1.0)
+        return np.minimum(
+            (self.intercepts[at] + self.slopes[at] * false_positives) * (1 + _ROOM), 1.0
+        )
 
     def group(self, size: int) -> AttackCurve:
         """Bound tests about `size` records: along a chain of neighbours the curve is iterated.
 
-        T(T(x)) lies below every line of T after every line of T, so it does not matter that pairs of lines are chosen
-        with rounding.
+        T(T(x)) lies below every line of T after every line of T, so it does not matter that pairs
+        of lines are chosen with rounding.
 
         Raises:
             ValueError: `size` is not positive.
@@ -65,14 +68,17 @@ class AttackCurve:
         return whole
 
     def profile(self, step: float, points: int) -> Profile:
-        """delta at losses 0, step, ... [points]: the largest T(x) - exp(e) x, between two lines by a mean of them."""
+        """Return delta at losses 0, step, ... [points]: the largest T(x) - exp(e) x.
+
+        Between two lines it is a mean of them.
+        """
         slopes = np.exp(np.arange(points) * step)
         # Beyond the steepest line its intercept holds.
         deltas = np.interp(slopes, self.slopes[::-1], self.intercepts[::-1]) * (1 + _ROOM)
         return Profile(step, np.minimum(deltas, 1.0))
 
     def _corners(self) -> Doubles:
-        """False-positive rates [n - 1] at which the next line takes over, ascending; about."""
+        """Return the false-positive rates [n - 1], about, at which the next line takes over."""
         with np.errstate(divide="ignore", invalid="ignore"):
             crossings = np.diff(self.intercepts) / -np.diff(self.slopes)
         return np.maximum.accumulate(np.clip(np.nan_to_num(crossings), 0.0, 1.0))
@@ -81,7 +87,7 @@ class AttackCurve:
         return np.searchsorted(self._corners(), false_positives, side="right")
 
     def _after(self, inner: AttackCurve) -> AttackCurve:
-        """This curve of the inner one."""
+        """Apply this curve to the inner one."""
         corners = self._corners()
         reached = inner._corners()
         # Where the inner curve's value comes to a corner of this one.
@@ -92,6 +98,8 @@ class AttackCurve:
         within = inner._line_at(middles)
         outside = self._line_at(inner.true_positives(middles))
         slopes = self.slopes[outside] * inner.slopes[within] * (1 + _ROOM)
-        intercepts = (self.intercepts[outside] + self.slopes[outside] * inner.intercepts[within]) * (1 + _ROOM)
+        intercepts = (
+            self.intercepts[outside] + self.slopes[outside] * inner.intercepts[within]
+        ) * (1 + _ROOM)
         steepest_first = np.argsort(-slopes, kind="stable")
         return AttackCurve(slopes[steepest_first], np.minimum(intercepts, 1.0)[steepest_first])

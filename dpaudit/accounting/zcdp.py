@@ -1,9 +1,10 @@
-"""What zCDP says of every test: the exact region of its error rates.
+"""Tests under zCDP: the exact region of their error rates.
 
-Two numbers are the rates (x, y) of false and true positives of some test about a rho-zCDP mechanism's output exactly if
-a coin that shows heads with probability y is as close to one with x, in both directions and at every order a: by data
-processing, and as the coins themselves are such a mechanism's output. The region is convex. Here it is bounded by
-tangents of its sides, so no rounding of where they touch matters (docs/mathematics.md, "Secret batches").
+Two numbers are the rates (x, y) of false and true positives of some test about a rho-zCDP
+mechanism's output exactly if a coin that shows heads with probability y is as close to one with x,
+in both directions and at every order a: by data processing, and as the coins themselves are such a
+mechanism's output. The region is convex. Here it is bounded by tangents of its sides, so no
+rounding of where they touch matters (docs/mathematics.md, "Secret batches").
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ import math
 
 import numpy as np
 
-from dpaudit.accounting.profiles import NOTHING, POINTS, Profile, least_of, lower_hull, renyi_profile
+from dpaudit.accounting.profiles import (
+    NOTHING,
+    POINTS,
+    Profile,
+    least_of,
+    lower_hull,
+    renyi_profile,
+)
 from dpaudit.accounting.recursion import REMOTE
 from dpaudit.accounting.renyi import TINY, ULP, Doubles
 from dpaudit.accounting.risk import AttackCurve
 
-#: Orders beside 1, at which divergences are those of Kullback and Leibler; rates of false positives; halvings.
+#: Orders beside 1, at which divergences are those of Kullback and Leibler; rates of false
+#: positives; halvings.
 _ORDERS = np.geomspace(1.01, 2000.0, 160)
 _RATES, _HALVINGS = 640, 30
 _FURTHER = 2.0**-10
@@ -26,7 +35,7 @@ _ROOM = 2.0**-30
 
 
 def zcdp_profile(rho: float, delta: float) -> Profile:
-    """What rho-zCDP says of delta(e), to where next to nothing is left of the delta that is asked about."""
+    """Return delta(e) by rho-zCDP, to where next to nothing is left of the delta asked about."""
     if not rho:
         return NOTHING
     least = max(delta * REMOTE, TINY)
@@ -39,7 +48,7 @@ def zcdp_profile(rho: float, delta: float) -> Profile:
 
 
 def _lines(rho: float, least: float) -> AttackCurve:
-    """Tangents of the region of rho-zCDP, where rates go down to `least` and further."""
+    """Return tangents of the region of rho-zCDP, for rates down to `least` and further."""
     x = np.geomspace(max(least * _FURTHER, TINY), 0.5, _RATES)[:, None]
     low, high = np.log(x), np.full_like(x, -ULP)
     for _ in range(_HALVINGS):
@@ -49,7 +58,7 @@ def _lines(rho: float, least: float) -> AttackCurve:
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
     lines = [_tangents(x, np.exp(low), rho, swapped) for swapped in (False, True)]
     slopes, intercepts = (np.concatenate(each) for each in zip(*lines, strict=True))
-    # Of a test and its complement.
+    # The rates of a test and of its complement.
     slopes, intercepts = (
         np.concatenate([slopes, 1 / slopes]),
         np.concatenate([intercepts, (1 - (1 - intercepts) / slopes) * (1 + _ROOM)]),
@@ -61,7 +70,10 @@ def _lines(rho: float, least: float) -> AttackCurve:
 
 
 def _excess(p: Doubles, q: Doubles, rho: float) -> Doubles:
-    """By how much the logs of coins' moments exceed what rho-zCDP allows [n, orders]; the divergence itself at 1."""
+    """Return how far the logs of coins' moments exceed what rho-zCDP allows [n, orders].
+
+    At order 1 it is the divergence itself.
+    """
     heads, tails = np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q)
     moments = np.logaddexp(np.log(p) + (_ORDERS - 1) * heads, np.log1p(-p) + (_ORDERS - 1) * tails)
     divergence = p * heads + (1 - p) * tails
@@ -69,10 +81,11 @@ def _excess(p: Doubles, q: Doubles, rho: float) -> Doubles:
 
 
 def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Doubles, Doubles]:
-    """Slopes and intercepts of lines above the region, of the tightest order at points (x, y) [n, 1] of one side.
+    """Return slopes and intercepts of lines above the region, at points (x, y) [n, 1] of one side.
 
-    Moments are convex in (x, y): no point with a moment of c lies beyond the tangent of their level at any other
-    point, moved by what that point's moment is short of c. The point need not be on the region's edge.
+    They are of the tightest order. Moments are convex in (x, y): no point with a moment of c lies
+    beyond the tangent of their level at any other point, moved by what that point's moment is short
+    of c. The point need not be on the region's edge.
     """
     p, q = (x, y) if swapped else (y, x)
     excess = _excess(p, q, rho)
@@ -84,26 +97,39 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     plain = order == 1
     with np.errstate(over="ignore"):  # an infinite one leaves a line that is of no use
         short = np.where(plain, -beyond, np.expm1(-beyond))
-    # What rounding does to the logs of either side, and so to the moment.
+    # The rounding of the logs of either side, and so of the moment.
     of_heads = 8 * ULP * (order * (abs(np.log(p)) + abs(np.log(q))) + 1)
     of_tails = 8 * ULP * (order * (abs(np.log1p(-p)) + abs(np.log1p(-q))) + 1)
     weight = np.where(plain, p, share)
     off = weight * of_heads + (1 - weight) * of_tails + 8 * ULP * (order**2 * rho + abs(beyond))
-    p_terms = np.where(plain, heads, order * share / p), np.where(plain, tails, order * (1 - share) / (1 - p))
+    p_terms = (
+        np.where(plain, heads, order * share / p),
+        np.where(plain, tails, order * (1 - share) / (1 - p)),
+    )
     q_terms = (
         np.where(plain, p / q, (order - 1) * share / q),
         np.where(plain, (1 - p) / (1 - q), (order - 1) * (1 - share) / (1 - q)),
     )
     by_p, by_q = p_terms[0] - p_terms[1], q_terms[1] - q_terms[0]
-    # Differences that have kept their digits: a slope that is off by a little lies below the one that is rounded up.
+    # Differences that have kept their digits: a slope that is off by a little lies below the one
+    # that is rounded up.
     kept = np.ones_like(plain)
     for (first, second), found in ((p_terms, by_p), (q_terms, by_q)):
-        kept &= (abs(first) + abs(second)) * 2 * (of_heads + of_tails) + np.where(plain, of_heads, 0) <= abs(
-            found
-        ) * _ROOM / 8
+        kept &= (abs(first) + abs(second)) * 2 * (of_heads + of_tails) + np.where(
+            plain, of_heads, 0
+        ) <= abs(found) * _ROOM / 8
     by_x, by_y = (by_p, by_q) if swapped else (by_q, by_p)
     with np.errstate(all="ignore"):  # what is not finite is of no use
         slopes = -by_x / by_y
-        intercepts = y + (short + off) / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
-        useful = kept & (by_y > 0) & (by_x < 0) & np.isfinite(intercepts) & np.isfinite(slopes) & (slopes > 0)
+        intercepts = (
+            y + (short + off) / by_y - slopes * x + _ROOM * (y + slopes * x + abs(short / by_y))
+        )
+        useful = (
+            kept
+            & (by_y > 0)
+            & (by_x < 0)
+            & np.isfinite(intercepts)
+            & np.isfinite(slopes)
+            & (slopes > 0)
+        )
     return slopes[useful] * (1 + _ROOM), intercepts[useful]

@@ -17,12 +17,13 @@ from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.run import EVIDENCE
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim
+from dpaudit.claims import ApproximateClaim
+from dpaudit.reports import findings, levels
 from dpaudit.results import AuditResult
-from dpaudit.results.rounding import bound_against, delta_bound, stated
 from dpaudit.results.shell import WITH_MODEL
 from dpaudit.runs import Claim, Held, InputError, RunReader, read_seed
 from dpaudit.runs.reader import read_tokenizer
+from dpaudit.runs.strict_yaml import in_short
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
     from dpaudit.results.replay import PublicReplay, Rerun
     from dpaudit.runs.storage import Location
 
-#: How the statuses of checks are called in a count.
-_OUTCOMES = {"pass": "passed", "fail": "failed", "error": "could not run", "warn": "warned"}
-#: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes them.
+#: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes
+#: them.
 Amounts = Mapping[str, Any]
 
 
@@ -49,7 +49,9 @@ class AuditError(Exception):
 
     def __init__(self, *audits: Audit) -> None:
         failed = (found for found in audits if found.verdict != "pass")
-        super().__init__("; ".join(f"{found.run}: {found.verdict}: {found.guarantee}" for found in failed))
+        super().__init__(
+            "; ".join(f"{found.run}: {found.verdict}: {found.guarantee}" for found in failed)
+        )
         self.audits = audits
 
 
@@ -80,7 +82,8 @@ class Audit(Shown[AuditResult]):
 
     Attributes:
         run: the run directory, as it was named.
-        result: everything that was found, an immutable pydantic model. It is as private as the run's records.
+        result: everything that was found, an immutable pydantic model. It is as private as the
+            run's records.
     """
 
     def __init__(self, run: Location, result: AuditResult, monitor: Monitor = SILENT) -> None:
@@ -90,7 +93,10 @@ class Audit(Shown[AuditResult]):
 
     @property
     def verdict(self) -> str:
-        """The verdict: "pass", "not_verified" (a required check was not made), "fail" or "error" (unreadable)."""
+        """The verdict: "pass", "not_verified", "fail" or "error".
+
+        With "not_verified" a required check was not made; with "error" the run is unreadable.
+        """
         return self.result.verdict
 
     @property
@@ -100,26 +106,32 @@ class Audit(Shown[AuditResult]):
 
     @property
     def claim(self) -> ClaimResult | None:
-        """The claim that was tested, in nats; None where the run cannot be read."""
+        """The claim that was tested, in nats; None if the run cannot be read."""
         return self.result.claim
 
     @property
     def epsilon(self) -> float | None:
         """The recomputed epsilon at the release level (for readers of the texts), in nats.
 
-        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None where the record gives
-        none, or a claim of zCDP states no delta for it.
+        It goes with the claim's kind, and is a guarantee only where the verdict is "pass". None if
+        the record gives none, or a claim of zCDP states no delta for it.
         """
         return None if self._recomputed is None else self._recomputed.epsilon
 
     @property
     def batch_epsilon(self) -> float | None:
-        """The recomputed epsilon at the batch level (for someone who knows a record's batch), in nats, as `epsilon`."""
+        """The recomputed epsilon at the batch level, in nats, as `epsilon`.
+
+        This level is for someone who knows a record's batch.
+        """
         return None if self._recomputed is None else self._recomputed.batch_epsilon
 
     @property
     def rho(self) -> float | None:
-        """The recomputed rho of zCDP, in nats, at the batch level; None unless the claim states one."""
+        """The recomputed rho of zCDP at the batch level, in nats, if the claim states a rho.
+
+        None otherwise.
+        """
         found = self.result.guarantees.zcdp
         return None if found is None else found.rho
 
@@ -134,31 +146,49 @@ class Audit(Shown[AuditResult]):
 
     def __bool__(self) -> bool:
         """Refuse to be taken for a verdict: every audit would be true. Raises TypeError."""
-        raise TypeError("an audit is neither true nor false: look at .verdict, or call .raise_for_failure()")
+        raise TypeError(
+            "an audit is neither true nor false: look at .verdict, or call .raise_for_failure()"
+        )
 
     def check(self, check_id: str) -> CheckResult:
-        """Return the outcome of one check, such as "claim.epsilon". Raises InputError where there is no such check."""
+        """Return the outcome of one check, such as "claim.epsilon".
+
+        Raises:
+            InputError: there is no such check.
+        """
         by_id = {check.id: check for check in self.checks}
         if check_id not in by_id:
-            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check_id, by_id, n=1))
-            raise InputError("check", f"this audit has no check {check_id!r}.", f"`dpaudit checks` lists them.{close}")
+            close = "".join(
+                f" Did you mean {name}?" for name in difflib.get_close_matches(check_id, by_id, n=1)
+            )
+            raise InputError(
+                "check",
+                f"this audit has no check {check_id!r}.",
+                f"`dpaudit checks` lists them.{close}",
+            )
         return by_id[check_id]
 
     @cached_property
     def quality(self) -> tuple[Quality | None, str]:
-        """The run's evaluation, read once, and why it cannot be shown; both empty where there is none. Private."""
+        """The run's evaluation, read once, and why it cannot be shown.
+
+        Both are empty without one. Private.
+        """
         return quality_of(self.run)
 
     @cached_property
     def report(self) -> AuditResult:
-        """What `save` writes: the result and, unless it is the public form, the run's evaluation, where it has one."""
+        """The result that `save` writes.
+
+        Unless it is the public form, it has the run's evaluation, if any.
+        """
         if self.result.verdict == "error" or self.result.audience == "public":
             return self.result
         quality = self.with_digests().quality
         return self.result.model_copy(update={"quality": quality and quality.without_digests()})
 
     def with_digests(self) -> AuditResult:
-        """Return the result and the run's evaluation with the digests of its private texts, for comparisons."""
+        """Return the result and the evaluation with private texts' digests, for comparisons."""
         if self.result.verdict == "error":
             return self.result
         quality, problem = self.quality
@@ -167,7 +197,7 @@ class Audit(Shown[AuditResult]):
         return self.result.model_copy(update={"quality": quality})
 
     def public(self) -> Audit:
-        """Return the form for readers outside: without anything that was worked out from the private records."""
+        """Return the form for readers outside, without all that private records gave."""
         from dpaudit.auditing.disclosure import public_form
 
         return Audit(self.run, public_form(self.result), self._monitor)
@@ -178,7 +208,10 @@ class Audit(Shown[AuditResult]):
             raise AuditError(self)
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per check: id, title, status, evidence and what was measured."""
+        """Return a pandas.DataFrame with a row per check.
+
+        Its columns are id, title, status, evidence and what was measured.
+        """
         return dataframe(check.model_dump() for check in self.checks)
 
     def to_html(self) -> str:
@@ -201,8 +234,8 @@ class Audit(Shown[AuditResult]):
             The files, by "html", "json", "markdown" and "junit".
 
         Raises:
-            InputError: the folder is part of a run's record or of a release, holds a public report that a private one
-                would replace, or cannot be written.
+            InputError: the folder is part of a run's record or of a release, holds a public report
+                that a private one would replace, or cannot be written.
         """
         from dpaudit.reports.write import write_reports
 
@@ -214,36 +247,19 @@ class Audit(Shown[AuditResult]):
         return f"Audit of {self.run}: {self.verdict}"
 
     def _rows(self) -> list[tuple[str, str]]:
-        counts = {word: sum(check.status == status for check in self.checks) for status, word in _OUTCOMES.items()}
-        unmade = len(self.result.not_checked)
-        counts |= {"not made": unmade, "do not apply": sum(c.status == "skip" for c in self.checks) - unmade}
-        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count or word == "failed")
-        claim, found = self.claim, self._recomputed
+        claim = self.claim
         claimed = recomputed = self.guarantee
         if claim is not None:
-            delta = f", delta {stated(claim.delta)}" if claim.delta else ""
-            batch = None if claim.batch_epsilon is None else stated(claim.batch_epsilon)
-            figure = CLAIM_KINDS[claim.kind].figures[0]
-            levels = stated(claim.stated) if claim.epsilon is None else _levels(stated(claim.epsilon), batch)
-            claimed = f"{claim.kind} {figure} {levels}{delta}; {claim.relation}, per {claim.unit}"
-            recomputed = "no figure of this kind: nothing in the record bounds it"
-        if claim is not None and found is not None:
-            delta = f", delta {delta_bound(found.delta, claim.delta)}" if found.delta else ""
-            batch = bound_against(found.batch_epsilon, claim.batch_epsilon)
-            recomputed = f"epsilon {_levels(bound_against(found.epsilon, claim.epsilon), batch)}{delta}"
-        if claim is not None and self.rho is not None:
-            beside = "" if found is None else f" (batch level); {recomputed}"
-            recomputed = f"rho {bound_against(self.rho, claim.rho)}{beside}"
+            claimed, recomputed = (
+                levels.claim_words(claim),
+                levels.recomputed_words(claim, self.result.guarantees),
+            )
         return [
             ("claimed", claimed),
             ("recomputed", recomputed),
-            ("checks", f"{said} (evidence level {self.result.evidence})"),
+            ("checks", f"{findings.counts(self.result)} (evidence level {self.result.evidence})"),
             ("more", ".guarantee, .check(id), .to_dataframe(), .save(folder), .result"),
         ]
-
-
-def _levels(release: str, batch: str | None) -> str:
-    return f"{release} (release level)" + ("" if batch is None else f", {batch} (batch level)")
 
 
 def audit(
@@ -273,33 +289,38 @@ def audit(
 ) -> Audit:
     """Audit a run directory: recompute what its texts cost, and check that the claim holds.
 
-    It reads the run directory alone, and imports no torch, unless `model` or `data` is given, or a required check needs
-    the model.
+    It reads the run directory alone, and imports no torch, unless `model` or `data` is given, or a
+    required check needs the model.
 
     Args:
         run: the run directory: a path, or a URL that fsspec opens.
-        epsilon: test this epsilon instead of the claimed one, in nats, at the release level: for readers of the texts.
-            Without it a run is held to the number that it states itself.
-        batch_epsilon: test this epsilon at the batch level, in nats: for someone who knows a record's batch.
+        epsilon: test this epsilon instead of the claimed one, in nats, at the release level: for
+            readers of the texts. Without it a run is held to the number that it states itself.
+        batch_epsilon: test this epsilon at the batch level, in nats: for someone who knows a
+            record's batch.
         delta: test this delta, between 0 and 1, instead of the claimed one.
         relation: test these neighbours: "add_remove" or "replace" of one unit.
         unit: test this privacy unit: "record", "context" or "user".
         rho: test this rho of zCDP, in nats, in place of any epsilon.
-        model: where the run's model is. Without `data`, what is public in the run is recomputed with it.
-        data: the run's private records, to replay the run with its model: a path, a pandas.DataFrame or a
-            datasets.Dataset with the columns that the run read.
-        evidence: pass only where every check up to this level (0 to 4) was made; 3 and 4 need `data`.
-        policy: a YAML file of rules that the run must meet, too; its evidence level counts where it is higher.
+        model: where the run's model is. Without `data`, what is public in the run is recomputed
+            with it.
+        data: the run's private records, to replay the run with its model: a path, a
+            pandas.DataFrame or a datasets.Dataset with the columns that the run read.
+        evidence: pass only where every check up to this level (0 to 4) was made; 3 and 4 need
+            `data`.
+        policy: a YAML file of rules that the run must meet, too; its evidence level counts where it
+            is higher.
         commitment: the fingerprint that `generate` gave before the first token, in hexadecimal.
         head: the fingerprint that `generate` gave after the last one.
         tokenizers: tokenizer.json files (or their folders) that you know to be the model's own.
         seed_files: the parts of the secret seed that the run commits to.
-        find_model: load the model that the run names, where it is installed here and makes every required check that
-            the record does not. Nothing is downloaded.
+        find_model: load the model that the run names, where it is installed here and makes every
+            required check that the record does not. Nothing is downloaded.
         engine: where batches are read; None for the cores of this machine.
         replay: amounts of a replay: steps, chosen, left_out, trials. Needs `data`.
         reruns: what running a recorded generator's script again found.
-        keep_partial: go on with what a replay had shown when it is interrupted, instead of raising KeyboardInterrupt.
+        keep_partial: go on with what a replay had shown when it is interrupted, instead of raising
+            KeyboardInterrupt.
         signer: id of the key that is to sign the release, for a policy's rule about signers.
         monitor: receives progress and warnings.
 
@@ -310,17 +331,29 @@ def audit(
         InputError: an argument cannot be used, or the data or the model is not the run's.
     """
     where = places.location_of(run)
+    if model is not None and not (isinstance(model, str) and model):
+        raise InputError(
+            "model",
+            f"this is {in_short(model)}, and no name.",
+            "Give a folder, a package or a hub's name.",
+        )
     question = asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit)
-    if evidence not in range(5):
-        raise InputError("evidence", f"there is no evidence level {evidence!r}.", "Give one from 0 to 4.")
+    if type(evidence) is not int or evidence not in range(5):
+        raise InputError(
+            "evidence", f"there is no evidence level {evidence!r}.", "Give one from 0 to 4."
+        )
     rules = None
     if policy is not None:
         from dpaudit.releasing.policy import read_policy
 
-        rules = read_policy(Path(policy))
+        rules = read_policy(places.path_of(policy, "policy"))
         evidence = max(evidence, rules.policy.evidence or 0)
-    known = frozenset(read_tokenizer(Path(file)) for file in tokenizers)
-    seed = read_seed(tuple(map(Path, seed_files))) if seed_files else None
+    known = frozenset(read_tokenizer(places.path_of(file, "tokenizers")) for file in tokenizers)
+    seed = (
+        read_seed(tuple(places.path_of(file, "seed_files") for file in seed_files))
+        if seed_files
+        else None
+    )
     held = Held(_digest("commitment", commitment), _digest("head", head))
 
     def audited(found: PublicReplay | None) -> AuditResult:
@@ -361,22 +394,40 @@ def asked_claim(
 ) -> Question:
     """Return what to test. Raises InputError for a value that no claim can have."""
     if rho is not None and not (epsilon is None and batch_epsilon is None):
-        raise InputError("rho", "an epsilon is given, too.", "Give one of them: a claim promises a rho or an epsilon.")
+        raise InputError(
+            "rho",
+            "an epsilon is given, too.",
+            "Give one of them: a claim promises a rho or an epsilon.",
+        )
     question = Question(epsilon, delta, relation, unit, batch_epsilon, rho)
     try:
-        question.asked_of(Claim(epsilon=0.0, kind=ApproximateClaim.id))
+        asked = question.asked_of(Claim(epsilon=0.0, kind=ApproximateClaim.id))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        raise InputError(name, f"the value is {first['input']!r}.", f"{first['msg']}.") from None
+        raise InputError(
+            name, f"the value is {in_short(first['input'])}.", f"{first['msg']}."
+        ) from None
+    if batch_epsilon is not None and asked.epsilon is not None and batch_epsilon < asked.epsilon:
+        problem = (
+            f"{batch_epsilon:g} at the batch level is less than {epsilon:g} at the release level."
+        )
+        remedy = (
+            "Give a larger one: people who know a record's batch learn at least as much as readers."
+        )
+        raise InputError("batch_epsilon", problem, remedy)
     return question
 
 
 def _digest(name: str, value: str | None) -> str | None:
     """Return a SHA-256 in lower case. Raises InputError where the value is none."""
-    digest = None if value is None else value.strip().lower()
-    if digest is not None and (len(digest) != 64 or set(digest) - set("0123456789abcdef")):
-        raise InputError(name, f"{value!r} is no digest.", "Give 64 digits from 0 to 9 and a to f.")
+    if value is None:
+        return None
+    digest = str(value).strip().lower()
+    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+        raise InputError(
+            name, f"{in_short(value)} is no digest.", "Give 64 digits from 0 to 9 and a to f."
+        )
     return digest
 
 
@@ -403,7 +454,11 @@ def _replay(
 
         def show(done: int, total: int) -> None:
             if done <= 1:
-                kept = "; Ctrl-C keeps those that are done" if data is not None and keep_partial else ""
+                kept = (
+                    "; Ctrl-C keeps those that are done"
+                    if data is not None and keep_partial
+                    else ""
+                )
                 monitor.note(f"Replaying {total} steps{kept}")
             advance(done, total)
 
@@ -430,16 +485,23 @@ def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:
 
 
 def _installed_replay(run: Location, question: Question, monitor: Monitor) -> PublicReplay | None:
-    """Return what a replay with the installed model finds; None where the model is not here or cannot be used."""
+    """Return the findings of a replay with the installed model, or None if it cannot be used.
+
+    The model may not be here, either.
+    """
     from dpaudit.generation.sources import installed_model
 
     model = installed_model(RunReader(run).manifest.model.name)
     if model is None:
         return None
-    monitor.note("A required check needs the run's model, which is installed here (--no-model leaves it out)")
+    monitor.note(
+        "A required check needs the run's model, which is installed here (--no-model leaves it out)"
+    )
     try:
         return _replay(run, None, str(model), question, {}, False, monitor)
-    except Exception:  # whatever stops it may quote the run, and readers outside may see what is said here
+    except (
+        Exception
+    ):  # whatever stops it may quote the run, and readers outside may see what is said here
         monitor.warn("the installed model cannot be used; with --model the reason is said.")
         return None
 
@@ -454,7 +516,10 @@ def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditRes
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:
-    """Return the evaluation in a run's report folder, and why it cannot be shown; both empty where there is none."""
+    """Return the evaluation in a run's report folder, and why it cannot be shown.
+
+    Both are empty without one.
+    """
     from dpaudit.results.quality_file import read_quality
     from dpaudit.runs.layout import SAMPLES
 
@@ -464,13 +529,23 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
         return None, str(error)
 
 
-def report_place(run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]) -> Path:
-    """Return the folder for a report. Raises InputError where no report may be written, before anything is."""
-    place = places.report_folder(run, audience) if folder is None else Path(folder)
+def report_place(
+    run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]
+) -> Path:
+    """Return the folder for a report.
+
+    Raises:
+        InputError: no report may be written; nothing has been written by then.
+    """
+    place = (
+        places.report_folder(run, audience) if folder is None else places.path_of(folder, "folder")
+    )
     places.spare_releases(place, "Name another folder with --out.")
     places.spare_public_reports(place, audience)
     if folder is not None:
-        remedy = f"Leave --out away to write into {places.reports_of(run)}, or name a folder elsewhere."
+        remedy = (
+            f"Leave --out away to write into {places.reports_of(run)}, or name a folder elsewhere."
+        )
         places.spare_runs(place, [run], remedy)
         places.require_writable(place, "--out")
     return place
@@ -491,12 +566,16 @@ def write_findings(
     sarif: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write the checks as JUnit XML and as SARIF. The files are as private as the result is."""
-    from dpaudit.reports.write import write_junit, write_sarif
+    from dpaudit.reports.machine import render_junit, render_sarif
+    from dpaudit.reports.write import write_files
 
-    for option, file, write in (("--junit", junit, write_junit), ("--sarif", sarif, write_sarif)):
+    for option, file, render in (
+        ("--junit", junit, render_junit),
+        ("--sarif", sarif, render_sarif),
+    ):
         if file is not None:
             with places.writing(Path(file), option):
-                write(result, Path(file))
+                write_files({Path(file).name: render(result)}, Path(file).parent)
 
 
 def audits_of(
@@ -510,14 +589,19 @@ def audits_of(
     """Audit several runs; an Audit among them is taken as it is.
 
     Raises:
-        InputError: a run is named twice, or something is no run: both are told before anything is audited.
+        InputError: a run is named twice, or something is no run: both are told before anything is
+            audited.
     """
     given: dict[Location, str | os.PathLike[str] | Audit] = {}
     for run in runs:
         where = run.run if isinstance(run, Audit) else places.location_of(run)
         if isinstance(run, Audit) and run.result.evidence < EVIDENCE and run.verdict != "error":
-            problem = f"its audit asked for evidence level {run.result.evidence} alone."
-            raise InputError(str(where), problem, f"Give an audit of level {EVIDENCE} or more, or the run itself.")
+            problem = f"its audit asked only for evidence level {run.result.evidence}."
+            raise InputError(
+                str(where),
+                problem,
+                f"Give an audit of level {EVIDENCE} or more, or the run itself.",
+            )
         if where in given:
             raise InputError(str(where), "the run is named twice.", "Name each run once.")
         given[where] = run
@@ -531,7 +615,10 @@ def audits_of(
 
 
 def list_checks() -> list[dict[str, str | int]]:
-    """Return every check of the catalogue in its order: id, title, evidence level, and what it compares and why."""
+    """Return all checks in catalogue order: id, title, evidence level, and what they compare.
+
+    Each says why, too.
+    """
     from dpaudit.checks.registry import listed
 
     return listed()

@@ -1,4 +1,4 @@
-"""What a mean costs, from public numbers alone: before a text is generated, and without records or a model."""
+"""A mean's cost, from public numbers alone: before any text, and without records or a model."""
 
 from __future__ import annotations
 
@@ -24,11 +24,19 @@ from dpaudit.mechanisms import (
     zcdp_of_draw,
 )
 from dpaudit.mechanisms.mean import ROUNDING
-from dpaudit.reports.budget_plans import budget_words
+from dpaudit.reports.budget_plans import heading, lines
 from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
-from dpaudit.results.budget import BatchCost, ClipTexts, MeanBudget, OneLabel, OwnBudgets, RoundsCost
-from dpaudit.results.rounding import bound, stated
+from dpaudit.results.budget import (
+    BatchCost,
+    ClipTexts,
+    MeanBudget,
+    OneLabel,
+    OwnBudgets,
+    RoundsCost,
+)
+from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError, SecretBatches
+from dpaudit.runs.strict_yaml import in_short
 
 #: Of a budget, for the rounding of what is spent of it.
 _ROOM = 1 - 2.0**-30
@@ -42,16 +50,17 @@ Many: TypeAlias = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
 class Budget(Shown[MeanBudget]):
-    """What mean runs cost. `result` is a BatchCost, a RoundsCost or an OwnBudgets.
+    """The cost of mean runs. `result` is a BatchCost, a RoundsCost or an OwnBudgets.
 
     Attributes:
-        epsilon: at the release level, in nats; None where the batches that hide a record are not known.
+        epsilon: at the release level, in nats; None if the batches that hide a record are not
+            known.
         batch_epsilon: at the batch level.
     """
 
     @property
     def epsilon(self) -> float | None:
-        """Return epsilon at the release level in nats, or None where the batches are not known."""
+        """Return epsilon at the release level in nats, or None if the batches are not known."""
         return getattr(self.result, "epsilon", None)
 
     @property
@@ -60,12 +69,10 @@ class Budget(Shown[MeanBudget]):
         return self.result.batch_epsilon
 
     def _title(self) -> str:
-        return f"Budget of a mean: {self.result.batch_size:g} contexts per batch"
+        return heading(self.result)
 
     def _rows(self) -> list[tuple[str, str]]:
-        release = [("release level", f"epsilon {bound(self.epsilon)}")] if self.epsilon is not None else []
-        rows = [*release, ("batch level", f"epsilon {bound(self.batch_epsilon)}"), ("delta", stated(self.result.delta))]
-        return [*rows, *(("", line) for line in budget_words(self.result))]
+        return list(lines(self.result))
 
 
 def plan_budget(
@@ -91,10 +98,12 @@ def plan_budget(
     alternatives: bool = False,
     monitor: Monitor = SILENT,
 ) -> Budget:
-    """Compute epsilon, texts, tokens or contexts of a mean from the others. Only a mean's cost is known beforehand.
+    """Compute epsilon, texts, tokens or contexts of a mean from the others.
 
-    With texts, rounds, labels, batches or generated it is about texts in rounds, with epsilon at the release level;
-    else about one round at the batch level.
+    Only a mean's cost is known beforehand.
+
+    With texts, rounds, labels, batches or generated it is about texts in rounds, with epsilon at
+    the release level; else about one round at the batch level.
 
     Args:
         clip: logits, or differences, lie in [-clip, clip].
@@ -109,26 +118,32 @@ def plan_budget(
         batches: a label's batches in a round; None for as many as its records fill.
         generated: how many of these are generated; None for all.
         delta: None for records ** -1.1.
-        individual: give every context a budget of its own, which keeps any number of tokens within epsilon.
+        individual: give every context a budget of its own, which keeps any number of tokens within
+            epsilon.
         method: of composition.
         relation: of contexts.
         group_size: how many contexts one unit can change.
-        divisor: divide by the batch size, or by the number of contexts with the batch size as a public floor.
+        divisor: divide by the batch size, or by the number of contexts with the batch size as a
+            public floor.
         rebalancing_epsilon: what noisy counts cost one unit; it is part of epsilon.
-        alternatives: also say what one label and other clips would give for texts in rounds. Takes several times as
-            long.
+        alternatives: also say what one label and other clips would give for texts in rounds. Takes
+            several times as long.
         monitor: receives warnings.
 
     Raises:
         InputError: an argument cannot be used, two do not go together, or there is no answer.
     """
-    asked = {name: value for name, value in locals().items() if name not in ("alternatives", "monitor")}
+    asked = {
+        name: value for name, value in locals().items() if name not in ("alternatives", "monitor")
+    }
     try:
         runs = _MeanRuns(**asked)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][0])
-        raise InputError(name, f"the value is {first['input']!r}.", f"{first['msg']}.") from None
+        raise InputError(
+            name, f"the value is {in_short(first['input'])}.", f"{first['msg']}."
+        ) from None
     runs.require_question()
     warn_of_delta(runs.known_delta, records, monitor)
     try:
@@ -148,7 +163,8 @@ def warn_of_delta(delta: float, records: int, monitor: Monitor) -> None:
     """Warn of a delta that is as large as one of so many records."""
     if delta * records >= 1:
         monitor.warn(
-            f"delta {stated(delta)} is not below 1 / records = 1 / {records}: publishing a random record whole would "
+            f"delta {stated(delta)} is not below 1 / records = 1 / {records}: publishing a "
+            "random record whole would "
             "pass for private. Give a smaller delta."
         )
 
@@ -181,7 +197,11 @@ class _MeanRuns(BaseModel):
     rebalancing_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
     def require_question(self) -> None:
-        """Raise InputError where arguments do not go together, or leave nothing or too much to be found."""
+        """Refuse arguments that do not go together.
+
+        Raises:
+            InputError: they do not, or leave nothing or too much to be found.
+        """
         for argument, problem, remedy in self._objections():
             raise InputError(argument, problem, remedy)
 
@@ -196,13 +216,25 @@ class _MeanRuns(BaseModel):
             yield "method", "texts in rounds and individual budgets do without it.", "Leave it out."
         given = (None if self.individual else self.epsilon, self.texts, self.rounds)
         if sum(each is not None for each in given) > 1:
-            yield "epsilon", "epsilon, texts and rounds follow from each other.", "Give one of them."
+            yield (
+                "epsilon",
+                "epsilon, texts and rounds follow from each other.",
+                "Give one of them.",
+            )
         if self.individual and self.epsilon is None:
             yield "epsilon", "individual budgets are worked out from it.", "Give an epsilon."
         if self.individual and self.divisor != "fixed":
-            yield "divisor", "the number of contexts tells who takes part.", "Individual budgets need a fixed divisor."
+            yield (
+                "divisor",
+                "the number of contexts tells who takes part.",
+                "Individual budgets need a fixed divisor.",
+            )
         if self.batch_size is None and (self.epsilon is None or self.tokens is None):
-            yield "batch_size", "there is none.", "Give one, or epsilon and tokens to find the fewest contexts."
+            yield (
+                "batch_size",
+                "there is none.",
+                "Give one, or epsilon and tokens to find the fewest contexts.",
+            )
         one_question = self.individual or self.in_rounds or self.batch_size is None
         if not one_question and (self.epsilon is None) == (self.tokens is None):
             remedy = "Give one of them; for texts in rounds within epsilon give labels, too."
@@ -212,8 +244,11 @@ class _MeanRuns(BaseModel):
 
     @property
     def in_rounds(self) -> bool:
-        """Whether texts in rounds are asked about, whose batches hide records."""
-        return any(each is not None for each in (self.texts, self.rounds, self.labels, self.batches, self.generated))
+        """Whether the question is of texts in rounds, whose batches hide records."""
+        return any(
+            each is not None
+            for each in (self.texts, self.rounds, self.labels, self.batches, self.generated)
+        )
 
     def with_size(self, size: float) -> _MeanRuns:
         """Return the same with another batch size."""
@@ -232,7 +267,7 @@ class _MeanRuns(BaseModel):
 
     @property
     def change(self) -> ContextChange:
-        """What one unit does to contexts."""
+        """The change of contexts for one unit."""
         return ContextChange(self.relation, self.group_size)
 
     def _eta(self, change: ContextChange) -> float:
@@ -240,7 +275,10 @@ class _MeanRuns(BaseModel):
 
     @property
     def accountant(self) -> ApproximateAccountant:
-        """The batch level's. All of the rebalancing is on one count: the worst case, whatever they are."""
+        """The batch level's accountant.
+
+        All of the rebalancing is on one count: the worst case, whatever the counts are.
+        """
         return ApproximateAccountant(self._eta(self.change), laplace=(self.rebalancing_epsilon,))
 
     @property
@@ -255,16 +293,26 @@ class _MeanRuns(BaseModel):
             return self.batches
         filled = math.floor(self.records / self.groups / self.size)
         if not filled:
-            problem = f"{self.records:,} records of {self.groups:,} labels do not fill a batch of {self.size:g}."
+            problem = (
+                f"{self.records:,} records of {self.groups:,} labels do not fill a batch "
+                f"of {self.size:g}."
+            )
             raise InputError("records", problem, "Give a smaller batch size.")
         return filled
 
     @property
     def texts_per_round(self) -> int:
-        """Texts of all labels in a round. Raises InputError where more are asked for than there are batches."""
+        """Texts of all labels in a round.
+
+        Raises:
+            InputError: more are asked for than there are batches.
+        """
         generated = self.per_label if self.generated is None else self.generated
         if generated > self.per_label:
-            problem = f"a label has {self.per_label:,} batches, of which {generated:,} cannot be generated."
+            problem = (
+                f"a label has {self.per_label:,} batches, of which {generated:,} cannot be "
+                "generated."
+            )
             raise InputError("generated", problem, "Give as many or fewer.")
         return generated * self.groups
 
@@ -289,14 +337,16 @@ class _MeanRuns(BaseModel):
         release, tokens, texts = self.release_accountant, self.tokens or 1, self.texts_per_round
         if rounds is None and self.epsilon is not None:
             return most_texts(release, self.epsilon, tokens, self.known_delta, texts)
-        return cost_of_texts(release, (rounds or self.asked_rounds) * texts, tokens, self.known_delta, texts)
+        return cost_of_texts(
+            release, (rounds or self.asked_rounds) * texts, tokens, self.known_delta, texts
+        )
 
     def _shared(self) -> dict[str, Any]:
         names = ("tokens", "batch_size", "relation", "divisor", "group_size", "rebalancing_epsilon")
         return {"delta": self.known_delta, **{name: getattr(self, name) for name in names}}
 
     def cost(self) -> BatchCost:
-        """Compute the batch level of one round: of so many tokens, or of the most within epsilon."""
+        """Compute one round's batch level: of so many tokens, or of the most within epsilon."""
         accountant, tokens = self.accountant, self.tokens
         if tokens is None:
             assert self.epsilon is not None, "or tokens are given"
@@ -335,14 +385,22 @@ class _MeanRuns(BaseModel):
         changes = {"labels": 1, "batches": together, "generated": self.texts_per_round}
         merged = self.model_copy(update=changes)
         plan = merged.plan(rounds if self.epsilon is None else None)
-        return OneLabel(batches=merged.per_label, rounds=plan.rounds, texts=plan.texts, epsilon=plan.epsilon)
+        return OneLabel(
+            batches=merged.per_label, rounds=plan.rounds, texts=plan.texts, epsilon=plan.epsilon
+        )
 
     def _menu(self) -> tuple[ClipTexts, ...]:
-        plans = {clip: self.model_copy(update={"clip": clip}).plan() for clip in sorted({*_MENU, self.clip})}
-        return tuple(ClipTexts(clip=clip, rounds=plan.rounds, texts=plan.texts) for clip, plan in plans.items())
+        plans = {
+            clip: self.model_copy(update={"clip": clip}).plan()
+            for clip in sorted({*_MENU, self.clip})
+        }
+        return tuple(
+            ClipTexts(clip=clip, rounds=plan.rounds, texts=plan.texts)
+            for clip, plan in plans.items()
+        )
 
     def own_budgets(self) -> OwnBudgets:
-        """Compute every context's own budget: in rounds by the release level, else by the batch level."""
+        """Compute contexts' own budgets: in rounds at the release, else at the batch level."""
         assert self.epsilon is not None, "individual budgets are worked out from it"
         delta, rounds = self.known_delta, self.asked_rounds if self.in_rounds else 1
         if self.in_rounds:
@@ -353,7 +411,9 @@ class _MeanRuns(BaseModel):
         else:
             rho = self.accountant.most_rho_within(self.epsilon, delta)
             budget, batch_epsilon = rho / self.change.half_steps**2, self.epsilon
-        widest = bounded_range(self.clip, self.temperature, self.size, ContextChange("add_remove")) * (1 + ROUNDING)
+        widest = bounded_range(
+            self.clip, self.temperature, self.size, ContextChange("add_remove")
+        ) * (1 + ROUNDING)
         costliest = float(zcdp_of_draw(widest))
         sure = math.floor(budget * _ROOM / costliest) if costliest else MOST_SURE
         share = None
@@ -372,7 +432,9 @@ class _MeanRuns(BaseModel):
         )
 
     def fewest(self) -> int:
-        """Find the fewest contexts whose tokens cost no more than epsilon, or can all be paid for by every context.
+        """Find the fewest contexts whose tokens cost no more than epsilon.
+
+        With own budgets, every context must be able to pay for all tokens instead.
 
         Raises:
             InputError: MOST_CONTEXTS are too few.
@@ -387,9 +449,12 @@ class _MeanRuns(BaseModel):
             return runs.accountant.epsilon(tokens, self.known_delta, method).epsilon <= epsilon
 
         if not enough(MOST_CONTEXTS, self.method):
-            problem = f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts at epsilon {epsilon:g}."
+            problem = (
+                f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts at epsilon {epsilon:g}."
+            )
             raise InputError("epsilon", problem, "Give a larger one, or fewer tokens.")
-        # Renyi accounting is quick, and never below the optimal bound: what it finds is where that one begins.
+        # Renyi accounting is quick, and never below the optimal bound: what it finds is where that
+        # one begins.
         found = 1 + bisect_left(range(1, MOST_CONTEXTS), True, key=enough)
         if self.individual or self.method == "rdp":
             return found

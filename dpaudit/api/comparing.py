@@ -1,8 +1,9 @@
-"""Several runs from Python: side by side, and what they cost together."""
+"""Several runs from Python: side by side, on figures, and what they cost together."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,11 @@ from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
 from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.reports.figures import MOST_RUNS, Format
+from dpaudit.reports.levels import recomputed_words
 from dpaudit.results import Comparison, JointCost
 from dpaudit.results.rounding import bound
+from dpaudit.results.shell import argument
 from dpaudit.runs import InputError, RunReader
 
 if TYPE_CHECKING:
@@ -36,24 +40,26 @@ class RunComparison(Shown[Comparison]):
         self.audits = audits
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per run: verdict, claim, recomputed epsilons in nats, and amounts."""
+        """Return a pandas.DataFrame with a row per run: verdict, claim, figures in nats, settings.
+
+        Of the settings it has those that differ, each a column.
+        """
+        settings = [(each.name, each.values) for each in self.result.settings]
         return dataframe(
             {
-                "run": run.name,
-                "verdict": run.verdict,
-                "kind": None if run.claim is None else run.claim.kind,
-                "epsilon": self.audits[run.name].epsilon,
-                "batch_epsilon": self.audits[run.name].batch_epsilon,
-                "rho": self.audits[run.name].rho,
-                "delta": None if run.claim is None else run.claim.delta,
-                "aggregator": run.aggregator,
-                "clip": run.clip,
-                "temperature": run.temperature,
-                "batches": run.batches,
-                "texts": run.texts,
-                "tokens": run.tokens,
+                "run": name,
+                "verdict": found.verdict,
+                "kind": None if found.claim is None else found.claim.kind,
+                "epsilon": found.epsilon,
+                "batch_epsilon": found.batch_epsilon,
+                "rho": found.rho,
+                "delta": None if found.claim is None else found.claim.delta,
+                "batches": found.result.run.batches,
+                "texts": found.result.run.texts,
+                "tokens": found.result.run.steps,
+                **{setting: values[place] for setting, values in settings},
             }
-            for run in self.result.runs
+            for place, (name, found) in enumerate(self.audits.items())
         )
 
     def to_html(self) -> str:
@@ -70,14 +76,16 @@ class RunComparison(Shown[Comparison]):
             links: to each run's report, relative to the page; None for no links.
 
         Raises:
-            InputError: the file would be part of a run's record or of a release, or cannot be written.
+            InputError: the file would be part of a run's record or of a release, or cannot be
+                written.
         """
-        from dpaudit.reports.write import write_comparison
+        from dpaudit.reports.compare import render_comparison_html
+        from dpaudit.reports.write import write_files
 
-        page, runs = Path(file), [found.run for found in self.audits.values()]
+        page, runs = places.path_of(file, "file"), [found.run for found in self.audits.values()]
         require_page(page, runs)
         with places.writing(page, "--out"):
-            write_comparison(self.result, page, links)
+            write_files({page.name: render_comparison_html(self.result, links)}, page.parent)
         return page
 
     def _title(self) -> str:
@@ -88,12 +96,12 @@ class RunComparison(Shown[Comparison]):
 
 
 def _in_short(found: Audit) -> str:
-    if found.rho is not None:
-        return f"{found.verdict}, zCDP rho {bound(found.rho)} (batch level)"
-    if found.claim is None or found.epsilon is None or found.batch_epsilon is None:
+    if found.claim is None:
         return found.verdict
-    levels = f"{bound(found.epsilon)} (release level), {bound(found.batch_epsilon)} (batch level)"
-    return f"{found.verdict}, {found.claim.kind} epsilon {levels}"
+    return (
+        f"{found.verdict}, {found.claim.kind}: "
+        f"{recomputed_words(found.claim, found.result.guarantees)}"
+    )
 
 
 def require_page(page: Path, runs: Sequence[str | os.PathLike[str]]) -> None:
@@ -122,21 +130,88 @@ def compare(
         monitor: receives progress and warnings.
 
     Raises:
-        InputError: there are fewer than two runs, names do not fit them, one is named twice, or something is no run.
+        InputError: there are fewer than two runs, names do not fit them, one is named twice, or
+            something is no run.
     """
     from dpaudit.auditing.comparison import compare_runs
 
     if len(runs) < 2:
-        raise InputError("runs", f"there is {'one' if runs else 'none'}.", "Name two or more run directories.")
+        raise InputError(
+            "runs", f"there is {'one' if runs else 'none'}.", "Name two or more run directories."
+        )
     if names and len(set(names)) != len(runs):
-        raise InputError("names", f"there are {len(set(names))} for {len(runs)} runs.", "Give each run its own.")
+        raise InputError(
+            "names", f"there are {len(set(names))} for {len(runs)} runs.", "Give each run its own."
+        )
     found = audits_of(runs, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
     by_name = dict(zip(names or map(str, found), found.values(), strict=True))
-    return RunComparison(compare_runs({name: each.with_digests() for name, each in by_name.items()}), by_name)
+    return RunComparison(
+        compare_runs({name: each.with_digests() for name, each in by_name.items()}), by_name
+    )
+
+
+def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path) -> None:
+    """Refuse to draw before it begins.
+
+    Raises:
+        InputError: names do not fit the runs, runs are too many, or the folder must not be written
+            to.
+    """
+    if names and len(names) != len(runs):
+        raise InputError(
+            "--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one."
+        )
+    if len(runs) > MOST_RUNS:
+        raise InputError("runs", f"a figure shows {MOST_RUNS} at most.", "Name fewer.")
+    named = [run.run if isinstance(run, Audit) else places.location_of(str(run)) for run in runs]
+    places.spare_runs(
+        folder, named, f"Name a folder elsewhere, or in {places.reports_of(named[0])}."
+    )
+
+
+def draw_figures(
+    audits: Sequence[Audit],
+    folder: str | os.PathLike[str],
+    *,
+    formats: Sequence[Format] = ("svg", "png"),
+    names: Sequence[str] = (),
+) -> list[Path]:
+    """Draw where ex-post epsilon was spent, for papers.
+
+    All figures are drawn before the first is written.
+
+    Args:
+        audits: of ex-post runs.
+        folder: for the figures and captions.md.
+        formats: svg, png or pdf.
+        names: what to call the runs on figures; empty for their folders' names.
+
+    Raises:
+        InputError: a run has no ex-post figures, or the folder cannot be written.
+    """
+    from dpaudit.reports.figure_files import FigureRun, figure_files, why_not_drawn
+    from dpaudit.reports.write import write_files
+
+    place, runs = places.path_of(folder, "folder"), []
+    require_drawable(audits, names, place)
+    for found, name in zip(
+        audits, names or [places.folder_name(each.run) for each in audits], strict=True
+    ):
+        path, result = str(found.run), found.result
+        if problem := why_not_drawn(result):
+            raise InputError(path, problem, "Leave it out.")
+        runs.append(FigureRun(name, path, result))
+    asked = [("--name", name) for name in names] + [("--format", each) for each in formats]
+    named = " ".join(argument(str(found.run), "RUN_DIR") for found in audits)
+    options = shlex.join(word for option in asked for word in option)
+    command = f"dpaudit compare {named} {options} --figures {argument(str(folder), 'FOLDER')}"
+    files = figure_files(runs, tuple(formats), command)
+    with places.writing(place, "--figures"):
+        return write_files(files, place)
 
 
 class RunComposition(Shown[JointCost]):
-    """What several releases of the same records cost together.
+    """The joint cost of several releases of the same records.
 
     Attributes:
         audits: the audit of each run, by the name that it was given.
@@ -147,7 +222,10 @@ class RunComposition(Shown[JointCost]):
         self.audits = audits
 
     def _title(self) -> str:
-        return f"Joint cost of {len(self.result.releases)} releases ({self.result.relation}, per {self.result.unit})"
+        return (
+            f"Joint cost of {len(self.result.releases)} releases ({self.result.relation}, per "
+            f"{self.result.unit})"
+        )
 
     def _rows(self) -> list[tuple[str, str]]:
         totals = {
@@ -157,7 +235,11 @@ class RunComposition(Shown[JointCost]):
         rows: list[tuple[str, str]] = []
         for kind, both in totals.items():
             levels = zip(("release", "batch"), both, strict=True)
-            said = [f"{bound(total.figure.epsilon)} ({level} level)" for level, total in levels if total.figure]
+            said = [
+                f"{bound(total.figure.epsilon)} ({level} level)"
+                for level, total in levels
+                if total.figure
+            ]
             rows.append((kind, f"epsilon {', '.join(said)}" if said else "no total of this kind"))
         if (rho := self.result.zcdp) is not None:
             rows.append((ZcdpClaim.id, f"rho {bound(rho.rho)} (batch level)"))
@@ -173,11 +255,14 @@ def compose(
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
 ) -> RunComposition:
-    """Compute what several releases of the same records cost together. Each kind of epsilon has its own total.
+    """Compute what several releases of the same records cost together.
+
+    Each kind of epsilon has its own total.
 
     Args:
         runs: run directories, or audits of them.
-        guarantees: a YAML file with guarantees of other tools for the same records (docs/composition.md).
+        guarantees: a YAML file with guarantees of other tools for the same records
+            (docs/composition.md).
         delta: of the total, between 0 and 1; None for the largest of the releases.
         model: recompute what is public in the runs, all with this model.
         tokenizers: tokenizer.json files that you know to be the models' own.
@@ -186,16 +271,21 @@ def compose(
 
     Raises:
         AuditError: a run does not pass its audit, so nothing is known of what it cost.
-        InputError: there are fewer than two releases, one is named twice, or they cannot be composed.
+        InputError: there are fewer than two releases, one is named twice, or they cannot be
+            composed.
     """
     from dpaudit.auditing.composition import compose_runs
     from dpaudit.runs.statements import read_statements
 
     if delta is not None and not 0 < delta < 1:
         raise InputError("delta", f"the value is {delta!r}.", "Give a number between 0 and 1.")
-    statements = () if guarantees is None else read_statements(Path(guarantees))
+    statements = (
+        () if guarantees is None else read_statements(places.path_of(guarantees, "guarantees"))
+    )
     if len(runs) + len(statements) < 2:
-        remedy = "Name two or more run directories, or guarantees of others in a file, --with FILE.yaml."
+        remedy = (
+            "Name two or more run directories, or guarantees of others in a file, --with FILE.yaml."
+        )
         raise InputError("runs", "there are fewer than two releases.", remedy)
     if not runs:
         raise InputError("runs", "there is none.", "Name one run directory or more.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from dpaudit.api import places
 from dpaudit.api.audits import quality_of
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
-from dpaudit.api.tables import Records, records_file
+from dpaudit.api.tables import Records, is_table, records_file
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import nearest
 from dpaudit.runs import InputError, RunReader
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Evaluation(Shown[Quality]):
-    """How good a run's texts are. Computed from private records: do not publish it.
+    """The quality of a run's texts. Computed from private records: do not publish it.
 
     Attributes:
         run: the run directory, as it was named.
@@ -35,9 +36,15 @@ class Evaluation(Shown[Quality]):
         return f"Evaluation of {self.run} (private)"
 
     def _rows(self) -> list[tuple[str, str]]:
-        rows = [("texts", f"{self.result.synthetic.texts:,} synthetic, {self.result.reference.texts:,} real")]
+        rows = [
+            (
+                "texts",
+                f"{self.result.synthetic.texts:,} synthetic, {self.result.reference.texts:,} real",
+            )
+        ]
         rows += [
-            (str(each.measure), f"{nearest(each.difference, 3)} added by the records") for each in self.result.added
+            (str(each.measure), f"{nearest(each.difference, 3)} added by the records")
+            for each in self.result.added
         ]
         return [*rows, ("warnings", str(len(self.result.warnings))), ("file", str(self.file))]
 
@@ -55,20 +62,25 @@ def evaluate(
     monitor: Monitor = SILENT,
     **settings: Any,
 ) -> Evaluation:
-    """Measure a run's texts (MAUVE, accuracy, held-out likelihood), and write evaluation.json into its report folder.
+    """Measure a run's texts, and write evaluation.json into its report folder.
+
+    Measures are MAUVE, accuracy and held-out likelihood.
 
     Args:
         run: the run directory.
-        reference: real records: a path, NAME:SPLIT of a hub's data set, a pandas.DataFrame or a datasets.Dataset.
-        test: held-out real records for accuracy and likelihood; None to hold out a share of the reference.
+        reference: real records: a path, NAME:SPLIT of a hub's data set, a pandas.DataFrame or a
+            datasets.Dataset.
+        test: held-out real records for accuracy and likelihood; None to hold out a share of the
+            reference.
         baseline: a folder of `generate_public`, to be measured beside the run.
         text: their column of texts; None for the run's own.
         label: their column of labels; None for the run's own.
-        private_cache: keep embeddings of all texts in this folder. They are as sensitive as the texts.
+        private_cache: keep embeddings of all texts in this folder. They are as sensitive as the
+            texts.
         engine: where models work; None for this process.
         monitor: receives progress and warnings.
-        settings: the options of `dpaudit evaluate` by name, such as n, seeds, embedding or likelihood. One that is
-            None or empty has its default.
+        settings: the options of `dpaudit evaluate` by name, such as n, seeds, embedding or
+            likelihood. One that is None or empty has its default.
 
     Raises:
         InputError: a package is missing, or the run, the records or a setting cannot be used.
@@ -79,33 +91,47 @@ def evaluate(
 
     where = places.location_of(run)
     reader = RunReader(where)  # a mistyped path is told before torch is loaded
-    public = None if baseline is None else PublicReader(places.location_of(baseline))
+    public = None if baseline is None else PublicReader(places.location_of(baseline, "baseline"))
     folder = places.report_folder(where, "internal")
     require_place(folder / EVALUATION)
+    from dpaudit.generation.sources import locate
+
+    for argument, records in (("reference", reference), ("test", test)):
+        if records is not None and not is_table(records):
+            path = places.path_of(records, argument)
+            if reader.manifest.data.source != "dataset":  # else it may be the name of one
+                locate(str(path), argument)
     try:
         from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
     except ModuleNotFoundError as error:
-        raise InputError("evaluate", f"{error.name} is not installed.", f"{installing('evaluate')}.") from None
+        raise InputError(
+            "evaluate", f"{error.name} is not installed.", f"{installing('evaluate')}."
+        ) from None
     from dpaudit.generation.caches import ScoreCache, VectorCache
     from dpaudit.generation.evaluation.settings import settings_from_options
     from dpaudit.generation.evaluation.texts import RealData
 
-    chosen = settings_from_options({name: value for name, value in settings.items() if value not in (None, (), False)})
+    chosen = settings_from_options(
+        {name: value for name, value in settings.items() if value not in (None, (), False)}
+    )
     previous, _ = quality_of(where)
+    vectors = None
+    if private_cache is not None:
+        vectors = VectorCache(folder=places.path_of(private_cache, "private_cache"))
     cache = ScoreCache()
     cache.require()
     with (
         records_file(reference, "reference") as real,
-        records_file("" if test is None else test, "test") as held_out,
+        nullcontext() if test is None else records_file(test, "test") as held_out,
         monitor.steps() as watch,
     ):
         quality = run_evaluation(
             reader,
-            RealData(real, held_out or None, text, label),
+            RealData(real, held_out, text, label),
             chosen,
             baseline=public,
             cache=cache,
-            private_cache=None if private_cache is None else VectorCache(folder=Path(private_cache)),
+            private_cache=vectors,
             previous=previous,
             engine=engine,
             watch=watch,

@@ -26,8 +26,8 @@ from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
+    from dpaudit.checks.preflight import Obstacle
     from dpaudit.engines import Engine
-    from dpaudit.generation.obstacles import Obstacle
     from dpaudit.results.plan import Plan
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
@@ -37,13 +37,14 @@ _TO_BE_GIVEN = "the records that generate is given"
 
 
 class Config(settings.Config):
-    """All settings of a run, as sections: data, model, prompt, batching, mechanism, decoding, privacy and the rest.
+    """All settings of a run, by section: data, model, prompt, batching, mechanism, decoding etc.
 
-    `data` may leave out path and dataset where `generate` is given the records. Sections are mappings, as in YAML
-    (docs/generation.md).
+    `data` may leave out path and dataset where `generate` is given the records. Sections are
+    mappings, as in YAML (docs/generation.md).
 
     Raises:
-        InputError: names the field by its dotted path, the value that was given, and what is allowed.
+        InputError: names the field by its dotted path, the value that was given, and what is
+            allowed.
     """
 
     def __init__(self, **sections: Any) -> None:
@@ -57,25 +58,44 @@ class Config(settings.Config):
 
 
 def read_config(config: Settings) -> settings.Config:
-    """Return checked settings. Raises InputError with the field, the value that was given, and what is allowed."""
+    """Return checked settings.
+
+    Raises:
+        InputError: names the field, the value that was given, and what is allowed.
+    """
     if isinstance(config, settings.Config):
         return config
-    return Config(**config) if isinstance(config, Mapping) else settings.load_config(Path(config))
+    return (
+        Config(**config)
+        if isinstance(config, Mapping)
+        else settings.load_config(places.path_of(config, "config"))
+    )
 
 
 @contextmanager
-def _ready(config: Settings, records: Records | None, engine: Engine | None) -> Iterator[settings.Config]:
-    """Give settings whose data is the records; what is wrong with a field of a file is told with the file's path."""
+def _ready(
+    config: Settings, records: Records | None, engine: Engine | None
+) -> Iterator[settings.Config]:
+    """Give settings whose data is the records.
+
+    An error in a field of a file is told with the file's path.
+    """
     checked = read_config(config)
     try:
         if records is None:
             if checked.data.path == _TO_BE_GIVEN:
-                raise InputError("records", "there are none.", "Give them to generate, or a path in the config's data.")
+                raise InputError(
+                    "records",
+                    "there are none.",
+                    "Give them to generate, or a path in the config's data.",
+                )
             yield checked
             return
         if is_table(records) and not (engine is None or isinstance(engine, LocalEngine)):
             problem = "workers on other machines cannot read a table of this process."
-            raise InputError("records", problem, "Write it to a file that all of them reach, and give its path.")
+            raise InputError(
+                "records", problem, "Write it to a file that all of them reach, and give its path."
+            )
         with records_file(records, "records") as file:
             yield _with_data(checked, file)
     except InputError as error:
@@ -87,7 +107,11 @@ def _ready(config: Settings, records: Records | None, engine: Engine | None) -> 
 def _with_data(config: settings.Config, path: str) -> settings.Config:
     """Return the settings with another file as their data, held to all rules for settings again."""
     given = config.model_dump(exclude_unset=True)
-    data = {name: value for name, value in given["data"].items() if name not in ("dataset", "config", "split")}
+    data = {
+        name: value
+        for name, value in given["data"].items()
+        if name not in ("dataset", "config", "split")
+    }
     try:
         return settings.Config.model_validate({**given, "data": {**data, "path": path}})
     except ValidationError as error:
@@ -105,15 +129,18 @@ def generate(
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
 ) -> Run:
-    """Generate synthetic texts from private records, and write a run directory. Loads torch and the model.
+    """Generate synthetic texts from private records, and write a run directory.
 
-    A run that was interrupted goes on at its first unfinished batch when it is called again in the same way.
+    This loads torch and the model.
+
+    A run that was interrupted goes on at its first unfinished batch when it is called again in the
+    same way.
 
     Args:
         config: the settings: a Config, a mapping, or the path of a YAML config.
-        records: the private records, in place of the config's: a path, a pandas.DataFrame or a datasets.Dataset with
-            the columns that the config's data names. A table is written to a temporary folder that its owner alone
-            can read, and deleted afterwards.
+        records: the private records, in place of the config's: a path, a pandas.DataFrame or a
+            datasets.Dataset with the columns that the config's data names. A table is written to a
+            temporary folder that its owner alone can read, and deleted afterwards.
         out: the run directory to write, or to go on with: a path or a URL.
         spent: finished runs of the same records: go on with what they left of the records' budgets.
         stop_after: finish this many of batching.rounds, and the run with them.
@@ -125,8 +152,8 @@ def generate(
         The run; `commitment` and `head` are the fingerprints to put where nobody can change them.
 
     Raises:
-        InputError: a setting, the records, the model or the directory cannot be used; or the run could not pass its
-            audit and is not `unverified`.
+        InputError: a setting, the records, the model or the directory cannot be used; or the run
+            could not pass its audit and is not `unverified`.
     """
     if out is None:
         raise InputError("out", "there is none.", "Name a run directory to write.")
@@ -135,12 +162,14 @@ def generate(
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        for obstacle in look_at_data(asked, unverified):
+        for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
             monitor.warn(str(obstacle))
         from dpaudit.generation.algorithm import generate as run_algorithm
 
-        with monitor.generation(asked.decoding.most_tokens, public=False) as watch:
-            run_algorithm(asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after)
+        with monitor.generation(asked.decoding.most_tokens) as watch:
+            run_algorithm(
+                asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after
+            )
     return open_run(place)
 
 
@@ -150,7 +179,9 @@ def generate_public(
     *,
     monitor: Monitor = SILENT,
 ) -> Texts:
-    """Write the baseline of a config's runs: its prompts without any record, epsilon 0. Loads torch and the model.
+    """Write the baseline of a config's runs: its prompts without any record, epsilon 0.
+
+    This loads torch and the model.
 
     Args:
         config: as for `generate`. The records are not read.
@@ -167,10 +198,14 @@ def generate_public(
 
     try:
         require_labels(asked.data)
-        with monitor.generation(asked.decoding.most_tokens, public=True) as watch:
+        with monitor.generation(asked.decoding.most_tokens) as watch:
             write_baseline(asked, place, watch)
     except InputError as error:
-        raise (settings.in_config(Path(config), error) if isinstance(config, str | os.PathLike) else error) from None
+        raise (
+            settings.in_config(Path(config), error)
+            if isinstance(config, str | os.PathLike)
+            else error
+        ) from None
     return open_public(place)
 
 
@@ -182,58 +217,81 @@ def plan(
     unverified: bool = False,
     monitor: Monitor = SILENT,
 ) -> Plan:
-    """Return what a run would be: contexts, texts, tokens, claim, time and disk. Writes nothing; arguments as there."""
+    """Return a run's plan: contexts, texts, tokens, claim, time and disk.
+
+    Writes nothing; arguments as for `generate`.
+    """
     with _ready(config, records, None) as asked:
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        known = look_at_data(asked, unverified)
+        known = look_at_data(asked, unverified, goes_on=bool(earlier))
         from dpaudit.generation.planning import plan as planned
 
-        return planned(asked, known, earlier)
+        return planned(asked, tuple(map(str, known)), earlier)
 
 
 def unknown_tokenizer(run: Run, model: str) -> Path | None:
-    """Return the tokenizer file of a run's model where audits do not know it, so that it is to be named to them."""
+    """Return the tokenizer file of a run's model, to be named to audits, unless they know it."""
     from dpaudit.generation.models import tokenizer_file
 
     file, digest = tokenizer_file(model), run.decoding_digest
-    if file is None or digest is None or digest in KNOWN_TOKENIZERS or read_tokenizer(file) != digest:
+    if (
+        file is None
+        or digest is None
+        or digest in KNOWN_TOKENIZERS
+        or read_tokenizer(file) != digest
+    ):
         return None
     return file
 
 
 def place_for_run(out: str | os.PathLike[str]) -> places.Location:
-    """Return where to write. Raises InputError where nothing may be written, or nothing of it would last."""
-    place = places.location_of(out)
+    """Return where to write.
+
+    Raises:
+        InputError: nothing may be written, or nothing of it would last.
+    """
+    place = places.location_of(out, "out")
     if str(place).startswith("memory:"):
-        raise InputError(str(place), "this lives no longer than this command.", "Name a folder, or a URL of a store.")
+        raise InputError(
+            str(place),
+            "this lives no longer than this command.",
+            "Name a folder, or a URL of a store.",
+        )
     if isinstance(place, Path):  # the directory itself may be a run that is gone on with
         places.spare_runs(place.parent, (), "Name another directory with --out.")
     return place
 
 
-def look_at_data(config: settings.Config, unverified: bool) -> tuple[Obstacle, ...]:
+def look_at_data(
+    config: settings.Config, unverified: bool, *, goes_on: bool = False
+) -> tuple[Obstacle, ...]:
     """Return what keeps a run from passing its audit, of the settings and of the data.
 
+    `goes_on`: whether it goes on from earlier runs.
+
     Raises:
-        InputError: the data cannot be used, or an obstacle is neither what the config says itself nor `unverified`.
+        InputError: the data cannot be used, or an obstacle is neither what the config says itself
+            nor `unverified`.
     """
-    from dpaudit.generation.obstacles import obstacles, refuse
+    from dpaudit.checks.preflight import obstacles, refuse
+    from dpaudit.generation.planned import planned_run
     from dpaudit.generation.records import read_records
     from dpaudit.generation.starting import require_labels
 
     require_labels(config.data)
-    found = obstacles(config, read_records(config.data))
+    found = obstacles(planned_run(config, read_records(config.data), goes_on=goes_on))
     if not unverified:
         refuse(found, "--unverified generates it all the same, for no release.")
     return found
 
 
 def require_passed(spent: Sequence[places.Location], model: str, monitor: Monitor) -> None:
-    """Refuse to go on from a run that does not pass its own audit: what was spent there is not known.
+    """Refuse to go on from a run that fails its own audit: what was spent there is not known.
 
-    Where only the model shows that what a run took from its public prompts is public, the config's is asked.
+    Where only the model shows that what a run took from its public prompts is public, the config's
+    is asked.
     """
     from dpaudit.results.shell import argument
 
@@ -243,5 +301,8 @@ def require_passed(spent: Sequence[places.Location], model: str, monitor: Monito
         if verdict == "not_verified" and open_run(run).manifest.public_parts:
             verdict = audit(run, model=model, monitor=monitor).verdict
         if verdict != "pass":
-            remedy = f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes on all the same."
+            remedy = (
+                f"See `dpaudit verify {argument(str(run), 'RUN_DIR')}`; --unverified goes "
+                "on all the same."
+            )
             raise InputError(f"--spent {run}", "it does not pass its own audit.", remedy)

@@ -1,4 +1,4 @@
-"""How a call shows its progress and its warnings: quietly in Python, with bars on the command line."""
+"""Progress and warnings of a call: quiet in Python, with bars on the command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Steps: TypeAlias = Callable[[str, int, int], None]
 
 
 class Monitor:
-    """Receives the progress and the warnings of a call. This one shows no progress, and warns with `warnings`."""
+    """A receiver of a call's progress and warnings.
+
+    This one shows no progress, and warns with `warnings`.
+    """
 
     def progress(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         """Show one task, whose amount is counted in `unit`, such as batches."""
@@ -27,13 +30,8 @@ class Monitor:
         """Show tasks that follow each other."""
         return nullcontext(lambda title, done, total: None)
 
-    def generation(self, tokens: int, *, public: bool) -> AbstractContextManager[Callable[[Event], None]]:
-        """Show a generation, as a function that is called with every event.
-
-        Args:
-            tokens: the most of a batch.
-            public: whether nothing private goes into it.
-        """
+    def generation(self, tokens: int) -> AbstractContextManager[Callable[[Event], None]]:
+        """Show a generation of up to so many tokens a batch, by a function that takes events."""
         return nullcontext(lambda event: None)
 
     def titled(self, title: str) -> Monitor:

@@ -1,4 +1,4 @@
-"""Where reports and files are written, and where they must not be."""
+"""The places of reports and files, and places where they must not be."""
 
 from __future__ import annotations
 
@@ -26,45 +26,72 @@ _BEGINNING = 1 << 10
 
 
 def last_part(location: Location) -> str:
-    """What to call a run."""
+    """Return a run's name: the last part of its location."""
     return location.name if isinstance(location, Path) else location.rpartition("/")[2]
 
 
 def folder_name(location: Location) -> str:
-    """What to call a run: a path such as . has a name only once it is resolved."""
-    return os.path.basename(os.path.realpath(location)) if isinstance(location, Path) else last_part(location)
+    """Return a run's name; a path such as . is resolved first."""
+    return (
+        os.path.basename(os.path.realpath(location))
+        if isinstance(location, Path)
+        else last_part(location)
+    )
 
 
 def reports_of(run_dir: Location) -> Path:
-    """The default folder for reports: in the run directory, or here where that is elsewhere."""
+    """Return the default folder for reports: in the run directory, or here for a remote run."""
     return run_dir / REPORT if isinstance(run_dir, Path) else Path(f"{last_part(run_dir)}-{REPORT}")
 
 
 def report_folder(run_dir: Location, audience: str) -> Path:
-    """The default folder for reports; a run from elsewhere must not steer where they are written."""
+    """Return the default report folder; a run from elsewhere must not steer writes into it."""
     folder = reports_of(run_dir)
     # A folder of its own: what lies beside a public report would be shared with it.
     for place in (folder, folder / PUBLIC):
         if place.is_symlink():
-            raise InputError(str(place), "this is a link, which is not followed.", "Name a folder with --out.")
+            raise InputError(
+                str(place), "this is a link, which is not followed.", "Name a folder with --out."
+            )
     return folder / PUBLIC if audience == PUBLIC else folder
 
 
 def holds_reports(folder: Path) -> bool:
-    """Whether reports of an earlier audit are there, which must not outlive it when the run cannot be read any more."""
+    """Return whether an earlier audit's reports are there.
+
+    They must not outlive it when the run cannot be read any more.
+    """
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
-def location_of(run: str | os.PathLike[str]) -> Location:
-    """Return a run's place: a path, or a URL as it stands. Raises InputError where the name is empty."""
-    name = os.fspath(run)
-    if not name:
-        raise InputError("run", "the path is empty.", "Name a run directory.")
-    return name if is_url(name) else Path(name)
+def location_of(run: str | os.PathLike[str], argument: str = "run") -> Location:
+    """Return a run's place: a path, or a URL as it stands.
+
+    Raises:
+        InputError: it is neither.
+    """
+    return run if isinstance(run, str) and is_url(run) else path_of(run, argument)
+
+
+def path_of(value: str | os.PathLike[str], argument: str) -> Path:
+    """Return a path. Raises InputError where the value of this argument is none."""
+    if not isinstance(value, str | os.PathLike):
+        raise InputError(
+            argument,
+            f"this is no path, but of type {type(value).__name__}.",
+            "Give a str or a Path.",
+        )
+    if not os.fspath(value):
+        raise InputError(argument, "the path is empty.", "Name a file or a folder.")
+    return Path(value)
 
 
 def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
-    """Raise InputError where something is no run, such as a mistyped path; all but the last of several are told."""
+    """Require runs, and tell all but the last of several problems.
+
+    Raises:
+        InputError: something is no run, such as a mistyped path.
+    """
     problems = []
     for run in runs:
         try:
@@ -77,8 +104,12 @@ def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
         raise problems[-1]
 
 
-def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False) -> None:
-    """Refuse to write into a release, or into a run directory but for its report folder: the record must stay.
+def spare_runs(
+    out: Path, runs: Iterable[Location], remedy: str, *, keep_folder: bool = False
+) -> None:
+    """Refuse to write into a release, or into a run directory, except for its report folder.
+
+    A run's record must stay.
 
     Args:
         out: where to write, links followed.
@@ -88,34 +119,52 @@ def spare_runs(out: Path, runs: Iterable[Location], remedy: str, *, keep_folder:
     """
     spare_releases(out, remedy)
     # realpath, for resolve() raises on links in a circle.
-    place, named = Path(os.path.realpath(out)), {Path(os.path.realpath(run)) for run in runs if isinstance(run, Path)}
+    place, named = (
+        Path(os.path.realpath(out)),
+        {Path(os.path.realpath(run)) for run in runs if isinstance(run, Path)},
+    )
     for folder in (place, *place.parents):
         if folder in named or ((folder / MANIFEST).is_file() and (folder / STEPS).is_dir()):
             inside = place.relative_to(folder).parts
             if inside[:1] != (REPORT,) or (keep_folder and len(inside) == 1):
-                raise InputError(str(out), "this is inside a run directory, whose files are the record.", remedy)
+                raise InputError(
+                    str(out), "this is inside a run directory, whose files are the record.", remedy
+                )
 
 
 def is_run(place: Location) -> bool:
     """Return whether this is a run on this machine, and nothing that `release` wrote."""
-    return isinstance(place, Path) and (place / MANIFEST).is_file() and not os.path.lexists(place / ATTESTATION)
+    return (
+        isinstance(place, Path)
+        and (place / MANIFEST).is_file()
+        and not os.path.lexists(place / ATTESTATION)
+    )
 
 
 def is_released(place: Location) -> bool:
     """Return whether this is a folder that `release` wrote, and no run."""
-    return isinstance(place, Path) and (place / ATTESTATION).is_file() and not (place / MANIFEST).exists()
+    return (
+        isinstance(place, Path)
+        and (place / ATTESTATION).is_file()
+        and not (place / MANIFEST).exists()
+    )
 
 
 def spare_releases(out: Path, remedy: str) -> None:
-    """Refuse to write into a release folder, links followed: whatever is added there, it does not verify any more."""
+    """Refuse to write into a release folder, links followed.
+
+    With anything added, the folder does not verify any more.
+    """
     place = Path(os.path.realpath(out))
     if any((folder / ATTESTATION).is_file() for folder in (place, *place.parents)):
-        raise InputError(str(out), "this is inside a release folder, which holds what is attested alone.", remedy)
+        raise InputError(
+            str(out), "this is inside a release folder, which holds what is attested alone.", remedy
+        )
 
 
 @contextmanager
 def writing(path: Path, option: str) -> Iterator[None]:
-    """What is written inside goes to `path`, which `option` named: an error says so."""
+    """Name the path and the option that gave it, if writing to it fails."""
     from dpaudit.reports.write import NoPlainFileError
 
     try:
@@ -123,19 +172,24 @@ def writing(path: Path, option: str) -> Iterator[None]:
     except OSError as error:
         named = error.filename if isinstance(error, NoPlainFileError) else path
         raise InputError(
-            str(named), f"cannot be written ({error.strerror}).", f"Name another place with {option}."
+            str(named),
+            f"cannot be written ({error.strerror}).",
+            f"Name another place with {option}.",
         ) from None
 
 
 def require_writable(folder: Path, option: str) -> None:
-    """Refuse a folder, which may be missing yet, that can hold no file: before an audit is spent. Leaves nothing."""
+    """Refuse a folder that can hold no file, before an audit is spent.
+
+    It may be missing yet. Nothing is left there.
+    """
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
         pass
 
 
 def spare_public_reports(folder: Path, audience: str) -> None:
-    """Refuse to put a private report where a public one is, which somebody may be about to share."""
+    """Refuse to put a private report where a public one is, which somebody may soon share."""
     there = folder / "report.json"
     if audience == PUBLIC or not there.is_file():
         return
@@ -143,4 +197,6 @@ def spare_public_reports(folder: Path, audience: str) -> None:
         beginning = file.read(_BEGINNING)
     if b'"audience": "public"' in beginning or b'"audience":"public"' in beginning:
         remedy = "Name another folder with --out, give --audience public, or remove it."
-        raise InputError(str(folder), "a public report is there, and this one would be private.", remedy)
+        raise InputError(
+            str(folder), "a public report is there, and this one would be private.", remedy
+        )

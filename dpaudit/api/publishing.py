@@ -25,7 +25,9 @@ from dpaudit.runs.extras import installing
 
 
 class Release(Shown[ReleasedFolder]):
-    """A folder of synthetic texts that may be published: texts, card, public report, registry entry, attestation.
+    """A folder of synthetic texts to publish: texts, card, report, registry entry, attestation.
+
+    The report is the public one.
 
     Attributes:
         audit: the audit that it rests on. It is private, and no part of the folder.
@@ -68,7 +70,8 @@ def release(
         out: the folder to make; nothing may be there yet.
         key: sign with this private key, a file of `dpaudit key`.
         unsigned: leave the attestation unsigned. Give either this or `key`.
-        about: a YAML file with what the card says beside the audit: name, curators, licence ... (docs/release.md).
+        about: a YAML file with what the card says beside the audit: name, curators, licence ...
+            (docs/release.md).
         test_share: put at least this share of each label's texts into a test split.
         junit: write the checks as JUnit XML here, passed or not, in the form for readers outside.
         sarif: write the findings as SARIF here, likewise.
@@ -80,25 +83,42 @@ def release(
         InputError: an argument or the run cannot be used.
     """
     from dpaudit.auditing.disclosure import public_form
-    from dpaudit.releasing.folder import read_about, require_new, require_signer, require_split, write_release
+    from dpaudit.releasing.folder import (
+        read_about,
+        require_new,
+        require_signer,
+        require_split,
+        write_release,
+    )
     from dpaudit.releasing.keys import read_signer
     from dpaudit.releasing.policy import read_policy
 
-    where, folder, monitor = places.location_of(run), Path(out), asked.get("monitor", SILENT)
+    where, folder, monitor = (
+        places.location_of(run),
+        places.path_of(out, "out"),
+        asked.get("monitor", SILENT),
+    )
     policy = asked.get("policy")
-    rules = None if policy is None else read_policy(Path(policy))
+    rules = None if policy is None else read_policy(places.path_of(policy, "policy"))
     if max(asked.get("evidence", 2), (rules and rules.policy.evidence) or 0) < 2:
-        problem = "a release rests on level 2 at least: below it nothing holds texts against their tokens."
+        problem = (
+            "a release needs evidence level 2 or more: below that, no check compares texts "
+            "with their tokens."
+        )
         raise InputError("evidence", problem, "Give a level from 2 to 4.")
     if (key is None) != unsigned:
         raise InputError(
-            "key", "a release is signed, or is said to be unsigned.", "Give either --key FILE or --unsigned."
+            "key",
+            "a release is signed, or is said to be unsigned.",
+            "Give either --key FILE or --unsigned.",
         )
     # Whatever is wrong with what was given is told before an audit is spent.
-    said = read_about(None if about is None else Path(about))
-    signer = None if key is None else read_signer(Path(key))
+    said = read_about(None if about is None else places.path_of(about, "about"))
+    signer = None if key is None else read_signer(places.path_of(key, "key"))
     places.spare_runs(folder, [where], "Name a folder elsewhere.")
-    if isinstance(where, Path) and Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(where)):
+    if isinstance(where, Path) and Path(os.path.realpath(folder)).is_relative_to(
+        os.path.realpath(where)
+    ):
         problem = "this is inside the run directory, whose reports are private."
         raise InputError(str(folder), problem, "Name a folder elsewhere.")
     require_new(folder)
@@ -106,15 +126,21 @@ def release(
     spare_findings(where, junit, sarif)
     findings = [Path(os.path.realpath(file)) for file in (junit, sarif) if file]
     if key is not None and Path(os.path.realpath(key)) in findings:
-        raise InputError(str(key), "--junit or --sarif would replace the key.", "Write them elsewhere.")
+        raise InputError(
+            str(key), "--junit or --sarif would replace the key.", "Write them elsewhere."
+        )
     if any(file.is_relative_to(os.path.realpath(folder)) for file in findings):
-        problem = "a release folder holds what is attested alone."
+        problem = "a release folder may hold only what is attested."
         raise InputError(str(folder), problem, "Write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
-        raise InputError("release", "pyarrow is not installed.", f"{installing('release')} to write releases.")
+        raise InputError(
+            "release", "pyarrow is not installed.", f"{installing('release')} to write releases."
+        )
     if test_share is not None:
         if not 0 < test_share < 1:
-            raise InputError("test_share", f"the value is {test_share!r}.", "Give a number between 0 and 1.")
+            raise InputError(
+                "test_share", f"the value is {test_share!r}.", "Give a number between 0 and 1."
+            )
         require_split(RunReader(where), test_share)
     require_signer(rules, signer)
     found = audit(where, **asked, signer=None if signer is None else signer.public_key.keyid)
@@ -130,7 +156,13 @@ def release(
         reader = RunReader(where)
         result = found.result
         written = write_release(
-            result, reader, folder, signer=signer, about=said, quality=quality, test_share=test_share
+            result,
+            reader,
+            folder,
+            signer=signer,
+            about=said,
+            quality=quality,
+            test_share=test_share,
         )
     return Release(written, found)
 
@@ -149,7 +181,9 @@ def verify_release(
     policy: str | os.PathLike[str] | None = None,
     commitment: str | None = None,
 ) -> VerifiedFolder:
-    """Hold a release folder against its attestation, without the run: signature, every byte, and what is asked.
+    """Compare a release folder with its attestation, without the run.
+
+    This is about the signature, every byte, and what is asked.
 
     Args:
         folder: as it was received.
@@ -165,16 +199,17 @@ def verify_release(
         commitment: that the run's must be, in hexadecimal.
 
     Raises:
-        InputError: there is no such folder, or an argument cannot be used. Bad content is a problem in the result.
+        InputError: there is no such folder, or an argument cannot be used. Bad content is a problem
+            in the result.
     """
     from dpaudit.releasing.keys import read_public_key
     from dpaudit.releasing.policy import read_policy
     from dpaudit.releasing.verify import verify_folder
 
-    rules = None if policy is None else read_policy(Path(policy))
+    rules = None if policy is None else read_policy(places.path_of(policy, "policy"))
     return verify_folder(
-        Path(folder),
-        None if key is None else read_public_key(Path(key)),
+        places.path_of(folder, "folder"),
+        None if key is None else read_public_key(places.path_of(key, "key")),
         level=max(evidence, (rules and rules.policy.evidence) or 0),
         question=asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit),
         policy=rules,
@@ -183,7 +218,9 @@ def verify_release(
 
 
 def make_key(file: str | os.PathLike[str]) -> tuple[Path, str]:
-    """Make a key to sign releases with: a private key in `file`, for its owner alone, and `file`.pub beside it.
+    """Make a key to sign releases with.
+
+    The private key goes into `file`, for its owner alone, the public one into `file`.pub beside it.
 
     Returns:
         The public key's file and the key's id, by which a policy names signers.
@@ -199,7 +236,9 @@ def make_key(file: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def make_seed_part(file: str | os.PathLike[str]) -> str:
-    """Make a part of a seed, as secret as the records, for runs that commit to their randomness. Raises as `make_key`.
+    """Make a part of a seed for runs that commit to their randomness.
+
+    It is as secret as the records. Raises as `make_key`.
 
     Returns:
         Its hash, which may be given away.
@@ -210,5 +249,8 @@ def make_seed_part(file: str | os.PathLike[str]) -> str:
 
 
 def _place_of_key(file: str | os.PathLike[str]) -> Path:
-    places.spare_runs(Path(file), (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True)
-    return Path(file)
+    place = places.path_of(file, "file")
+    places.spare_runs(
+        place, (), "Keep keys where releases are signed, and nowhere else.", keep_folder=True
+    )
+    return place

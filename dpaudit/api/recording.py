@@ -43,7 +43,9 @@ def record(
     quiet: bool = False,
     monitor: Monitor = SILENT,
 ) -> Run:
-    """Record a generator of others while a script runs it. The script calls it once, unmodified but for `mend`.
+    """Record somebody else's generator while a script runs it.
+
+    The script calls it once, unmodified but for `mend`.
 
     Args:
         generator: which one, such as invink.
@@ -52,7 +54,8 @@ def record(
         mend: parts of the generator to replace by sound ones: randomness, batches, lengths or rows.
         texts: a public number of texts, for mending lengths.
         max_tokens: a public number of tokens of a text, for mending lengths.
-        claim: audit the epsilon that the script asks for, or the largest that the generator says it spent on a text.
+        claim: audit the epsilon that the script asks for, or the largest that the generator says it
+            spent on a text.
         trained_on_records: whether the model's weights were trained on any of the private records.
         quiet: send what the script prints to standard error.
         monitor: is told what the run's claim rests on.
@@ -61,11 +64,12 @@ def record(
         The run. Audit it like any other.
 
     Raises:
-        InputError: an argument or the directory cannot be used, or the script fails or writes no whole run.
+        InputError: an argument or the directory cannot be used, or the script fails or writes no
+            whole run.
     """
     find_recorder(generator)
     interpreter, *arguments = script_of(command)
-    place = places.location_of(out)
+    place = places.location_of(out, "out")
     _require_place(place)
     try:
         asked = Asked(place, tuple(mend), texts, max_tokens, claim, trained_on_records)
@@ -75,8 +79,14 @@ def record(
     done = subprocess.run(called, check=False, stdout=sys.stderr if quiet else None)  # noqa: S603
     whole = open_storage(place).exists(HASHES)
     if done.returncode or not whole:
-        problem = f"the script ended with exit code {done.returncode}{'' if whole else ', and wrote no whole run'}."
-        remedy = "Let it call the generator once, to its end, in a Python that has dpaudit, too."
+        problem = (
+            "the script ended with exit code "
+            f"{done.returncode}{'' if whole else ' and wrote no complete run'}."
+        )
+        remedy = (
+            "It must call the generator once, until it ends, in a Python that has dpaudit "
+            "installed."
+        )
         raise InputError(str(place), problem, remedy)
     _say_what_it_rests_on(RunReader(place), monitor)
     return open_run(place)
@@ -89,7 +99,9 @@ def _say_what_it_rests_on(reader: RunReader, monitor: Monitor) -> None:
     secret = secret_batches(reader.manifest, reader.manifest.privacy.unit)
     if isinstance(secret, NotSecret):
         reason = sentence(Amplification.why_equal(secret))
-        monitor.hint(f"Readers of the texts are promised no more than whoever knows the batches: {reason}.")
+        monitor.hint(
+            f"Readers of the texts are promised no more than whoever knows the batches: {reason}."
+        )
 
 
 def _require_place(out: places.Location) -> None:
@@ -102,13 +114,17 @@ def _require_place(out: places.Location) -> None:
 
 
 def script_of(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the path of a Python, a script's file and its arguments. Raises InputError where they are none."""
+    """Return the paths of a Python and a script, and its arguments.
+
+    Raises:
+        InputError: they are none.
+    """
     python, script, *arguments = (*command, "", "")[: max(2, len(command))]
     interpreter = shutil.which(python)
     if interpreter is None:
         raise InputError("command", f"{python!r} is no program here.", _FORM)
     if not Path(script).is_file():
-        problem = f"{script!r} is no file." if script else "there is no script."
+        problem = f"{script!r} is not a file." if script else "there is no script."
         raise InputError("command", problem, _FORM)
     return (interpreter, script, *arguments)
 
@@ -120,7 +136,9 @@ def rerun(
     command: Sequence[str],
     monitor: Monitor = SILENT,
 ) -> tuple[Rerun, ...]:
-    """Run a recorded run's script again without each of some records, every token frozen to the released one.
+    """Run a recorded run's script again without each of some records.
+
+    Every token is frozen to the released one.
 
     Args:
         run: the run directory.
@@ -137,4 +155,6 @@ def rerun(
     """
     interpreter, *arguments = script_of(command)
     script = Script(interpreter, tuple(arguments))
-    return run_again(places.location_of(run), Path(data), rows, script, monitor.note)
+    return run_again(
+        places.location_of(run), places.path_of(data, "data"), rows, script, monitor.note
+    )

@@ -1,4 +1,4 @@
-"""What results look like at a prompt and in a notebook: a title and a few short lines, escaped."""
+"""Results at a prompt and in a notebook: a title and a few short lines, escaped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class Shown(Generic[Content]):
     def __repr__(self) -> str:
         rows = [(name, one_line(value, _LONGEST)) for name, value in self._rows()]
         width = max((len(name) for name, _ in rows), default=0)
-        return "\n".join([one_line(self._title()), *(f"  {name:<{width}}  {value}" for name, value in rows)])
+        return "\n".join(
+            [one_line(self._title()), *(f"  {name:<{width}}  {value}" for name, value in rows)]
+        )
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks. Everything in it is escaped."""

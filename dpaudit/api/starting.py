@@ -12,8 +12,16 @@ from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.checks.preflight import obstacles, refuse
 from dpaudit.generation.starting import MODEL as MODEL
-from dpaudit.generation.starting import PARTS, First, demo_configs, example_config, first_config, missing_parts
+from dpaudit.generation.starting import (
+    PARTS,
+    First,
+    demo_configs,
+    example_config,
+    first_config,
+    missing_parts,
+)
 from dpaudit.generation.starting import PLACEHOLDER as PLACEHOLDER
 from dpaudit.generation.starting import Demo as Demo
 from dpaudit.generation.starting import Own as Own
@@ -31,8 +39,10 @@ class Starter:
         file: where.
         own: what it says of the records, and the sizes that follow; None for the example.
         first: the same as YAML; None for the example.
-        finished: whether `generate` takes it as it is. Else labels are to be filled in, in the place of PLACEHOLDER.
-        needs: the command that installs what the model and the example's records need; empty where nothing is missing.
+        finished: whether `generate` takes it as it is. Else labels are to be filled in, in the
+            place of PLACEHOLDER.
+        needs: the command that installs what the model and the example's records need; empty if
+            nothing is missing.
     """
 
     file: Path
@@ -58,31 +68,61 @@ def init(
         overwrite: replace a file that is there.
 
     Raises:
-        InputError: the records or a setting cannot be used, a run could not pass its audit, or the file is there.
+        InputError: the records or a setting cannot be used, a run could not pass its audit, or the
+            file is there.
     """
     if aggregator not in get_args(Demo):
         raise InputError("aggregator", f"the value is {aggregator!r}.", "Give mean or central.")
-    file, first = Path(config), None
+    file, first = places.path_of(config, "config"), None
     if own is not None:
         if own.epsilon is not None and not promises(aggregator):
             problem = f"that of a {aggregator} run is known once the texts are."
             raise InputError("epsilon", problem, "Leave it out, or choose aggregator mean.")
         if own.label is None and own.template not in (None, "own"):
-            raise InputError("template", "the others show a label, and there is none.", "Choose own.")
+            raise InputError(
+                "template", "the others show a label, and there is none.", "Choose own."
+            )
         first = first_config(aggregator, own)
+        _require_possible(own, first)
     text = example_config(aggregator) if first is None else first.text
     with places.writing(file, "CONFIG"):
         try:
-            with file.open("w" if overwrite and file.is_file() else "x", encoding="utf-8") as opened:
+            with file.open(
+                "w" if overwrite and file.is_file() else "x", encoding="utf-8"
+            ) as opened:
                 opened.write(text)
         except FileExistsError:
             remedy = "Name another file, or overwrite it with --force."
             raise InputError(str(file), "this is there already.", remedy) from None
-    return Starter(file, own, first, PLACEHOLDER not in text, PARTS if own is None else missing_parts(text))
+    return Starter(
+        file, own, first, PLACEHOLDER not in text, PARTS if own is None else missing_parts(text)
+    )
 
 
-def demo(out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT) -> RunComparison:
-    """Generate, audit and compare two small runs: of a mean and of a central mean. Loads torch and the model.
+def _require_possible(own: Own, first: First) -> None:
+    """Refuse a config whose runs could not pass their audit, as far as is known without labels.
+
+    Raises:
+        InputError: they could not.
+    """
+    found = obstacles(first.planned)
+    if own.records is None and any(each.check == "claim.delta" for each in found):
+        problem = (
+            "the example's delta is too large for so many records, and `init` chooses none "
+            "by counting them."
+        )
+        raise InputError(
+            "--records", problem, "Say about how many there are. This number becomes public."
+        )
+    refuse(found)
+
+
+def demo(
+    out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT
+) -> RunComparison:
+    """Generate, audit and compare two small runs: of a mean and of a central mean.
+
+    This loads torch and the model.
 
     Runs that are there already are not generated again.
 
@@ -94,7 +134,7 @@ def demo(out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor =
     Returns:
         The comparison; `audits` are named mean and central.
     """
-    folder, audits = Path(out), {}
+    folder, audits = places.path_of(out, "out"), {}
     for name, config in demo_configs(quick=quick).items():
         run = folder / name
         if not (run / HASHES).exists():

@@ -1,4 +1,4 @@
-"""Tables in and out: pandas.DataFrame and datasets.Dataset where a file of records is wanted, and back."""
+"""Tables in and out: pandas.DataFrame and datasets.Dataset for a file of records, and back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dpaudit.api.places import path_of
 from dpaudit.runs import InputError
 from dpaudit.runs.extras import installing
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-#: A path or a name as `data.path` in a config; or a pandas.DataFrame or a datasets.Dataset with the same columns.
+#: A path or a name as `data.path` in a config; or a pandas.DataFrame or a datasets.Dataset with the
+#: same columns.
 Records: TypeAlias = Any
 _PLACE = "Give a pandas.DataFrame, a datasets.Dataset, or the path of a file."
 
@@ -29,8 +31,8 @@ def is_table(records: Records) -> bool:
 def records_file(records: Records, argument: str) -> Iterator[str]:
     """Give the path of a file that holds these records.
 
-    A table is written to a temporary folder that its owner alone can read, and deleted afterwards. Errors name the
-    argument in place of that file.
+    A table is written to a temporary folder that its owner alone can read, and deleted afterwards.
+    Errors name the argument in place of that file.
 
     Args:
         records: see `Records`.
@@ -40,7 +42,7 @@ def records_file(records: Records, argument: str) -> Iterator[str]:
         InputError: the records are no table and no path, or what is done inside raises it.
     """
     if not is_table(records):
-        yield os.fspath(records)
+        yield os.fspath(path_of(records, argument))
         return
     frame = _frame(records, argument)
     with tempfile.TemporaryDirectory(prefix="dpaudit-", ignore_cleanup_errors=True) as folder:
@@ -48,19 +50,28 @@ def records_file(records: Records, argument: str) -> Iterator[str]:
         try:
             frame.to_parquet(path, index=False)
         except ImportError:
-            raise InputError(argument, "pyarrow is not installed.", f"{installing('generate')}.") from None
+            raise InputError(
+                argument, "pyarrow is not installed.", f"{installing('generate')}."
+            ) from None
         except Exception as error:  # Arrow's errors may quote values, which are private
             problem = f"the table cannot be written as Parquet ({type(error).__name__})."
-            raise InputError(argument, problem, "Give columns of text alone, each with a name of its own.") from None
+            raise InputError(
+                argument, problem, "Give columns of text alone, each with a name of its own."
+            ) from None
         try:
             yield path
         except InputError as error:
-            said = (part.replace(path, argument) for part in (error.where, error.problem, error.remedy))
+            said = (
+                part.replace(path, argument) for part in (error.where, error.problem, error.remedy)
+            )
             raise InputError(*said) from None
 
 
 def _frame(records: Any, argument: str) -> DataFrame:
-    """Return records as a DataFrame without categories: numbers of a Dataset's classes become their names."""
+    """Return records as a DataFrame without categories.
+
+    Numbers of a Dataset's classes become their names.
+    """
     if hasattr(records, "to_pandas"):
         frame = records.to_pandas()
         for column, feature in (getattr(records, "features", None) or {}).items():
@@ -79,5 +90,7 @@ def dataframe(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None =
     try:
         import pandas
     except ImportError:
-        raise InputError("to_dataframe", "pandas is not installed.", f"{installing('generate')}.") from None
+        raise InputError(
+            "to_dataframe", "pandas is not installed.", f"{installing('generate')}."
+        ) from None
     return pandas.DataFrame(list(rows), columns=None if columns is None else list(columns))

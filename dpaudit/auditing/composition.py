@@ -1,4 +1,4 @@
-"""Audited runs, and what other tools state, -> JointCost: what releases of the same records cost together."""
+"""Audited runs, and other tools' statements, -> JointCost: the cost of their releases together."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dpaudit.accounting import (
     rounded_sum,
 )
 from dpaudit.catalogue import message
+from dpaudit.checks.grouping import GroupingCost, grouping_cost, unit_records
 from dpaudit.checks.levels import Level, release_accountant
-from dpaudit.checks.rebalancing import GroupingCost, grouping_cost, unit_records
 from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results import (
@@ -53,7 +53,8 @@ from dpaudit.runs.layout import CLUSTERS
 from dpaudit.runs.statements import Statement
 from dpaudit.runs.storage import Location
 
-#: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for shared.
+#: How rarely two runs that drew noise of their own may have the same counts, for counts to pass for
+#: shared.
 _RARELY = 1e-9
 
 
@@ -71,15 +72,16 @@ class _Run:
 
     @property
     def bounded(self) -> bool:
-        """Whether public settings bound what it costs."""
+        """Whether public settings bound its cost."""
         return self.accountant(0.5, []) is not None
 
     def accountant(self, delta: float, known: Collection[str]) -> ReleaseAccountant | None:
-        """Of the run by itself, at both levels; None where only the data shows its cost, or nothing bounds it.
+        """Return the run's own accountant at both levels; None if only the data bounds it.
 
         Args:
             delta: in (0, 1); the least that matters.
-            known: runs whose batches nothing may be made of here: they have their key in common with another.
+            known: runs whose batches nothing may be made of here: they have their key in common
+                with another.
         """
         claim, manifest = self.claim.model_copy(update={"delta": delta}), self.manifest
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
@@ -90,36 +92,43 @@ class _Run:
 
     @cached_property
     def of_rho(self) -> ApproximateAccountant | None:
-        """What works out rho of zCDP, of all rounds; None where the run has none."""
+        """Return what works out rho of zCDP, of all rounds; None if the run has none."""
         manifest = self.manifest
-        change = manifest.privacy.change(manifest.batching.rule, self.claim.unit, self.claim.relation)
+        change = manifest.privacy.change(
+            manifest.batching.rule, self.claim.unit, self.claim.relation
+        )
         accountant = self.grouping.rho_accountant(manifest, change)
-        if accountant is None or not math.isfinite(accountant.rho_of_all(manifest.stopping.most_tokens)):
+        if accountant is None or not math.isfinite(
+            accountant.rho_of_all(manifest.decoding.most_tokens)
+        ):
             return None
         return accountant
 
     @cached_property
     def secret(self) -> SecretBatches | None:
-        """What readers of its texts cannot know of a record's batch; None where both levels are equal."""
+        """Return readers' ignorance of a record's batch; None if both levels are equal."""
         found = secret_batches(self.manifest, self.claim.unit, self.reader.clusters())
         return found if isinstance(found, SecretBatches) else None
 
     def ex_post(self, level: Level) -> float:
-        """What generation cost without its clusters, in nats, rounded up."""
+        """Return what generation cost without its clusters, in nats, rounded up."""
         if level == "batch":
             return self.found.exact
-        return min(self.found.exact, math.nextafter(self.found.epsilon - self.found.rebalancing, math.inf))
+        return min(
+            self.found.exact, math.nextafter(self.found.epsilon - self.found.rebalancing, math.inf)
+        )
 
     @cached_property
     def spent(self) -> dict[str, float]:
-        """What each payer had spent by its end. Raises InputError as `spent_by` does."""
+        """Return what each payer had spent by its end. Raises InputError as `spent_by` does."""
         return spent_by(self.reader)
 
     @property
     def grouped_by(self) -> str | None:
-        """The same for runs whose noisy counts are one release; None where there is none, or nobody can tell.
+        """A key shared by the runs whose noisy counts are one release, or None.
 
-        Noised centres tell nobody: where noise leaves no leaf, each draw of them gives the origin.
+        It is None if there are no noisy counts, or nobody can tell. Noised centres tell nobody:
+        where noise leaves no leaf, each draw of them gives the origin.
         """
         clustering, data = self.manifest.clustering, self.manifest.data.digest
         digest = self.result.run.digests.get(CLUSTERS)
@@ -133,27 +142,37 @@ class _Run:
         if counts * math.log(likeliest) > math.log(_RARELY):
             return None
         records = unit_records(self.manifest, self.claim.unit)
-        stated = clustering.model_dump(mode="json"), self.manifest.batching.labels, data, digest, records
+        stated = (
+            clustering.model_dump(mode="json"),
+            self.manifest.batching.labels,
+            data,
+            digest,
+            records,
+        )
         return json.dumps(stated, sort_keys=True)
 
 
 def compose_runs(
-    results: Mapping[Location, AuditResult], statements: Sequence[Statement] = (), delta: float | None = None
+    results: Mapping[Location, AuditResult],
+    statements: Sequence[Statement] = (),
+    delta: float | None = None,
 ) -> JointCost:
     """Compose audited runs with each other and with other tools' releases.
 
     Args:
         results: audits that runs passed, of their own claims, by where they are; one at least.
         statements: of what else was released of the same records.
-        delta: in (0, 1), of the approximate total. By default the largest that a run claims, and what the statements'
-            deltas add up to.
+        delta: in (0, 1), of the approximate total. By default the largest that a run claims, and
+            what the statements' deltas add up to.
 
     Raises:
-        InputError: a release that cannot be composed with the others: a run that does not pass or is there twice, one
-            that went on from less than another of them had spent, a release for other neighbours, or a delta that is
-            spent before it is divided.
+        InputError: a release that cannot be composed with the others: a run that does not pass or
+            is there twice, one that went on from less than another of them had spent, a release for
+            other neighbours, or a delta that is spent before it is divided.
     """
-    runs = [_checked(str(location), RunReader(location), result) for location, result in results.items()]
+    runs = [
+        _checked(str(location), RunReader(location), result) for location, result in results.items()
+    ]
     relation, unit = _neighbours(runs, statements)
     _require_different(runs)
     shared = _shared(runs)
@@ -176,38 +195,58 @@ def compose_runs(
         batch_ex_post=totals["batch"][1],
         zcdp=_zcdp(runs, chains, statements, shared),
         shared=shared,
-        continued=tuple(Continued(releases=tuple(run.name for run in chain)) for chain in chains if len(chain) > 1),
+        continued=tuple(
+            Continued(releases=tuple(run.name for run in chain))
+            for chain in chains
+            if len(chain) > 1
+        ),
         notes=tuple(_notes(runs, chains, known)),
     )
 
 
 def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
-    """Raises InputError for a run that does not pass, or whose unit is no other release's."""
+    """Refuse a run that does not pass, or whose unit is no other release's, with InputError."""
     if result.verdict != "pass" or result.claim is None or result.guarantees.ex_post is None:
         problem = "its own audit does not pass, so nothing is known of what it cost."
-        raise InputError(name, problem, "Compose runs that pass: `dpaudit verify` says what to mend.")
+        raise InputError(
+            name, problem, "Compose runs that pass: `dpaudit verify` says what to mend."
+        )
     claim = Claim.model_validate(result.claim.model_dump(exclude={"records_per_user"}))
     if claim.unit == "context":
         problem = "its claim is per context, and a context of one run is none of another."
-        raise InputError(f"{name}: claim.unit", problem, "Compose runs that claim per record, or per user.")
+        raise InputError(
+            f"{name}: claim.unit", problem, "Compose runs that claim per record, or per user."
+        )
     manifest = reader.manifest
-    return _Run(name, reader, result, manifest, claim, grouping_cost(manifest, claim), result.guarantees.ex_post)
+    return _Run(
+        name,
+        reader,
+        result,
+        manifest,
+        claim,
+        grouping_cost(manifest, claim),
+        result.guarantees.ex_post,
+    )
 
 
 def _neighbours(runs: Sequence[_Run], statements: Sequence[Statement]) -> tuple[Relation, Unit]:
-    """What all releases are for. Raises InputError where they are for different things."""
+    """Return what all releases are for. Raises InputError where they are for different things."""
     stated = [(run.name, run.claim.relation, run.claim.unit) for run in runs]
     stated += [(statement.name, statement.relation, statement.unit) for statement in statements]
     first, relation, unit = stated[0]
     for name, *other in stated[1:]:
         if other != [relation, unit]:
-            problem = f"it is for {other[0]} of a {other[1]}, and {first} for {relation} of a {unit}."
-            raise InputError(name, problem, "Compose releases whose guarantees have the same relation and unit.")
+            problem = (
+                f"it is for {other[0]} of a {other[1]}, and {first} for {relation} of a {unit}."
+            )
+            raise InputError(
+                name, problem, "Compose releases whose guarantees have the same relation and unit."
+            )
     return relation, unit
 
 
 def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """The runs, those that went on from each other's spending together and in their order.
+    """Return the runs, those that went on from each other's spending together and in their order.
 
     Raises:
         InputError: a run says that somebody had spent less than an earlier one's record shows.
@@ -216,7 +255,10 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
     for run in sorted(runs, key=lambda run: len(run.manifest.privacy.earlier)):
         for chain in chains:
             own = all(each.claim.unit == each.manifest.privacy.unit for each in (run, *chain))
-            if own and continuation_problem(run.manifest, [each.manifest for each in chain]) is None:
+            if (
+                own
+                and continuation_problem(run.manifest, [each.manifest for each in chain]) is None
+            ):
                 if not _goes_on_from(run, chain):
                     continue
                 chain.append(run)
@@ -227,12 +269,14 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
 
 
 def _goes_on_from(run: _Run, chain: Sequence[_Run]) -> bool:
-    """Whether a run shares anybody's budget with the runs that it says it went on from; edited texts are nobody's.
+    """Return whether a run shares anybody's budget with the runs that it says it went on from.
 
     Raises InputError where it says of earlier spending less than their records do.
     """
     spent = most_spent(earlier.spent for earlier in chain)
-    known = [spent[each.payer] > each.spent for each in run.reader.assignment() if each.payer in spent]
+    known = [
+        spent[each.payer] > each.spent for each in run.reader.assignment() if each.payer in spent
+    ]
     if less := sum(known):
         names = ", ".join(earlier.name for earlier in chain)
         problem = f"it begins with less than {names} had spent of the budgets of {less} records."
@@ -241,22 +285,39 @@ def _goes_on_from(run: _Run, chain: Sequence[_Run]) -> bool:
 
 
 def _require_different(runs: Sequence[_Run]) -> None:
-    """Raises InputError for a run that is there twice; also one that was finished twice from one beginning."""
+    """Refuse a run that is there twice, or was finished twice from one beginning.
+
+    Raises:
+        InputError: there is such a run.
+    """
     known: dict[str, str] = {}
     for run in runs:
-        steps = [digest for name, digest in run.result.run.digests.items() if name not in ("run.json", "hashes")]
+        steps = [
+            digest
+            for name, digest in run.result.run.digests.items()
+            if name not in ("run.json", "hashes")
+        ]
         for mark in filter(None, (run.manifest.commitment, json.dumps(sorted(steps)))):
             first = known.setdefault(mark, run.name)
             if first != run.name:
                 problem = f"it is the same run as {first}, or goes on from the same beginning."
-                raise InputError(run.name, problem, "Name each run once: a copy of a release costs nothing more.")
+                raise InputError(
+                    run.name, problem, "Name each run once: a copy of a release costs nothing more."
+                )
 
 
 def _of_one_key(runs: Sequence[_Run]) -> frozenset[str]:
-    """Runs whose batches were secret, but for a key that another of them has: each tells of the other's."""
+    """Return runs whose batches were secret, but whose key another run has.
+
+    Each of them tells of the other's batches.
+    """
     keys = Counter(run.manifest.batching.key for run in runs)
     of_others = {key for key, count in keys.items() if key is not None and count > 1}
-    return frozenset(run.name for run in runs if run.manifest.batching.key in of_others and run.secret is not None)
+    return frozenset(
+        run.name
+        for run in runs
+        if run.manifest.batching.key in of_others and run.secret is not None
+    )
 
 
 def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
@@ -276,7 +337,7 @@ def _shared(runs: Sequence[_Run]) -> tuple[Shared, ...]:
 
 
 def _default_delta(runs: Sequence[_Run], statements: Sequence[Statement]) -> float | None:
-    """None where nothing states one."""
+    """Return the delta of totals; None if nothing states one."""
     theirs = [each.approximate.delta for each in statements if each.approximate is not None]
     delta = max(run.claim.delta if run.bounded else 0.0 for run in runs)
     delta = reduce(rounded_sum, theirs, delta)
@@ -284,7 +345,10 @@ def _default_delta(runs: Sequence[_Run], statements: Sequence[Statement]) -> flo
 
 
 def _release(run: _Run, delta: float | None) -> Release:
-    approximate, accountant = run.result.guarantees.approximate, None if delta is None else run.accountant(delta, [])
+    approximate, accountant = (
+        run.result.guarantees.approximate,
+        None if delta is None else run.accountant(delta, []),
+    )
     figure = known = None
     if approximate is not None:
         figure, known = (
@@ -292,7 +356,7 @@ def _release(run: _Run, delta: float | None) -> Release:
             for epsilon in (approximate.epsilon, approximate.batch_epsilon)
         )
     elif accountant is not None and delta is not None:
-        tokens = run.manifest.stopping.most_tokens
+        tokens = run.manifest.decoding.most_tokens
         figure = Spent(epsilon=accountant.epsilon(tokens, delta), delta=delta)
         known = Spent(epsilon=accountant.batch_level(tokens, delta).epsilon, delta=delta)
     found, finite = run.found, math.isfinite(run.found.batch_epsilon)
@@ -324,7 +388,7 @@ def _stated(statement: Statement) -> Release:
 
 
 def parts_of(statement: Statement) -> Parts:
-    """A statement as an accountant takes it."""
+    """Return a statement as an accountant takes it."""
     if statement.approximate is not None:
         return Parts(pure=(statement.approximate.epsilon,), delta=statement.approximate.delta)
     if statement.zcdp is not None:
@@ -340,30 +404,38 @@ def _approximate(
     level: Level,
     known_batches: Collection[str],
 ) -> Total:
-    """The joint guarantee of a level of all that have one."""
+    """Return the joint guarantee of a level of all that have one."""
     later = _charged_with_others([run for chain in chains for run in chain if run.bounded], shared)
-    least = (0.5 if delta is None else delta) / sum(map(len, chains))  # each part's own tail is told beside the others'
+    least = (0.5 if delta is None else delta) / sum(
+        map(len, chains)
+    )  # each part's own tail is told beside the others'
     parts: list[Parts] = []
     named: list[str] = []
     without: list[str] = []
     together = () if level == "batch" else _together(chains, known_batches)
     for runs in together:
-        whole = [(run.accountant(least, ()), run.manifest.stopping.most_tokens) for run in runs]
+        whole = [(run.accountant(least, ()), run.manifest.decoding.most_tokens) for run in runs]
         parts += of_one_key([(one, tokens) for one, tokens in whole if one is not None], least)
         named += [run.name for run in runs]
     for chain in chains:
         if chain[0].name in named:
             continue
         accountants = {run.name: run.accountant(least, known_batches) for run in chain}
-        known = {name: accountant for name, accountant in accountants.items() if accountant is not None}
+        known = {
+            name: accountant for name, accountant in accountants.items() if accountant is not None
+        }
         without += [name for name in accountants if name not in known]
         if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
             parts.append(Parts(rho=max(accountant.batch.most_rho for accountant in known.values())))
         else:
-            tokens = chain[0].manifest.stopping.most_tokens
+            tokens = chain[0].manifest.decoding.most_tokens
             for name, one in known.items():
                 charged = replace(one, batch=one.batch.without_clusters()) if name in later else one
-                parts.append(charged.batch.parts(tokens) if level == "batch" else charged.parts(tokens, least))
+                parts.append(
+                    charged.batch.parts(tokens)
+                    if level == "batch"
+                    else charged.parts(tokens, least)
+                )
         named += known
     parts += map(parts_of, statements)
     named += [statement.name for statement in statements]
@@ -371,23 +443,45 @@ def _approximate(
     if len(named) < 2:
         return Total(kind=ApproximateClaim.id, reason=reason)
     if delta is None:
-        raise InputError("--delta", "no release states a delta for the total.", "Give --delta, below 1 / records.")
+        raise InputError(
+            "--delta",
+            "no release states a delta for the total.",
+            "Give --delta, below 1 / records.",
+        )
     found = joint_epsilon(parts, delta)
     if math.isinf(found.epsilon):
         spent = math.fsum(each.delta for each in parts)
         problem = f"nothing bounds the total at delta {stated(delta)}"
         if spent >= delta:
             problem += f": the releases' own deltas take {stated(spent)} of it"
-        raise InputError("--delta", f"{problem}.", "Give a larger --delta, or orders of Renyi DP that reach further.")
+        raise InputError(
+            "--delta",
+            f"{problem}.",
+            "Give a larger --delta, or orders of Renyi DP that reach further.",
+        )
     figure = Spent(epsilon=found.epsilon, delta=delta)
-    return Total(kind=ApproximateClaim.id, releases=tuple(named), figure=figure, method=found.method, reason=reason)
+    return Total(
+        kind=ApproximateClaim.id,
+        releases=tuple(named),
+        figure=figure,
+        method=found.method,
+        reason=reason,
+    )
 
 
 def _zcdp(
-    runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], statements: Sequence[Statement], shared: Sequence[Shared]
+    runs: Sequence[_Run],
+    chains: Sequence[Sequence[_Run]],
+    statements: Sequence[Statement],
+    shared: Sequence[Shared],
 ) -> TotalRho | None:
-    """Return the sum of all rhos that there are, where a release states one; None where fewer than two have one."""
-    if not any(run.claim.rho is not None for run in runs) and not any(each.zcdp is not None for each in statements):
+    """Return the sum of the rhos of runs and releases, or None.
+
+    A release must state a rho, and two or more must have one.
+    """
+    if not any(run.claim.rho is not None for run in runs) and not any(
+        each.zcdp is not None for each in statements
+    ):
         return None
     rhos: list[float] = []
     named: list[str] = []
@@ -403,7 +497,9 @@ def _zcdp(
         if len(chain) > 1:  # nobody pays more than the largest budget, in all of them together
             rhos.append(max(each.budgets_rho for each in accountants.values()))
         else:
-            rhos += [each.rho(chain[0].manifest.stopping.most_tokens) for each in accountants.values()]
+            rhos += [
+                each.rho(chain[0].manifest.decoding.most_tokens) for each in accountants.values()
+            ]
         named += accountants
     rhos += [each.zcdp.rho for each in statements if each.zcdp is not None]
     named += [each.name for each in statements if each.zcdp is not None]
@@ -413,8 +509,10 @@ def _zcdp(
     return TotalRho(releases=tuple(named), rho=reduce(rounded_sum, rhos), reason=reason)
 
 
-def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple[tuple[_Run, ...], ...]:
-    """Of the runs that have their key in common, those that give a record the same batch, in sets of two or more."""
+def _together(
+    chains: Sequence[Sequence[_Run]], known: Collection[str]
+) -> tuple[tuple[_Run, ...], ...]:
+    """Return the runs of one key that give a record the same batch, in sets of two or more."""
     sets: dict[str, list[_Run]] = {}
     for run in (chain[0] for chain in chains if len(chain) == 1):
         manifest = run.manifest
@@ -422,18 +520,27 @@ def _together(chains: Sequence[Sequence[_Run]], known: Collection[str]) -> tuple
         if run.name in known and alone and run.bounded:
             users = run.claim.unit == "user" and manifest.privacy.records_per_user
             sets.setdefault(f"{manifest.batching.model_dump_json()} {users}", []).append(run)
-    return tuple(tuple(runs) for runs in sets.values() if len(runs) == len(_of_key(runs[0], chains)) > 1)
+    return tuple(
+        tuple(runs) for runs in sets.values() if len(runs) == len(_of_key(runs[0], chains)) > 1
+    )
 
 
 def _of_key(run: _Run, chains: Sequence[Sequence[_Run]]) -> list[_Run]:
-    """All runs that have this one's key."""
-    return [each for chain in chains for each in chain if each.manifest.batching.key == run.manifest.batching.key]
+    """Return all runs that have this one's key."""
+    return [
+        each
+        for chain in chains
+        for each in chain
+        if each.manifest.batching.key == run.manifest.batching.key
+    ]
 
 
 def _charged_with_others(runs: Sequence[_Run], shared: Sequence[Shared]) -> set[str]:
-    """Of the runs of a total, those whose clusters another is charged with: the first in that total that has them."""
+    """Return the runs whose clusters are charged to another, the first that has them."""
     names = [run.name for run in runs]
-    return {name for group in shared for name in [each for each in names if each in group.releases][1:]}
+    return {
+        name for group in shared for name in [each for each in names if each in group.releases][1:]
+    }
 
 
 def _ex_post(
@@ -443,10 +550,12 @@ def _ex_post(
     level: Level,
     known_batches: Collection[str],
 ) -> Total:
-    """The sum of a level over the runs, each with its clusters unless another is charged with them."""
+    """Return a level's sum over the runs, each with its clusters unless charged to another."""
     known = [run for run in runs if math.isfinite(run.found.batch_epsilon)]
     later = _charged_with_others(known, shared)
-    without = [run.name for run in runs if run not in known] + [statement.name for statement in statements]
+    without = [run.name for run in runs if run not in known] + [
+        statement.name for statement in statements
+    ]
     reason = _about("no-ex-post", without) if without else None
     if len(known) < 2:
         return Total(kind=ExPostClaim.id, reason=reason)
@@ -455,12 +564,16 @@ def _ex_post(
         cost = run.ex_post("batch" if run.name in known_batches else level)
         costs.append(cost if run.name in later else rounded_sum(cost, run.found.rebalancing))
     deltas = [run.found.delta for run in known if run.name not in later]
-    figure = Spent(epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0)))
+    figure = Spent(
+        epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0))
+    )
     names = tuple(run.name for run in known)
     return Total(kind=ExPostClaim.id, releases=names, figure=figure, method="sum", reason=reason)
 
 
-def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]) -> Iterator[Message]:
+def _notes(
+    runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collection[str]
+) -> Iterator[Message]:
     yield message(Finding(code="compose.beforehand"))
     together = {run.name for each in _together(chains, known) for run in each}
     for named, what in ((together, "batch-by-batch"), ({*known} - together, "key-in-common")):
@@ -470,7 +583,10 @@ def _notes(runs: Sequence[_Run], chains: Sequence[Sequence[_Run]], known: Collec
         yield _about("own-budgets", apart)
     most = {run.name: run.manifest.privacy.records_per_user or 0 for run in runs}
     if runs[0].claim.unit == "user" and len({*most.values()}) > 1:
-        limits = (Finding(code="compose.most-records", values={"most": each, "run": run}) for run, each in most.items())
+        limits = (
+            Finding(code="compose.most-records", values={"most": each, "run": run})
+            for run, each in most.items()
+        )
         yield message(Finding(code="compose.users", values={"limits": tuple(limits)}))
 
 

@@ -1,4 +1,4 @@
-"""An audit's result for readers outside: what is left of it when everything that was worked out from records goes."""
+"""An audit's result for readers outside, without all that was worked out from records."""
 
 from __future__ import annotations
 
@@ -10,20 +10,31 @@ from dpaudit.auditing.verdict import public_guarantee, public_options, why_withh
 from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
 from dpaudit.checks.disclosure import public_settings
 from dpaudit.claims import CLAIM_KINDS
-from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Message, RunSummary, Value
+from dpaudit.results import (
+    AuditResult,
+    CheckResult,
+    ClaimResult,
+    Finding,
+    Message,
+    RunSummary,
+    Value,
+)
 from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
 
 def public_form(result: AuditResult) -> AuditResult:
-    """The same result without anything that was worked out from private records or found on the run's machine.
+    """Return the result without what private records gave or what was found on the run's machine.
 
-    Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what follows from both
-    stay. So does a claim whose figures were all given to the audit, which is not the run's own: who asked has chosen to
-    name it. Everything is named that stays, so that a new field of the result is left out until it is looked at.
+    Verdict, outcomes, settings that are declared public, a claim that was fixed beforehand and what
+    follows from both stay. So does a claim whose figures were all given to the audit, which is not
+    the run's own: who asked has chosen to name it. Everything is named that stays, so that a new
+    field of the result is left out until it is looked at.
     """
     withheld = why_withheld(result)
     stated = result.claim if withheld is None else None
-    public = () if stated is None else tuple(kind for kind in CLAIM_KINDS.values() if kind.beforehand)
+    public = (
+        () if stated is None else tuple(kind for kind in CLAIM_KINDS.values() if kind.beforehand)
+    )
     return AuditResult(
         audience="public",
         verdict=result.verdict,
@@ -47,7 +58,7 @@ def public_form(result: AuditResult) -> AuditResult:
 
 
 def _summary(result: AuditResult) -> RunSummary:
-    """Return the versions of what audited the run, and the settings that are declared public, where they are fit."""
+    """Return the auditing software's versions, and the public settings, where they are fit."""
     run = result.run
     shown = None if run.settings is None or not _fit(result) else public_settings(run.settings)
     # What audited a run hangs on no record, and a reader must know whose code judged.
@@ -55,7 +66,7 @@ def _summary(result: AuditResult) -> RunSummary:
 
 
 def _own_claim(result: AuditResult) -> ClaimResult | None:
-    """The run's own claim beside another that was asked about, where it would stand there by itself."""
+    """Return the run's own claim beside another asked about, if it would stand there by itself."""
     if result.own_claim is None:
         return None
     unasked = result.model_copy(update={"claim": result.own_claim, "asked": ()})
@@ -78,7 +89,9 @@ def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]
     if passed and claim is not None and withheld is None:
         # The claim is public here, and its size with it.
         found = result.guarantees.epsilons(claim.kind)
-        yield from map(message, empty_bound(promised_epsilon(claim, None if found is None else found.epsilon)))
+        yield from map(
+            message, empty_bound(promised_epsilon(claim, None if found is None else found.epsilon))
+        )
     # In words anew: those of readers inside may name the run.
     yield from (message(found, _CONTEXT) for found in filter(is_public, result.caveats))
     if result.asked:
@@ -95,11 +108,12 @@ def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]
 
 
 def _checks(result: AuditResult, *, show_values: bool) -> tuple[CheckResult, ...]:
-    """Return the outcomes, with what each check compares in place of what it measured here, and its fixed words.
+    """Return the outcomes, with fixed words and comparisons in place of what the checks measured.
 
     Args:
         result: the audit's, in its internal form.
-        show_values: whether the catalogue may let a check's values out: they are of the claim and of settings.
+        show_values: whether the catalogue may let a check's values out: they are of the claim and
+            of settings.
     """
     return tuple(_check(check, result.evidence, show_values=show_values) for check in result.checks)
 
@@ -111,13 +125,21 @@ def _check(check: CheckResult, evidence: int, *, show_values: bool) -> CheckResu
     shown = check.model_copy(update={"made_with": public_options(check)})
     options = options_making([shown], evidence)
     return CheckResult(
-        **check.model_dump(include={"id", "title", "status", "evidence", "applicable", "reference"}),
+        **check.model_dump(
+            include={"id", "title", "status", "evidence", "applicable", "reference"}
+        ),
         code=check.code if words is not None and words.public_code else "",
-        values={name: check.values[name] for name in named if name in check.values and _shown(check.values[name])},
+        values={
+            name: check.values[name]
+            for name in named
+            if name in check.values and _shown(check.values[name])
+        },
         made_with=shown.made_with,
         measured="",
         expected="" if known is None else known.compares,
-        detail=sentence(Finding(code="remedy.audit", values={"options": options}), _CONTEXT) if options else "",
+        detail=sentence(Finding(code="remedy.audit", values={"options": options}), _CONTEXT)
+        if options
+        else "",
         why="" if known is None else known.why,
         remedy="" if known is None else render(known.remedy, {}, _CONTEXT),
     )
@@ -130,6 +152,6 @@ def _shown(value: Value) -> bool:
 
 
 def _fit(result: AuditResult) -> bool:
-    """Whether the settings were looked through, and nothing private was found in them."""
+    """Return whether the settings were looked through, and nothing private was found in them."""
     found = [check for check in result.checks if check.id == "disclosure.sensitive"]
     return bool(found) and all(check.status == "pass" or not check.applicable for check in found)

@@ -1,7 +1,8 @@
-"""From the facts of a run to its figures of each kind, the ledger that shows how they come about, and the token curve.
+"""A run's figures of each kind, the ledger of their composition, and the token curve.
 
-An approximate guarantee, an ex-post cost and an empirical loss are statements of different kinds. Their sum means
-nothing, so it cannot be formed; nor can that of figures for different relations or units.
+An approximate guarantee, an ex-post cost and an empirical loss are statements of different kinds.
+Their sum means nothing, so it cannot be formed; nor can that of figures for different relations or
+units.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial, reduce
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
+from typing_extensions import override
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
 from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutable
 from dpaudit.accounting.renyi import most_variation
-from dpaudit.checks import Facts
 from dpaudit.checks.canaries import guesses
+from dpaudit.checks.costs import Costs
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.levels import Levels
+from dpaudit.checks.neighbors import Losses
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit, context_change
 from dpaudit.results import (
@@ -45,15 +50,22 @@ _BOTH_LEVELS = "pipeline at either level"
 #: Batches that the ledger lists; reports have the others.
 LISTED = 50
 #: Of a run that cannot be read, and of an audit that is not for everybody.
-NOTHING = Guarantees(ex_post=None, approximate=None, empirical=Empirical(leave_one_out_max=None, contexts=0, worst=()))
+NOTHING = Guarantees(
+    ex_post=None,
+    approximate=None,
+    empirical=Empirical(leave_one_out_max=None, contexts=0, worst=()),
+)
 _DOCS = "docs/mathematics.md"
 #: The most groups of positions that have a histogram of their own.
 MOST_GROUPS = 512
 #: A bin reaches over a sixteenth of a factor of 2, about 4%: what a quantile can be rounded by.
 _BINS_PER_DOUBLING = 16
-#: Costs beyond these, in nats, share a bin each: quantiles there are the least or the largest cost of the group.
+#: Costs beyond these, in nats, share a bin each: quantiles there are the least or the largest cost
+#: of the group.
 _LEAST, _MOST = -30, 12  # powers of 2
-_EDGES = np.exp2(np.arange(_LEAST * _BINS_PER_DOUBLING, _MOST * _BINS_PER_DOUBLING + 1) / _BINS_PER_DOUBLING)
+_EDGES = np.exp2(
+    np.arange(_LEAST * _BINS_PER_DOUBLING, _MOST * _BINS_PER_DOUBLING + 1) / _BINS_PER_DOUBLING
+)
 #: The share of costs below the band, and of those above it.
 _OUTSIDE = 0.1
 
@@ -62,105 +74,126 @@ class KindError(ValueError):
     """Figures of different kinds, relations or units were about to be combined."""
 
 
-def approximate(facts: Facts) -> Approximate | None:
-    """(epsilon, delta) at the claim's delta, fixed by public settings; None where the run has no such guarantee."""
-    accountant, best, levels = facts.release, facts.approximate, facts.approximate_levels
+def approximate(run: AuditedRun) -> Approximate | None:
+    """Return (epsilon, delta) by public settings at the claim's delta, or None if there is none."""
+    costs = run[Costs]
+    accountant, best, levels = costs.release, costs.approximate, costs.approximate_levels
     if accountant is None or best is None or levels is None:
         return None
-    mechanism, tokens = facts.manifest.mechanism, facts.manifest.stopping.most_tokens
+    mechanism, tokens = run.manifest.mechanism, run.manifest.decoding.most_tokens
     unbounded = "nothing bounds how one unit changes the contexts"
     rho = accountant.batch.budgets_rho
     return Approximate(
-        **neighbours(facts),
+        **neighbours(run),
         epsilon=levels.release,
         batch_epsilon=levels.batch,
         batch_lower=best.epsilon_lower,
-        batch_rdp=accountant.batch_level(tokens, facts.claim.delta, "rdp").epsilon,
+        batch_rdp=accountant.batch_level(tokens, run.claim.delta, "rdp").epsilon,
         amplification=levels.amplification,
-        delta=facts.claim.delta,
+        delta=run.claim.delta,
         method=best.method,
         tokens=tokens,
         rho=None if math.isinf(rho) else rho,
-        sensitivity=unbounded if facts.change is None else mechanism.aggregator.sensitivity(facts.change),
-        rebalancing=facts.grouping.counts,
-        centers=facts.grouping.centers,
-        centers_delta=facts.grouping.delta,
-        others=tuple(_between_others(facts)) if facts.manifest.recorded is not None else (),
+        sensitivity=unbounded
+        if run.change is None
+        else mechanism.aggregator.sensitivity(run.change),
+        rebalancing=costs.grouping.counts,
+        centers=costs.grouping.centers,
+        centers_delta=costs.grouping.delta,
+        others=tuple(_between_others(run)) if run.manifest.recorded is not None else (),
     )
 
 
-def zcdp(facts: Facts) -> Zcdp | None:
-    """Return what a claim of rho is held against; None where the claim states none, or nothing gives one."""
-    accountant, rho = facts.of_rho, facts.rho
-    if accountant is None or rho is None or facts.claim.rho is None:
+def zcdp(run: AuditedRun) -> Zcdp | None:
+    """Return the rho to compare a claim of rho with; None without a claim or a rho."""
+    costs = run[Costs]
+    accountant, rho = costs.of_rho, costs.rho
+    if accountant is None or rho is None or run.claim.rho is None:
         return None
     return Zcdp(
-        **neighbours(facts),
+        **neighbours(run),
         rho=rho,
         rebalancing=accountant.rho_of_clusters(),
-        tokens=facts.manifest.stopping.most_tokens,
+        tokens=run.manifest.decoding.most_tokens,
         any_length=math.isfinite(accountant.most_rho),
-        advantage=most_variation(facts.claim.rho),
+        advantage=most_variation(run.claim.rho),
     )
 
 
-def _between_others(facts: Facts) -> Iterator[OtherNeighbours]:
-    """What the tokens cost between other neighbours than the claim's: records and contexts, under either relation."""
-    manifest, delta = facts.manifest, facts.claim.delta
-    tokens = manifest.stopping.most_tokens
+def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
+    """Yield the tokens' cost between other neighbours: records and contexts, under either relation.
+
+    The claim's own are left out.
+    """
+    manifest, delta = run.manifest, run.claim.delta
+    tokens = manifest.decoding.most_tokens
     units: tuple[Unit, ...] = "record", "context"
     relations: tuple[Relation, ...] = "add_remove", "replace"
     for unit, relation in product(units, relations):
-        if (unit, relation) == (facts.claim.unit, facts.claim.relation):
+        if (unit, relation) == (run.claim.unit, run.claim.relation):
             continue
         change = context_change(unit, relation, manifest.batching.rule)
         accountant = ApproximateAccountant.of(manifest.mechanism, change)
         if accountant is not None:
             best, rdp = accountant.epsilon(tokens, delta), accountant.epsilon(tokens, delta, "rdp")
-            yield OtherNeighbours(relation=relation, unit=unit, epsilon=best.epsilon, rdp=rdp.epsilon)
+            yield OtherNeighbours(
+                relation=relation, unit=unit, epsilon=best.epsilon, rdp=rdp.epsilon
+            )
 
 
-def neighbours(facts: Facts) -> dict[str, Any]:
-    """What the claim's neighbours differ by; for users, with how many records one of them has at most."""
-    claim = facts.claim
-    most = facts.manifest.privacy.records_per_user if claim.unit == "user" else None
+def neighbours(run: AuditedRun) -> dict[str, Any]:
+    """Return the difference of the claim's neighbours; for users with their most records."""
+    claim = run.claim
+    most = run.manifest.privacy.records_per_user if claim.unit == "user" else None
     return {"relation": claim.relation, "unit": claim.unit, "records_per_user": most}
 
 
 def figures(cost: Cost | None) -> dict[str, Any]:
-    """An ex-post cost by its fields in results; None in each where the record gives none."""
-    return {name: None if cost is None else getattr(cost, name) for name in ("theorem1", "exact", "rise", "fall")}
+    """Return an ex-post cost by its fields in results; None in each if the record gives none."""
+    return {
+        name: None if cost is None else getattr(cost, name)
+        for name in ("theorem1", "exact", "rise", "fall")
+    }
 
 
-def ex_post(facts: Facts) -> ExPost:
-    """The run's ex-post figures for the claim's relation and unit; infinite where the record bounds nothing."""
-    levels = facts.ex_post_levels
+def ex_post(run: AuditedRun) -> ExPost:
+    """Return the run's ex-post figures for the claim's relation and unit.
+
+    They are infinite if the record bounds nothing.
+    """
+    costs = run[Costs]
+    levels = costs.ex_post_levels
     return ExPost(
-        **neighbours(facts),
+        **neighbours(run),
         epsilon=levels.release,
-        **figures(facts.ex_post_cost),
-        rebalancing=facts.grouping.epsilon,
+        **figures(costs.ex_post_cost),
+        rebalancing=costs.grouping.epsilon,
         batch_epsilon=levels.batch,
-        delta=facts.grouping.delta,
+        delta=costs.grouping.delta,
         amplification=levels.amplification,
     )
 
 
-def attack(facts: Facts) -> Attack | None:
-    """What the replay's attack showed, for the claim's delta; None where none was made."""
-    found = facts.replay.attack if facts.replay is not None else None
+def attack(run: AuditedRun) -> Attack | None:
+    """Return the result of the replay's attack, for the claim's delta; None without one."""
+    found = run.replay.attack if run.replay is not None else None
     if found is None:
         return None
-    curve = tuple(CurvePoint(epsilon=e, delta=d, delta_lower=low) for e, d, low in found.bound.curve)
+    curve = tuple(
+        CurvePoint(epsilon=e, delta=d, delta_lower=low) for e, d, low in found.bound.curve
+    )
     return Attack(**vars(found.bound) | {"curve": curve}, trials=found.trials, beyond=found.beyond)
 
 
-def canaries(facts: Facts) -> CanaryGuesses | None:
-    """What the canaries' coins showed, for the claim's delta; None where there are none, or they are not borne out."""
-    found = guesses(facts)
+def canaries(run: AuditedRun) -> CanaryGuesses | None:
+    """Return what the coins of canaries showed, for the claim's delta.
+
+    Return None without any, or they are not borne out.
+    """
+    found = guesses(run)
     if found is None:
         return None
-    delta = facts.claim.delta if facts.kind.beforehand else 0.0
+    delta = run.claim.delta if run.kind.beforehand else 0.0
     return CanaryGuesses(
         coins=found.coins,
         right=found.right,
@@ -171,9 +204,9 @@ def canaries(facts: Facts) -> CanaryGuesses | None:
     )
 
 
-def ledger(facts: Facts) -> tuple[LedgerEntry, ...]:
-    """A tree for each kind of figure that the run has."""
-    trees = (_zcdp_tree(facts), _approximate_tree(facts), _ex_post_tree(facts), _empirical_tree(facts))
+def ledger(run: AuditedRun) -> tuple[LedgerEntry, ...]:
+    """Return a tree for each kind of figure that the run has."""
+    trees = (_zcdp_tree(run), _approximate_tree(run), _ex_post_tree(run), _empirical_tree(run))
     return tuple(tree for tree in trees if tree is not None)
 
 
@@ -189,14 +222,17 @@ def entry(
     children: Sequence[LedgerEntry] = (),
     omitted: int = 0,
 ) -> LedgerEntry:
-    """A node of the ledger, as `LedgerEntry` describes it.
+    """Return a node of the ledger, as `LedgerEntry` describes it.
 
     Raises:
         KindError: a child makes another sort of statement, or one about other neighbours.
-        ValueError: value or delta is negative or not a number, or a delta stands beside an empirical loss.
+        ValueError: value or delta is negative or not a number, or a delta stands beside an
+            empirical loss.
     """
     if not value >= 0 or not 0 <= delta <= 1:
-        raise ValueError(f"a figure is at least 0, with a delta from 0 to 1, not {value} and {delta}")
+        raise ValueError(
+            f"a figure is at least 0, with a delta from 0 to 1, not {value} and {delta}"
+        )
     if delta and kind not in CLAIM_KINDS:
         raise ValueError("a loss that was seen has no delta")
     for child in children:
@@ -218,163 +254,255 @@ def entry(
 
 
 def total(name: str, children: Sequence[LedgerEntry], reference: str) -> LedgerEntry:
-    """Basic composition of one or more children: values and deltas add up, rounded up. Raises KindError."""
+    """Compose children: values and deltas add up, rounded up.
+
+    Raises:
+        KindError: the children are of kinds that do not add up.
+    """
     value = reduce(rounded_sum, (child.value for child in children))
     delta = min(1.0, reduce(rounded_sum, (child.delta or 0.0 for child in children)))
-    made = entry(name, value, reference, **_about(children[0]), delta=delta, rule="sum", children=children)
+    made = entry(
+        name, value, reference, **_about(children[0]), delta=delta, rule="sum", children=children
+    )
     if len(children) > 1 and made.kind not in CLAIM_KINDS:
         raise KindError("empirical losses of different neighbours do not add up to anything")
     return made
 
 
-def worst(name: str, children: Sequence[LedgerEntry], reference: str, omitted: int = 0) -> LedgerEntry:
-    """The maximum over one or more children, and over `omitted` others that are no larger. Raises KindError."""
+def worst(
+    name: str, children: Sequence[LedgerEntry], reference: str, omitted: int = 0
+) -> LedgerEntry:
+    """Return the maximum over children, and `omitted` others that are no larger.
+
+    Raises:
+        KindError: the children are of different kinds.
+    """
     ranked = sorted(children, key=lambda child: -child.value)
     value, delta = ranked[0].value, ranked[0].delta or 0.0
     about = _about(ranked[0])
-    return entry(name, value, reference, **about, delta=delta, rule="maximum", children=ranked, omitted=omitted)
+    return entry(
+        name,
+        value,
+        reference,
+        **about,
+        delta=delta,
+        rule="maximum",
+        children=ranked,
+        omitted=omitted,
+    )
 
 
 def _about(like: LedgerEntry) -> dict[str, Any]:
-    """What a figure must agree in to be combined with this one."""
+    """Return what a figure must agree in to be combined with this one."""
     return {"kind": like.kind, "between": (like.relation, like.unit)}
 
 
-def _of(facts: Facts, kind: Kind) -> Callable[..., LedgerEntry]:
-    """Makes entries of this kind, for the claim's neighbours."""
-    return partial(entry, kind=kind, between=(facts.claim.relation, facts.claim.unit))
+def _of(run: AuditedRun, kind: Kind) -> Callable[..., LedgerEntry]:
+    """Return a maker of entries of this kind, for the claim's neighbours."""
+    return partial(entry, kind=kind, between=(run.claim.relation, run.claim.unit))
 
 
-def _approximate_tree(facts: Facts) -> LedgerEntry | None:
-    both, found, tokens = facts.release, facts.approximate, facts.manifest.stopping.most_tokens
-    if both is None or found is None or facts.change is None:
+def _approximate_tree(run: AuditedRun) -> LedgerEntry | None:
+    costs = run[Costs]
+    both, found, tokens = costs.release, costs.approximate, run.manifest.decoding.most_tokens
+    if both is None or found is None or run.change is None:
         return None
     left, drawn = both.batch.delta_left(found.delta), found.epsilon
-    if facts.grouping.epsilon and math.isfinite(found.epsilon):
+    if costs.grouping.epsilon and math.isfinite(found.epsilon):
         drawn = replace(both, batch=both.batch.without_clusters()).batch_level(tokens, left).epsilon
-    approximately, rounds = _of(facts, ApproximateClaim.id), both.batch.rounds
+    approximately, rounds = _of(run, ApproximateClaim.id), both.batch.rounds
     batch_of = "any one batch" if rounds == 1 else f"any one batch in each of {rounds:,} rounds"
     if both.batch.gaussian is not None:
         gaussian = both.batch.gaussian
         noise = f"noise of multiplier {gaussian.multiplier:.4g}, sampled at {gaussian.rate:g}"
         said = f"{batch_of}: {tokens} tokens by {noise}, {found.method} composition"
-        return _approximate_pipeline(facts, found, approximately(said, drawn, _DOCS, delta=left))
+        return _approximate_pipeline(run, found, approximately(said, drawn, _DOCS, delta=left))
     token = approximately(
-        "a token: its losses lie in an interval of this length, so it is at least that private by itself",
-        facts.manifest.mechanism.eta(facts.change) or 0.0,
+        "a token: its losses lie in an interval of this length, so it is at least that private "
+        "by itself",
+        run.manifest.mechanism.eta(run.change) or 0.0,
         "docs/budgets.md#bounded-range",
     )
     if found.method == "zcdp":
         spent, where = "what one unit's contexts can spend", "docs/budgets.md#individual-budgets"
-        if facts.manifest.mechanism.budget is None:
-            spent, where = facts.manifest.mechanism.draw.paid_for, facts.manifest.mechanism.draw.proof
-        batch = approximately(f"{batch_of}: {spent}, however many tokens it has", drawn, where, delta=left)
+        if run.manifest.mechanism.budget is None:
+            spent, where = run.manifest.mechanism.draw.paid_for, run.manifest.mechanism.draw.proof
+        batch = approximately(
+            f"{batch_of}: {spent}, however many tokens it has", drawn, where, delta=left
+        )
     else:
         drawn_by = f"{batch_of}: {tokens} tokens, {found.method} composition"
         omitted = tokens * rounds - 1
         batch = approximately(
-            drawn_by, drawn, "docs/budgets.md", delta=left, rule="joint", children=[token], omitted=omitted
+            drawn_by,
+            drawn,
+            "docs/budgets.md",
+            delta=left,
+            rule="joint",
+            children=[token],
+            omitted=omitted,
         )
-    return _approximate_pipeline(facts, found, batch)
+    return _approximate_pipeline(run, found, batch)
 
 
-def _zcdp_tree(facts: Facts) -> LedgerEntry | None:
-    found, accountant = zcdp(facts), facts.of_rho
+def _zcdp_tree(run: AuditedRun) -> LedgerEntry | None:
+    found, accountant = zcdp(run), run[Costs].of_rho
     if found is None or accountant is None or not math.isfinite(found.rho):
         return None
-    of, reference, rounds = _of(facts, ZcdpClaim.id), f"{_DOCS}#zcdp", accountant.rounds
+    of, reference, rounds = _of(run, ZcdpClaim.id), f"{_DOCS}#zcdp", accountant.rounds
     batch_of = "any one batch" if rounds == 1 else f"any one batch in each of {rounds:,} rounds"
     spent = "what one unit's contexts can spend, however many tokens it has"
     if accountant.rho(found.tokens) < accountant.budgets_rho:
         spent = f"{found.tokens} tokens, each by the range of its draw"
     generation = of(f"generation: {batch_of}, {spent}", accountant.rho(found.tokens), reference)
     clusters = of("clusters: half the square of each pure epsilon", found.rebalancing, reference)
-    return of(f"{_BATCH_LEVEL}: rhos add up", found.rho, reference, rule="sum", children=[clusters, generation])
+    return of(
+        f"{_BATCH_LEVEL}: rhos add up",
+        found.rho,
+        reference,
+        rule="sum",
+        children=[clusters, generation],
+    )
 
 
-def _approximate_pipeline(facts: Facts, found: Composition, batch: LedgerEntry) -> LedgerEntry:
-    generation = worst("generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs")
-    parts = [*_grouping(facts, ApproximateClaim.id), generation]
-    of, levels = _of(facts, ApproximateClaim.id), facts.approximate_levels
+def _approximate_pipeline(run: AuditedRun, found: Composition, batch: LedgerEntry) -> LedgerEntry:
+    generation = worst(
+        "generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs"
+    )
+    parts = [*_grouping(run, ApproximateClaim.id), generation]
+    of, levels = _of(run, ApproximateClaim.id), run[Costs].approximate_levels
     assert levels is not None  # as there is a figure
-    whole = of(_BATCH_LEVEL, found.epsilon, f"{_DOCS}#ledger", delta=found.delta, rule="joint", children=parts)
-    return _at_release_level(facts, levels, whole, found.delta)
+    whole = of(
+        _BATCH_LEVEL,
+        found.epsilon,
+        f"{_DOCS}#ledger",
+        delta=found.delta,
+        rule="joint",
+        children=parts,
+    )
+    return _at_release_level(run, levels, whole, found.delta)
 
 
-def _at_release_level(facts: Facts, levels: Levels, whole: LedgerEntry, delta: float) -> LedgerEntry:
-    """The tree's root: what readers learn who do not know a record's batch; the pipeline itself without secrets."""
+def _at_release_level(
+    run: AuditedRun, levels: Levels, whole: LedgerEntry, delta: float
+) -> LedgerEntry:
+    """Return the tree's root: what readers learn who do not know a record's batch.
+
+    Without secrets it is the pipeline itself.
+    """
     if not levels.amplified:
         return whole.model_copy(update={"name": _BOTH_LEVELS})
-    of = _of(facts, whole.kind)
-    named = ", ".join(f"{generated:,} of {batches:,}" for batches, generated in levels.amplification.groups)
+    of = _of(run, whole.kind)
+    named = ", ".join(
+        f"{generated:,} of {batches:,}" for batches, generated in levels.amplification.groups
+    )
     name = f"{_RELEASE_LEVEL}: her batch is one of secret ones, generated: {named}"
-    return of(name, levels.release, f"{_DOCS}#secret-batches", delta=delta, rule="joint", children=[whole])
+    return of(
+        name, levels.release, f"{_DOCS}#secret-batches", delta=delta, rule="joint", children=[whole]
+    )
 
 
-def _ex_post_tree(facts: Facts) -> LedgerEntry | None:
-    if facts.ex_post is None or not math.isfinite(facts.ex_post_cost.exact):
+def _ex_post_tree(run: AuditedRun) -> LedgerEntry | None:
+    costs = run[Costs]
+    if costs.ex_post is None or not math.isfinite(costs.ex_post_cost.exact):
         return None
-    costs = {batch: facts.batch_cost(batch) for batch in facts.lengths}
+    by_batch = {batch: costs.batch_cost(batch) for batch in run.lengths}
     # Entries are made of those alone that are listed: a run may have very many batches.
-    costliest = heapq.nlargest(LISTED, costs, key=lambda batch: max(costs[batch].rise, costs[batch].fall))
-    batches = [_of_batch(facts, batch, costs[batch]) for batch in costliest]
-    contexts, omitted, rounds = facts.ex_post.change.contexts, len(costs) - len(batches), facts.manifest.rounds
+    costliest = heapq.nlargest(
+        LISTED, by_batch, key=lambda batch: max(by_batch[batch].rise, by_batch[batch].fall)
+    )
+    batches = [_of_batch(run, batch, by_batch[batch]) for batch in costliest]
+    contexts, omitted, rounds = (
+        costs.ex_post.change.contexts,
+        len(by_batch) - len(batches),
+        run.manifest.rounds,
+    )
     if contexts == 1 and rounds == 1:
         generation = worst("generation: the costliest batch", batches, f"{_DOCS}#runs", omitted)
     else:
         way = f"way of spreading {contexts} contexts over the batches" if contexts > 1 else "batch"
         every = f" of each of {rounds:,} rounds, added up" if rounds > 1 else ""
-        generation = _of(facts, ExPostClaim.id)(
+        generation = _of(run, ExPostClaim.id)(
             f"generation: the costliest {way}{every}",
-            facts.ex_post_cost.exact,
+            costs.ex_post_cost.exact,
             f"{_DOCS}#runs",
             rule="joint",
             children=batches,
             omitted=omitted,
         )
-    whole = total(_BATCH_LEVEL, [*_grouping(facts, ExPostClaim.id), generation], f"{_DOCS}#ledger")
-    return _at_release_level(facts, facts.ex_post_levels, whole, whole.delta or 0.0)
+    whole = total(_BATCH_LEVEL, [*_grouping(run, ExPostClaim.id), generation], f"{_DOCS}#ledger")
+    return _at_release_level(run, costs.ex_post_levels, whole, whole.delta or 0.0)
 
 
-def _of_batch(facts: Facts, batch: int, cost: Cost) -> LedgerEntry:
-    steps = facts.lengths[batch]
+def _of_batch(run: AuditedRun, batch: int, cost: Cost) -> LedgerEntry:
+    steps = run.lengths[batch]
     directions = [
-        _of(facts, ExPostClaim.id)(f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps)
+        _of(run, ExPostClaim.id)(
+            f"{name} summed over {steps} tokens", value, _DOCS, rule="sum", omitted=steps
+        )
         for name, value in (("rise", cost.rise), ("fall", cost.fall))
     ]
     return worst(f"batch {batch}", directions, f"{_DOCS}#exact-cost")
 
 
-def _grouping(facts: Facts, kind: Kind) -> Iterator[LedgerEntry]:
-    """What was spent before any token was drawn."""
-    clustering, spent, reference = facts.manifest.clustering, facts.grouping, f"{_DOCS}#rebalancing"
+def _grouping(run: AuditedRun, kind: Kind) -> Iterator[LedgerEntry]:
+    """Yield what was spent before any token was drawn."""
+    clustering, spent, reference = (
+        run.manifest.clustering,
+        run[Costs].grouping,
+        f"{_DOCS}#rebalancing",
+    )
     counts = "no noisy counts were used"
     if clustering.counts is not None:
         counts = f"noisy counts of records, Laplace noise of scale {clustering.counts.scale:g}"
-    yield _of(facts, kind)(f"rebalancing: {counts}", spent.counts, reference)
+    yield _of(run, kind)(f"rebalancing: {counts}", spent.counts, reference)
     if clustering.method != "none":
         centers = f"centres: {clustering.origin}, {clustering.method}"
-        yield _of(facts, kind)(centers, spent.centers, reference, delta=spent.delta)
+        yield _of(run, kind)(centers, spent.centers, reference, delta=spent.delta)
 
 
-def _empirical_tree(facts: Facts) -> LedgerEntry | None:
+def _empirical_tree(run: AuditedRun) -> LedgerEntry | None:
     # What was tried is the removal of one context, whatever the claim is about.
-    lost = partial(entry, reference=f"{_DOCS}#leave-one-out", kind=EMPIRICAL, between=("add_remove", "context"))
-    largest = heapq.nlargest(LISTED, facts.losses, key=facts.losses.__getitem__)
+    lost = partial(
+        entry, reference=f"{_DOCS}#leave-one-out", kind=EMPIRICAL, between=("add_remove", "context")
+    )
+    largest = heapq.nlargest(LISTED, run[Losses].largest, key=run[Losses].largest.__getitem__)
     if not largest:
         return None
-    leaves = [lost(f"batch {batch}: the largest loss of a left-out context", facts.losses[batch]) for batch in largest]
-    omitted = len(facts.losses) - len(leaves)
-    return worst("leave-one-out: the batch with the largest loss", leaves, f"{_DOCS}#leave-one-out", omitted)
+    leaves = [
+        lost(f"batch {batch}: the largest loss of a left-out context", run[Losses].largest[batch])
+        for batch in largest
+    ]
+    omitted = len(run[Losses].largest) - len(leaves)
+    return worst(
+        "leave-one-out: the batch with the largest loss", leaves, f"{_DOCS}#leave-one-out", omitted
+    )
 
 
-class CurveSums:
-    """Costs of tokens by their position in the batch, gathered a batch at a time in memory that no run can make grow.
+class _BatchCurve(BatchEvidence):
+    """The exact cost of each of a batch's tokens, in nats; NaN where the record bounds nothing."""
 
-    Means and maxima are kept for every position up to the most tokens of a batch. For quantiles each position has a
-    histogram of costs; once there are more than MOST_GROUPS positions, neighbours share one. Histograms hold counts, so
-    they add up exactly, in any order.
+    def __init__(self) -> None:
+        self.costs: list[float] = []
+
+    @override
+    def look(self, view: StepsView) -> None:
+        self.costs += np.maximum(view.costs[:, 1], view.costs[:, 2]).tolist()
+
+    @override
+    def result(self) -> list[float]:
+        return self.costs
+
+
+class CurveSums(Evidence):
+    """Costs of tokens by position in the batch, gathered batch by batch in memory of bounded size.
+
+    Means and maxima are kept for every position up to the most tokens of a batch. For quantiles
+    each position has a histogram of costs; once there are more than MOST_GROUPS positions,
+    neighbours share one. Histograms hold counts, so they add up exactly, in any order.
     """
+
+    partial = True
 
     def __init__(self, positions: int) -> None:
         """Start with nothing; `positions` is the most tokens of a batch."""
@@ -388,9 +516,19 @@ class CurveSums:
         self._least = np.full(MOST_GROUPS, np.inf)
         self._largest = np.full(MOST_GROUPS, -np.inf)
 
-    def take(self, costs: Sequence[float]) -> None:
-        """Take in the exact cost of each of a batch's tokens, in nats; NaN where the record bounds nothing."""
-        values = np.asarray(costs, dtype=np.float64)
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        return cls(run.manifest.decoding.most_tokens)
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence:
+        return _BatchCurve()
+
+    @override
+    def merge(self, batch: int, found: Sequence[float]) -> None:
+        values = np.asarray(found, dtype=np.float64)
         at = np.flatnonzero(~np.isnan(values))
         known = values[at]
         self._total[at] += known
@@ -405,9 +543,11 @@ class CurveSums:
         np.maximum.at(self._largest, groups, known)
 
     def result(self, by_tokens: Sequence[Cost]) -> TokenCurve | None:
-        """The curve; `by_tokens` has the run's cost after 0, 1, 2, ... tokens of every batch.
+        """Return the curve; `by_tokens` has the run's cost after 0, 1, 2, ...
 
-        None where no step has a cost: a position whose steps give no bound has none to show.
+        Tokens of every batch.
+
+        It is None if no step has a cost: a position whose steps give no bound has none to show.
         """
         reached = [int(position) for position in np.flatnonzero(self._count)]
         if not reached:
@@ -424,7 +564,7 @@ class CurveSums:
         )
 
     def _band(self) -> TokenBand:
-        """The quantiles of each group that has a cost; none reaches beyond the most tokens of a batch."""
+        """Return quantiles of each group with a cost, none beyond the most tokens of a batch."""
         tokens = self._histograms.sum(axis=1)
         groups = [int(group) for group in np.flatnonzero(tokens)]
         low, median, high = zip(*map(self._quantiles, groups), strict=True)
@@ -438,14 +578,18 @@ class CurveSums:
         )
 
     def _quantiles(self, group: int) -> tuple[float, float, float]:
-        """Lower quantile, median and upper quantile of one group, rounded outward and within its range."""
+        """Return a group's low, median and high quantile, rounded outward within its range."""
         known = np.cumsum(self._histograms[group])
         total, edges = int(known[-1]), np.concatenate(([0.0], _EDGES, [np.inf]))
         ranks = (int(_OUTSIDE * (total - 1)), total // 2, total - 1 - int(_OUTSIDE * (total - 1)))
         # A cost of rank r, from 0, lies in the first bin that more than r costs lie in or below.
         bins = np.searchsorted(known, ranks, side="right")
         least, largest = float(self._least[group]), float(self._largest[group])
-        low, median, high = max(float(edges[bins[0]]), least), float(edges[bins[1] + 1]), float(edges[bins[2] + 1])
+        low, median, high = (
+            max(float(edges[bins[0]]), least),
+            float(edges[bins[1] + 1]),
+            float(edges[bins[2] + 1]),
+        )
         return low, min(median, largest), min(high, largest)
 
     def _widen(self) -> None:

@@ -1,4 +1,4 @@
-"""The released texts that a report for readers inside shows, with what each of their tokens cost."""
+"""The released texts for readers inside, with the cost of each of their tokens."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
-from dpaudit.checks.facts import BatchFacts, TokenFacts
-from dpaudit.results import ALL_SAMPLES_LENGTH, SAMPLE_LENGTH, Alternative, DearToken, SampleText, TokenCosts
+from dpaudit.checks.evidence import BatchEvidence, Evidence
+from dpaudit.checks.steps import BatchView, StepsView
+from dpaudit.results import (
+    ALL_SAMPLES_LENGTH,
+    SAMPLE_LENGTH,
+    Alternative,
+    DearToken,
+    SampleText,
+    TokenCosts,
+)
 from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
 
 #: So many tokens' costs are kept, of the costliest batches.
@@ -24,43 +32,94 @@ MOST_DEAR = 3_000
 _LONGEST = 40
 
 
-class _Kept(NamedTuple):
-    """One batch: how many tokens each of its texts has, and what is known of them."""
-
-    lengths: list[int]
-    found: TokenFacts
+#: How many others of a step's most probable tokens are noted.
+ALTERNATIVES = 3
 
 
-class DearTokens:
-    """What the tokens of a run cost, batch by batch: of the costliest batches, where they are too many."""
+class BatchTokens(BatchEvidence):
+    """A batch's tokens, their costs and their alternatives, a row for each of its T steps.
+
+    Attributes:
+        lengths: how many of the tokens each of its texts has.
+        tokens: int32 [T] ids.
+        costs: float64 [T, 3] exact cost, rise and fall, in nats; infinite if nothing bounds
+            them.
+        probabilities: float64 [T] of the sampled token, by the record; NaN where it has none.
+        others: int32 [T, ALTERNATIVES] the most probable other tokens, likeliest first.
+        likely: float64 [T, ALTERNATIVES] their probabilities; NaN where there is no such token.
+    """
+
+    def __init__(self, batch: BatchView) -> None:
+        self.lengths = [len(span) for span in batch.record.spans]
+        self.tokens = tokens = batch.tokens
+        self.costs = np.full((len(tokens), 3), math.inf)
+        self.probabilities = np.full(len(tokens), math.nan)
+        self.others = np.zeros((len(tokens), ALTERNATIVES), dtype=np.int32)
+        self.likely = np.full((len(tokens), ALTERNATIVES), math.nan)
+
+    @override
+    def look(self, view: StepsView) -> None:
+        steps = slice(view.positions.start, view.positions.stop)
+        exact = np.maximum(view.costs[:, 1], view.costs[:, 2])
+        costs = np.stack([exact, view.costs[:, 1], view.costs[:, 2]], axis=-1)
+        self.costs[steps] = np.where(np.isnan(costs), math.inf, costs)
+        logarithms = view.log_probabilities
+        if logarithms is None:
+            return
+        self.probabilities[steps] = [math.exp(min(each, 0.0)) for each in logarithms.tolist()]
+        support, temperature = view.support, view.mechanism.temperature
+        places = zip(
+            view.positions,
+            view.spans.slices,
+            view.columns.tolist(),
+            logarithms.tolist(),
+            strict=True,
+        )
+        for position, span, at, logarithm in places:
+            scores = view.aggregate[span]
+            most = min(ALTERNATIVES + 1, len(scores))
+            likely = np.flatnonzero(
+                scores >= np.partition(scores, len(scores) - most)[-most]
+            )  # most need no order
+            likely = likely[np.argsort(-scores[likely], kind="stable")]
+            likely = likely[likely != at - span.start][:ALTERNATIVES]
+            beyond = (scores[likely].astype(np.float64) - float(view.aggregate[at])) / temperature
+            self.others[position, : len(likely)] = (
+                likely if support is None else support[span][likely]
+            )
+            self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
+
+
+class DearTokens(Evidence):
+    """Costs of a run's tokens, batch by batch: only of the costliest if batches are too many."""
 
     def __init__(self) -> None:
-        """Nothing is known yet."""
-        self._kept: list[tuple[float, int, _Kept]] = []
+        self._kept: list[tuple[float, int, BatchTokens]] = []
         self._count = 0
 
-    def take(self, batch: BatchFacts) -> None:
-        """Take in a batch that was read to its end."""
-        if batch.unreadable is not None or batch.tokens is None:
-            return
-        found = batch.tokens
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        return None if batch.accountant is None else BatchTokens(batch)
+
+    @override
+    def merge(self, batch: int, found: BatchTokens) -> None:
         found.costs[np.isnan(found.costs)] = math.inf  # what is no number bounds nothing
-        kept = _Kept(batch.text_lengths, found)
-        heapq.heappush(self._kept, (float(found.costs[:, 0].sum()), -batch.id, kept))
+        heapq.heappush(self._kept, (float(found.costs[:, 0].sum()), -batch, found))
         self._count += len(found.tokens)
         while self._count > MOST_TOKENS:
-            self._count -= len(heapq.heappop(self._kept)[2].found.tokens)
+            self._count -= len(heapq.heappop(self._kept)[2].tokens)
 
-    def by_batch(self) -> dict[int, _Kept]:
-        """What was kept, by the batch's id."""
-        return {-id_: kept for _, id_, kept in self._kept}
+    def kept(self) -> dict[int, BatchTokens]:
+        """Return what was kept, by batch."""
+        return {-id_: found for _, id_, found in self._kept}
 
 
 def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...]:
-    """The texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
+    """Return the texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
 
-    They are what the file says, whether or not it is what was sampled: release.text says that. Empty where the file
-    cannot be read.
+    They are those of the file, whether or not they are what was sampled: the check release.text
+    tells. Empty if the file cannot be read.
     """
     try:
         samples = list(_beginnings(reader.samples()))
@@ -82,7 +141,7 @@ def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...
 
 
 def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
-    """The first texts, as many as a result holds."""
+    """Yield the first texts, as many as a result holds."""
     left = ALL_SAMPLES_LENGTH
     for sample in samples:
         left -= min(len(sample.text or ""), SAMPLE_LENGTH) + 1  # a text of nothing takes room, too
@@ -92,29 +151,38 @@ def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
 
 
 class _Costs:
-    """Costs of the tokens of samples, where the record has these very tokens and they spell the text."""
+    """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
     def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
-        self._kept, self._sequences = dear.by_batch(), reader.manifest.stopping.sequences
+        self._kept, self._sequences = dear.kept(), reader.manifest.decoding.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()
-        spans = {(sample.id, sample.number): span for sample in samples if (span := self._span(sample)) is not None}
+        spans = {
+            (sample.id, sample.number): span
+            for sample in samples
+            if (span := self._span(sample)) is not None
+        }
         flat = np.concatenate(
-            [np.zeros(0), *(self._kept[id_].found.costs[span, 0] for (id_, _), span in spans.items())]
+            [np.zeros(0), *(self._kept[id_].costs[span, 0] for (id_, _), span in spans.items())]
         )
         told = np.zeros(len(flat), dtype=bool)
         told[np.argsort(-flat, kind="stable")[:MOST_DEAR]] = True
         starts = accumulate((len(span) for span in spans.values()), initial=0)
-        #: Of each text: where its tokens stand in its batch, and [tokens] which of them are told in full.
+        #: Of each text: where its tokens stand in its batch, and [tokens] which of them are told in
+        #: full.
         self._texts = {
             key: (span, told[start : start + len(span)])
             for (key, span), start in zip(spans.items(), starts, strict=False)
         }
 
     def of(self, sample: Sample) -> TokenCosts | None:
-        """What the tokens of a sample cost."""
-        if (sample.id, sample.number) not in self._texts or self._vocabulary is None or sample.text is None:
+        """Return the cost of a sample's tokens."""
+        if (
+            (sample.id, sample.number) not in self._texts
+            or self._vocabulary is None
+            or sample.text is None
+        ):
             return None
         span, told = self._texts[sample.id, sample.number]
         kept = without_stop(sample.tokens, self._sequences)
@@ -123,7 +191,7 @@ class _Costs:
             return None
         ends += [len(sample.text)] * (len(sample.tokens) - len(kept))
         ends = [end for end in ends if end <= SAMPLE_LENGTH]
-        exact = self._kept[sample.id].found.costs[span, 0][: len(ends)]
+        exact = self._kept[sample.id].costs[span, 0][: len(ends)]
         dearest = [at for at in np.argsort(-exact, kind="stable").tolist() if told[at]]
         return TokenCosts(
             ends=tuple(ends),
@@ -132,18 +200,23 @@ class _Costs:
         )
 
     def _span(self, sample: Sample) -> range | None:
-        """Where a sample's tokens stand in its batch; None where other ones do, or nothing is known of them."""
+        """Return the place of a sample's tokens in its batch.
+
+        Return None if other tokens are there, or nothing is known of them.
+        """
         batch = self._kept.get(sample.id)
         if batch is None or sample.number >= len(batch.lengths):
             return None
         start = sum(batch.lengths[: sample.number])
         span = range(start, start + batch.lengths[sample.number])
-        return span if batch.found.tokens[span].tolist() == list(sample.tokens) else None
+        return span if batch.tokens[span].tolist() == list(sample.tokens) else None
 
     def _in_full(self, sample: Sample, start: int, at: int, ends: Sequence[int]) -> DearToken:
-        found = self._kept[sample.id].found
+        found = self._kept[sample.id]
         exact, rise, fall = found.costs[start + at].tolist()
-        others = zip(found.others[start + at].tolist(), found.likely[start + at].tolist(), strict=True)
+        others = zip(
+            found.others[start + at].tolist(), found.likely[start + at].tolist(), strict=True
+        )
         return DearToken(
             at=at,
             text=(sample.text or "")[ends[at - 1] if at else 0 : ends[at]][:_LONGEST],
@@ -159,15 +232,17 @@ class _Costs:
         )
 
     def _said(self, token: int) -> str:
-        """What another token says; a special one by its name."""
+        """Return the text of another token; a special one by its name."""
         if self._vocabulary is None:
             return ""
         piece = (self._vocabulary.piece(token) or b"").decode("utf-8", "replace")
         return (piece or self._vocabulary.tokens.get(token, f"token {token}"))[:_LONGEST]
 
 
-def _ends(tokens: Sequence[int], text: str, piece: Callable[[int], bytes | None]) -> list[int] | None:
-    """Where each token ends in the text, in characters; None where the tokens do not spell it."""
+def _ends(
+    tokens: Sequence[int], text: str, piece: Callable[[int], bytes | None]
+) -> list[int] | None:
+    """Return where each token ends in the text, in characters; None if they do not spell it."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     said, ends = "", []
     for place, token in enumerate(tokens, start=1):

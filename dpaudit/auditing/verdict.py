@@ -1,13 +1,14 @@
-"""Judge an audit's checks, and state the verdict as one finding: for readers inside, and for readers outside."""
+"""The verdict on an audit's checks, as a finding for readers inside, and for readers outside."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from dpaudit.catalogue import entry
-from dpaudit.checks import Facts
 from dpaudit.checks.claim import recomputed_levels
+from dpaudit.checks.costs import Costs
 from dpaudit.checks.disclosure import acts_on_every_text
+from dpaudit.checks.evidence import AuditedRun
 from dpaudit.checks.levels import Levels
 from dpaudit.claims import CLAIM_KINDS
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
@@ -21,7 +22,7 @@ _OF_THE_DATA = 3
 
 
 def judge(checks: Sequence[CheckResult], evidence: int) -> Verdict:
-    """Return the verdict of checks, where all that are about the run and of this level or below must have been made."""
+    """Return the verdict: all checks up to this level that apply to the run must have been made."""
     failed = [check for check in checks if check.status in ("fail", "error")]
     if any(check.id in _READABLE for check in failed):
         return "error"
@@ -30,12 +31,14 @@ def judge(checks: Sequence[CheckResult], evidence: int) -> Verdict:
     return "not_verified" if any(check.required(evidence) for check in checks) else "pass"
 
 
-def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequence[CheckResult], level: int) -> Finding:
+def guarantee(
+    verdict: Verdict, run: AuditedRun, claim: ClaimResult, checks: Sequence[CheckResult], level: int
+) -> Finding:
     """Return what an audit found, for readers inside.
 
     Args:
         verdict: of the checks.
-        facts: of the run.
+        run: that was audited.
         claim: that was tested.
         checks: all of them.
         level: of evidence that was asked for.
@@ -47,27 +50,30 @@ def guarantee(verdict: Verdict, facts: Facts, claim: ClaimResult, checks: Sequen
         return not_verified("verdict.not-verified", unmade, level)
     if verdict == "fail":
         return _failed([check for check in checks if check.status in ("fail", "error")])
-    return _passed(facts, claim)
+    return _passed(run, claim)
 
 
 def not_verified(code: str, unmade: Sequence[CheckResult], level: int) -> Finding:
-    """Return that nothing failed and required checks were not made: their ids, and the command that makes them."""
+    """Return that nothing failed, but required checks were not made.
+
+    It has their ids, and the command that makes them.
+    """
     values: dict[str, Value] = {"checks": tuple(check.id for check in unmade)}
     if options := options_making(unmade, level):
         values["remedy"] = Finding(code="remedy.audit", values={"options": options})
     return Finding(code=code, values=values)
 
 
-def options_for(facts: Facts, check: CheckResult) -> str:
-    """Return the options of `dpaudit report` that make a skipped check of a run; empty where none do."""
+def options_for(run: AuditedRun, check: CheckResult) -> str:
+    """Return the options of `dpaudit report` that make a run's skipped check, or "" if none do."""
     if check.status != "skip" or not check.applicable:
         return ""
-    manifest, replay = facts.manifest, facts.replay
+    manifest, replay = run.manifest, run.replay
     given = {
         "model": manifest.foreign or replay is not None,
         "data": manifest.foreign or isinstance(replay, Replay) or check.evidence < _OF_THE_DATA,
-        "seed": facts.seeded is not None,
-        "tokenizer": bool(facts.tokenizers),
+        "seed": run.seed is not None,
+        "tokenizer": bool(run.tokenizers),
     }
     options = {
         "model": f"{WITH_MODEL} {argument(manifest.model.name, 'NAME')}",
@@ -83,7 +89,7 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
 
     Args:
         result: the audit's, in its internal form.
-        withheld: why the claim is; None where it is not.
+        withheld: why the claim is; None if it is not.
     """
     claim = result.claim
     if result.verdict == "error" or claim is None:
@@ -96,16 +102,27 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
         return not_verified("verdict.public-not-verified", shown, result.evidence)
     if withheld is not None:
         whose = Finding(code="verdict.the-claim" if result.asked else "verdict.the-runs-claim")
-        return Finding(code="verdict.public-withheld", values={"whose": whose, "kind": claim.kind, "why": withheld})
+        return Finding(
+            code="verdict.public-withheld",
+            values={"whose": whose, "kind": claim.kind, "why": withheld},
+        )
     if CLAIM_KINDS[claim.kind].beforehand:
         return Finding(code=result.guarantee.code, values=result.guarantee.values)
-    origin = Finding(code="verdict.given-to-the-audit" if result.asked else "verdict.fixed-beforehand")
+    origin = Finding(
+        code="verdict.given-to-the-audit" if result.asked else "verdict.fixed-beforehand"
+    )
     found = result.guarantees.ex_post
-    values: dict[str, Value] = {"origin": origin, "change": change(claim), "epsilon": _nats(claim.stated)}
+    values: dict[str, Value] = {
+        "origin": origin,
+        "change": change(claim),
+        "epsilon": _nats(claim.stated),
+    }
     if found is not None and not found.amplification.reason:
         values["readers"] = Finding(code="verdict.only-that-batch-unknown")
     if claim.delta:
-        return Finding(code="verdict.public-ex-post-with-delta", values=values | {"delta": claim.delta})
+        return Finding(
+            code="verdict.public-ex-post-with-delta", values=values | {"delta": claim.delta}
+        )
     return Finding(code="verdict.public-ex-post", values=values)
 
 
@@ -115,7 +132,7 @@ def public_options(check: CheckResult) -> str:
 
 
 def why_withheld(result: AuditResult) -> Finding | None:
-    """Return why the claim is not for readers outside; None where it is."""
+    """Return why the claim is not for readers outside, or None."""
     settings = result.run.settings
     if result.claim is None or settings is None:
         return None
@@ -124,7 +141,7 @@ def why_withheld(result: AuditResult) -> Finding | None:
     given = kind.figures[0] in result.asked and ("delta" in result.asked or result.claim.delta == 0)
     if settings.claim_stated != "beforehand" and not given:
         return Finding(code="withheld.stated-afterwards")
-    if settings.origins.settings != "public":
+    if settings.chosen_from.settings != "public":
         return Finding(code="withheld.settings-private")
     # Noise on counts is scaled by that number too, whatever the audit was asked about.
     users = "user" in (result.claim.unit, settings.privacy.unit)
@@ -145,7 +162,9 @@ def change(claim: ClaimResult) -> Finding:
 
 def _failed(failed: Sequence[CheckResult]) -> Finding:
     # A record that stands in every prompt is in the texts, whatever is published beside them.
-    if [check.id for check in failed] == ["disclosure.sensitive"] and not acts_on_every_text(failed[0]):
+    if [check.id for check in failed] == ["disclosure.sensitive"] and not acts_on_every_text(
+        failed[0]
+    ):
         return Finding(code="verdict.settings-unfit", values={"found": _found(failed[0])})
     if any(not check.id.startswith("claim.") for check in failed):
         return Finding(code="verdict.record-unreliable")
@@ -161,14 +180,14 @@ def _found(check: CheckResult) -> Finding:
     return Finding(code=f"{check.id}:{check.code}", values=check.values)
 
 
-def _passed(facts: Facts, claim: ClaimResult) -> Finding:
-    """Return the guarantee of a pass: at the release level, and at the batch level where that is another."""
-    levels = recomputed_levels(facts)
+def _passed(run: AuditedRun, claim: ClaimResult) -> Finding:
+    """Return the guarantee of a pass at the release level, and at the batch level if it differs."""
+    levels = recomputed_levels(run)
     if claim.rho is not None:
-        return _of_rho(facts, claim.rho, claim, levels)
+        return _of_rho(run, claim.rho, claim, levels)
     assert levels is not None  # as the claim passed
     values: dict[str, Value] = {
-        "aggregation": facts.manifest.mechanism.aggregator.title.capitalize(),
+        "aggregation": run.manifest.mechanism.aggregator.title.capitalize(),
         "epsilon": _nats(claim.stated),
         "recomputed": _nats(levels.release),
         "change": change(claim),
@@ -176,8 +195,13 @@ def _passed(facts: Facts, claim: ClaimResult) -> Finding:
     if claim.delta:
         values["delta"] = claim.delta
     if levels.amplified:
-        unknown = "verdict.batch-unknown" if facts.kind.beforehand else "verdict.only-that-batch-unknown"
-        values |= {"readers": Finding(code=unknown), "level": Finding(code="verdict.at-release-level")}
+        unknown = (
+            "verdict.batch-unknown" if run.kind.beforehand else "verdict.only-that-batch-unknown"
+        )
+        values |= {
+            "readers": Finding(code=unknown),
+            "level": Finding(code="verdict.at-release-level"),
+        }
         of_batch: dict[str, Value] = {"recomputed": _nats(levels.batch)}
         if claim.batch_epsilon is None:
             values["beside"] = Finding(code="verdict.batch-level", values=of_batch)
@@ -185,19 +209,22 @@ def _passed(facts: Facts, claim: ClaimResult) -> Finding:
             of_batch["claimed"] = _nats(claim.batch_epsilon)
             values["beside"] = Finding(code="verdict.batch-level-claimed", values=of_batch)
     elif levels.amplification.reason:
-        values["beside"] = Finding(code="verdict.levels-equal", values={"reason": levels.amplification.reason})
-    if facts.kind.beforehand:
+        values["beside"] = Finding(
+            code="verdict.levels-equal", values={"reason": levels.amplification.reason}
+        )
+    if run.kind.beforehand:
         return Finding(code="verdict.approximate", values={"delta": claim.delta} | values)
     return Finding(code=f"verdict.ex-post{'-with-delta' if claim.delta else ''}", values=values)
 
 
-def _of_rho(facts: Facts, rho: float, claim: ClaimResult, levels: Levels | None) -> Finding:
-    """Return the guarantee of a claim of zCDP that passed, with its epsilons at the delta that it states, if any."""
-    assert facts.rho is not None  # as the claim passed
+def _of_rho(run: AuditedRun, rho: float, claim: ClaimResult, levels: Levels | None) -> Finding:
+    """Return the guarantee of a passed zCDP claim, with its epsilons at its delta, if any."""
+    costs = run[Costs]
+    assert costs.rho is not None  # as the claim passed
     values: dict[str, Value] = {
-        "aggregation": facts.manifest.mechanism.aggregator.title.capitalize(),
+        "aggregation": run.manifest.mechanism.aggregator.title.capitalize(),
         "rho": _nats(rho),
-        "recomputed": _nats(facts.rho),
+        "recomputed": _nats(costs.rho),
         "change": change(claim),
     }
     if levels is not None:
@@ -206,7 +233,9 @@ def _of_rho(facts: Facts, rho: float, claim: ClaimResult, levels: Levels | None)
         if levels.amplified:
             code, at_delta["epsilon"] = "verdict.zcdp-at-both-levels", _nats(levels.release)
         elif levels.amplification.reason:
-            equal = Finding(code="verdict.levels-equal", values={"reason": levels.amplification.reason})
+            equal = Finding(
+                code="verdict.levels-equal", values={"reason": levels.amplification.reason}
+            )
             at_delta["beside"] = equal
         values["at_delta"] = Finding(code=code, values=at_delta)
     return Finding(code="verdict.zcdp", values=values)

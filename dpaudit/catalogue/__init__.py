@@ -1,10 +1,18 @@
-"""The catalogue: every word that a reader of a result sees, by the code of what was found.
+"""The catalogue: every word that a reader of a result sees, by the code of the finding.
 
-Checks, caveats and verdicts are codes with values. This package holds the sentences for them, as data, and renders
-them. Nothing else compares, searches or cuts sentences.
+Checks, caveats and verdicts are codes with values. This package holds the sentences for them, as
+data, and renders them. Nothing else compares, searches or cuts sentences.
 """
 
-from dpaudit.catalogue.entries import Entry, Sentence, Wording, catalogue, entry, require_words, wording
+from dpaudit.catalogue.entries import (
+    Entry,
+    Sentence,
+    Wording,
+    catalogue,
+    entry,
+    require_words,
+    wording,
+)
 from dpaudit.catalogue.rendering import is_public, message, render, sentence
 
 __all__ = [

@@ -1,18 +1,20 @@
-"""Findings into sentences: fills templates of the catalogue with values, rounded to the safe side.
+"""Sentences from findings: templates of the catalogue filled with values, rounded to the safe side.
 
-A template is a format string. `{epsilon}` shows a value as it is; after a colon stands how:
+A template is a format string. `{epsilon}` shows a value unchanged; a format stands after a colon:
 
-- `up`: an epsilon as checks state it, six decimals, rounded up. `beside NAME`: rounded up with as many digits as it
-  takes to stay within the value NAME. `least`: rounded down. `near`, `near3`: to so many digits, four by default.
-  `exact`: as claimed, in few characters. `stated`: as it was stated. `repr`: as Python writes it. `delta`: a delta,
-  rounded up. `share`: a share as percent, to the nearest. `points`: a share as
-  percentage points, rounded up. `factor`: what an epsilon
+- `up`: an epsilon as checks state it, six decimals, rounded up. `beside NAME`: rounded up with as
+  many digits as it takes to stay within the value NAME. `least`: rounded down. `near`, `near3`: to
+  so many digits, four by default. `exact`: as claimed, in few characters. `stated`: as it was
+  stated. `repr`: as Python writes it. `delta`: a delta, rounded up. `share`: a share as percent, to
+  the nearest. `points`: a share as percentage points, rounded up. `factor`: what an epsilon
   multiplies a probability by.
-- `n`: with thousands separators. `plural record records`: the number with its noun. `word is are`: the word alone.
+- `small_delta`: of a number of records, a delta that is small enough for them.
+- `n`: with thousands separators. `plural record records`: the number with its noun. `word is are`:
+  the word alone.
 - Several values stand in a row, with commas; `and`, `or`: with that word before the last.
 
-A finding within a finding is shown by its own sentence. A part in `[[` and `]]` is left out where a value that it shows
-is missing.
+A finding within a finding is shown by its own sentence. A part in `[[` and `]]` is left out if a
+value that it shows is missing.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from dpaudit.results.rounding import (
     lower_bound,
     nearest,
     rounded_up,
+    small_delta,
     stated,
 )
 from dpaudit.results.values import Finding, Message, Place, Quantity, Value, printable
@@ -39,14 +42,16 @@ from dpaudit.results.values import Finding, Message, Place, Quantity, Value, pri
 _OPTIONAL: Final = re.compile(r"\[\[(.*?)\]\]", re.DOTALL)
 
 
-def render(template: str, values: Mapping[str, Value], context: Mapping[str, str] | None = None) -> str:
+def render(
+    template: str, values: Mapping[str, Value], context: Mapping[str, str] | None = None
+) -> str:
     """Return a template filled with values.
 
     Args:
         template: of the catalogue.
         values: by name.
-        context: what every sentence may show: `run`, the run directory as a shell takes it, and `question`, the options
-            that ask for the same claim again, each after a space.
+        context: what every sentence may show: `run`, the run directory as a shell takes it, and
+            `question`, the options that ask for the same claim again, each after a space.
 
     Raises:
         KeyError: the template shows a value that is not there.
@@ -59,12 +64,12 @@ def render(template: str, values: Mapping[str, Value], context: Mapping[str, str
 def sentence(finding: Finding, context: Mapping[str, str] | None = None) -> str:
     """Return a finding in words.
 
+    For a check's `check.id:outcome` these are the figures, for `check.id:outcome:expected` the
+    right value.
+
     Raises:
         InputError: no plug-in has brought words for it.
         KeyError: the catalogue does not have it, and there are no plug-ins.
-
-    Of what a check found, `check.id:outcome`, these are the figures; `check.id:outcome:expected` what would have been
-    right.
     """
     check, _, outcome = finding.code.partition(":")
     if not outcome:
@@ -76,14 +81,25 @@ def sentence(finding: Finding, context: Mapping[str, str] | None = None) -> str:
 
 
 def message(finding: Finding, context: Mapping[str, str] | None = None) -> Message:
-    """Return a finding with its words. Raises KeyError where the catalogue does not have it."""
+    """Return a finding with its words.
+
+    Raises:
+        KeyError: the catalogue does not have it.
+    """
     return Message(code=finding.code, values=finding.values, words=sentence(finding, context))
 
 
 def is_public(finding: Finding) -> bool:
-    """Whether readers outside may see a finding: its code, all its values, and the findings among these."""
+    """Return whether readers outside may see a finding.
+
+    That is its code, all its values, and the findings among these.
+    """
     held = catalogue().sentence.get(finding.code)
-    inner = [each for value in finding.values.values() for each in (value if isinstance(value, tuple) else (value,))]
+    inner = [
+        each
+        for value in finding.values.values()
+        for each in (value if isinstance(value, tuple) else (value,))
+    ]
     return (
         held is not None
         and held.public_code
@@ -97,13 +113,15 @@ class _Filling(string.Formatter):
         self._values, self._context = values, context
 
     def has_all(self, template: str) -> bool:
-        """Whether each value is there that a part of a template shows."""
+        """Return whether all values are there that a part of a template shows."""
         names = [name for _, name, _, _ in self.parse(template) if name]
         return all(name in self._values or name in self._context for name in names)
 
     def get_value(self, key: int | str, args: object, kwargs: object) -> Any:
         """Return a value or a part of the context by its name."""
-        return self._values[str(key)] if key in self._values else self._context[str(key)]
+        if key in self._values:
+            return self._values[str(key)]
+        return self._context[str(key)]
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """Return a value in words."""
@@ -130,7 +148,9 @@ class _Filling(string.Formatter):
             return named[int(value != 1)]
         if how:
             return str(_FORMS[how](value))
-        return printable(str(value)) if isinstance(value, str) else _plain(value)
+        if isinstance(value, str):
+            return printable(str(value))
+        return _plain(value)
 
     def _number(self, name: str) -> float:
         value = self._values[name]
@@ -148,6 +168,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "stated": stated,
     "repr": repr,
     "delta": delta_bound,
+    "small_delta": lambda records: stated(small_delta(records)),
     "factor": factor,
     "share": lambda value: f"{nearest(100 * value, 3)}%",
     "points": lambda value: f"{bound(100 * value, 3)} percentage points",

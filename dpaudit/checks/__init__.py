@@ -20,7 +20,6 @@ from dpaudit.checks import (  # noqa: F401
     seeds,
     subsets,
 )
-from dpaudit.checks.facts import Facts
 from dpaudit.checks.registry import registered
 
-__all__ = ["Facts", "registered"]
+__all__ = ["registered"]

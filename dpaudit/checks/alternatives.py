@@ -1,8 +1,9 @@
-"""How else the tokens could have been drawn: every alternative's likelihood against the declared distribution.
+"""Alternatives to the declared sampling: every alternative's likelihood against the distribution.
 
-A family of alternatives is one small class: its names, and the likelihood ratios of a step. One line of FAMILIES makes
-the test try it. Under the declared distribution a ratio's expectation is 1 at most, whatever was drawn before: that
-is all that the bound on false alarms needs (docs/mathematics.md#the-sampling-test).
+A family of alternatives is one small class: its names, and the likelihood ratios of a step. One
+line of FAMILIES makes the test try it. Under the declared distribution a ratio's expectation is 1
+at most, whatever was drawn before: the bound on false alarms needs no more
+(docs/mathematics.md#the-sampling-test).
 """
 
 from __future__ import annotations
@@ -10,30 +11,28 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
+from dpaudit.checks.draws import Doubles, DrawnSteps
+from dpaudit.mechanisms import blocks
 from dpaudit.results import Finding
 
-Doubles = NDArray[np.float64]
-Ids = NDArray[np.int64]
-
-#: Outcomes are held against their probabilities to the power of 1 plus each of these: too likely ones, and too rare.
+#: Outcomes are held against their probabilities to the power of 1 plus each of these: too likely
+#: ones, and too rare.
 TILTS = np.array([-0.75, -0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 #: The most probable token always.
 GREEDY = Finding(code="sampling.greedy")
-NO_TOKENS: Ids = np.zeros(0, dtype=np.int64)
-#: Probability that penalties are taken to leave alone beside what they do: it lowers their likelihood, which is safe.
-_REST = 2.0**-40
 
 
 def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
-    """[TILTS] log-likelihood ratios of outcomes with these log-probabilities, [K], that came so often each, [K].
+    """Return [TILTS] log-likelihood ratios of outcomes, by their log-probabilities and counts, [K].
 
-    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up to 1.
+    Under a tilt t an outcome of probability p has p^(1 + t) / Z, where Z makes all of them add up
+    to 1.
     """
     from scipy.special import logsumexp  # type: ignore[import-untyped]  # slow to load, and few runs need it
 
@@ -44,117 +43,14 @@ def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
 
 
 @dataclass(frozen=True)
-class DrawnStep:
-    """One step: the declared distribution over its tokens, in levels of equal scores, and which one was drawn.
-
-    Attributes:
-        aggregate: [S] what was sampled from.
-        temperature: the declared one.
-        token: index of the sampled token along S.
-        before: [m] the indices, without repetition, of the tokens that the text has before this step.
-        times: [m] how often it has each.
-        values: [L] scores of the levels, the highest first, in logit units.
-        below: [L] the same over the temperature, less the highest: in nats.
-        counts: [L] how many tokens each level has.
-        level: that of the sampled token.
-    """
-
-    aggregate: NDArray[np.floating]
-    temperature: float
-    token: int
-    before: Ids
-    times: Ids
-    values: Doubles
-    below: Doubles
-    counts: Doubles
-    level: int
-
-    @classmethod
-    def of(
-        cls, aggregate: NDArray[np.floating], temperature: float, token: int, before: Ids = NO_TOKENS
-    ) -> DrawnStep | None:
-        """A step whose text has the tokens `before`, indices along S; None where a score is no number."""
-        lowest, highest = (float(end) / temperature for end in (aggregate.min(), aggregate.max()))
-        if not (math.isfinite(lowest) and math.isfinite(highest)):  # as they are where any value is not
-            return None
-        values, counts = _levels(aggregate)
-        level = len(values) - 1 - int(np.searchsorted(values[::-1], aggregate[token]))
-        scores = values.astype(np.float64)
-        seen, times = np.unique(before, return_counts=True)
-        return cls(
-            aggregate, temperature, token, seen, times, scores, (scores - scores[0]) / temperature, counts, level
-        )
-
-    @cached_property
-    def weights(self) -> Doubles:
-        """[L] exp(below) * counts."""
-        return np.asarray(np.exp(self.below) * self.counts)
-
-    @cached_property
-    def log_total(self) -> float:
-        """Logarithm of the sum of the weights."""
-        return math.log(float(self.weights.sum()))
-
-    @cached_property
-    def each(self) -> Doubles:
-        """[L] probability of one token of each level."""
-        return self.weights / self.counts / float(self.weights.sum())
-
-    @cached_property
-    def ends(self) -> Doubles:
-        """[L] how many tokens lie in a level or above it."""
-        return np.cumsum(self.counts)
-
-    @cached_property
-    def mass(self) -> Doubles:
-        """[L] probability of a level and of all above it."""
-        return np.cumsum(self.each * self.counts)
-
-    @cached_property
-    def place(self) -> int:
-        """How many tokens of the sampled one's level have a smaller index."""
-        return int(np.count_nonzero(self.aggregate[: self.token] == self.aggregate[self.token]))
-
-    @cached_property
-    def interval(self) -> tuple[float, float]:
-        """Where the token's interval of (0, 1] begins and ends, as dpaudit samples: the least likely token is first.
-
-        Of equal ones the first is that of the smallest index. Right to a relative error of about S * 2^-53, however
-        small it is. Scores are scaled as the sampler scales them, operation by operation.
-        """
-        scores = self.values[::-1] / self.temperature
-        weights = np.exp(scores - scores[-1])
-        line = np.cumsum(weights * self.counts[::-1])
-        at = len(line) - 1 - self.level
-        low = (float(line[at - 1]) if at else 0.0) + self.place * float(weights[at])
-        return low / float(line[-1]), (low + float(weights[at])) / float(line[-1])
-
-    @cached_property
-    def rank(self) -> int:
-        """How many tokens come before the sampled one by probability, and by index where that is equal."""
-        return int(self.counts[: self.level].sum()) + self.place
-
-    @cached_property
-    def seen(self) -> tuple[Doubles, float]:
-        """[m] the probabilities of the tokens before, and that of all others, which is not too small."""
-        scores = (self.aggregate[self.before].astype(np.float64) - float(self.aggregate.max())) / self.temperature
-        found = np.exp(scores - self.log_total)
-        return found, max(1.0 - float(found.sum()), 0.0) + _REST
-
-    def mass_of(self, tokens: Doubles) -> Doubles:
-        """Probability of the `tokens` most probable ones, from 1 to S."""
-        at = np.searchsorted(self.ends, tokens)
-        return np.asarray(np.minimum(1.0, self.mass[at] - (self.ends[at] - tokens) * self.each[at]))
-
-
-@dataclass(frozen=True)
 class Ratios:
-    """A family's log-likelihood ratios at one step, in nats.
+    """A family's log-likelihood ratios at some steps, in nats.
 
     Attributes:
-        found: [k] log q(token) - log p(token); -inf where an alternative could not have drawn the token.
-        mean: [k] what the alternative itself expects of it.
-        variance: [k] likewise.
+        found: [settings, steps] log q(token) - log p(token); -inf where an alternative could not
+            have drawn the token.
+        mean: [settings, steps] what the alternative itself expects of it.
+        variance: [settings, steps] likewise.
     """
 
     found: Doubles
@@ -163,7 +59,7 @@ class Ratios:
 
 
 class Family(ABC):
-    """Alternatives of one kind, k settings of them.
+    """Alternatives of one kind, with several settings.
 
     Attributes:
         code: what the catalogue has their name by.
@@ -176,11 +72,14 @@ class Family(ABC):
 
     def names(self, temperature: float) -> list[Finding]:
         """Return each alternative with its setting, at this declared temperature."""
-        return [Finding(code=self.code, values={"setting": setting}) for setting in self.settings.tolist()]
+        return [
+            Finding(code=self.code, values={"setting": setting})
+            for setting in self.settings.tolist()
+        ]
 
     @abstractmethod
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """Each one's likelihood ratio against the declared distribution."""
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Return each alternative's likelihood ratio against the declared distribution."""
 
 
 class Temperatures(Family):
@@ -188,41 +87,50 @@ class Temperatures(Family):
 
     code = "sampling.temperature"
 
+    @override
     def names(self, temperature: float) -> list[Finding]:
-        """See `Family`."""
-        return [Finding(code=self.code, values={"setting": each * temperature}) for each in self.settings.tolist()]
+        return [
+            Finding(code=self.code, values={"setting": each * temperature})
+            for each in self.settings.tolist()
+        ]
 
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """A level's log-ratio is linear in its score, so that its moments follow from those of the scores."""
-        below, weights = step.below, np.empty_like(step.below)
-        found, means, variances = (np.empty(len(self.settings)) for _ in range(3))
-        for place, factor in enumerate(self.settings.tolist()):
-            np.exp(np.multiply(below, 1 / factor, out=weights), out=weights)
-            weights *= step.counts
-            total = float(weights.sum())
+    @override
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Return the ratios: a level's is linear in its score, so moments follow from scores."""
+        levels, below, factors = steps.levels, steps.below, self.settings[:, None]
+        total, mean, square = (np.empty((len(factors), len(steps))) for _ in range(3))
+        parts = list(blocks(len(factors), 8 * len(below)))
+        spare = np.empty((len(factors[parts[0]]), len(below)))
+        for rows in parts:
+            weights = np.multiply(below, 1 / factors[rows], out=spare[: len(factors[rows])])
+            np.exp(weights, out=weights)
+            weights *= steps.counts
+            total[rows] = levels.sums(weights)
             weights *= below
-            mean = float(weights.sum()) / total
+            mean[rows] = levels.sums(weights) / total[rows]
             weights *= below
-            square = float(weights.sum()) / total
-            slope, shift = 1 / factor - 1, math.log(total) - step.log_total
-            found[place] = slope * float(below[step.level]) - shift
-            means[place] = slope * mean - shift
-            variances[place] = slope**2 * max(square - mean**2, 0.0)
-        return Ratios(found, means, variances)
+            square[rows] = levels.sums(weights) / total[rows]
+        slope, logarithms = 1 / factors - 1, [math.log(each) for each in total.ravel().tolist()]
+        shift = np.reshape(logarithms, total.shape) - steps.log_totals
+        found = slope * below[steps.level] - shift
+        return Ratios(found, slope * mean - shift, slope**2 * np.maximum(square - mean**2, 0.0))
 
 
 class Truncations(Family):
     """Only so many of the most probable tokens, in their declared proportions."""
 
     @abstractmethod
-    def kept(self, step: DrawnStep) -> Doubles:
-        """How many tokens each keeps; S or more are all of them."""
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        """Return how many tokens each alternative keeps at each step, [settings, steps or 1].
 
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """See `Family`."""
-        kept = np.minimum(self.kept(step), step.ends[-1])
-        gain = -np.log(step.mass_of(kept))
-        return Ratios(np.where(step.rank < kept, gain, -np.inf), gain, np.zeros(len(gain)))
+        As many as the step has, or more, are all of them.
+        """
+
+    @override
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        kept = np.minimum(self.kept(steps), steps.spans.lengths)
+        gain = -np.log(steps.mass_of(kept))
+        return Ratios(np.where(steps.ranks < kept, gain, -np.inf), gain, np.zeros(gain.shape))
 
 
 class TopK(Truncations):
@@ -230,14 +138,17 @@ class TopK(Truncations):
 
     code = "sampling.top-k"
 
+    @override
     def names(self, temperature: float) -> list[Finding]:
-        """See `Family`."""
         named = super().names(temperature)
-        return [GREEDY if k == 1 else name for k, name in zip(self.settings.tolist(), named, strict=True)]
+        return [
+            GREEDY if k == 1 else name
+            for k, name in zip(self.settings.tolist(), named, strict=True)
+        ]
 
-    def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
-        return np.array(self.settings)
+    @override
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        return self.settings[:, None]
 
 
 class TopP(Truncations):
@@ -245,14 +156,19 @@ class TopP(Truncations):
 
     code = "sampling.top-p"
 
-    def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
-        mass, ends = step.mass, step.ends
-        at = np.searchsorted(mass, self.settings)
-        at, rounded = np.minimum(at, len(mass) - 1), at == len(mass)  # rounding may leave the last sum below a share
-        before = np.concatenate([[0.0], mass])[at]
-        whole = ends[at] - step.counts[at] + np.ceil((self.settings - before) / step.each[at])
-        return np.asarray(np.where(rounded, ends[-1], whole))
+    @override
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        mass, ends, levels = steps.mass, steps.ends, steps.levels
+        at = steps.search(mass, self.settings[:, None])
+        rounded = at == levels.ends  # rounding may leave the last sum below a share
+        at = np.minimum(at, levels.ends - 1)
+        before = np.where(at > levels.starts, mass[at - 1], 0.0)
+        whole = (
+            ends[at]
+            - steps.counts[at]
+            + np.ceil((self.settings[:, None] - before) / steps.each[at])
+        )
+        return np.asarray(np.where(rounded, steps.spans.lengths, whole))
 
 
 class MinP(Truncations):
@@ -260,63 +176,79 @@ class MinP(Truncations):
 
     code = "sampling.min-p"
 
-    def kept(self, step: DrawnStep) -> Doubles:
-        """See `Truncations`."""
-        levels = np.searchsorted(-step.below, -np.log(self.settings), side="right")
-        return np.asarray(step.ends[levels - 1])
+    @override
+    def kept(self, steps: DrawnSteps) -> Doubles:
+        return np.asarray(
+            steps.ends[steps.search(-steps.below, -np.log(self.settings)[:, None], "right") - 1]
+        )
 
 
 class Typical(Family):
-    """Locally typical sampling: the tokens whose surprise is nearest to the entropy, up to this probability."""
+    """Locally typical sampling, up to this probability.
+
+    It keeps the tokens whose surprise is nearest to the entropy.
+    """
 
     code = "sampling.typical"
 
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """Levels are kept whole, as where a threshold on the distance is applied."""
-        share = step.weights / float(step.weights.sum())
-        mean = float((share * step.below).sum())
-        order = np.argsort(np.abs(step.below - mean), kind="stable")
-        mass = np.cumsum(share[order])
-        last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
-        gain = -np.log(np.minimum(mass[last], 1.0))
-        own = int(np.flatnonzero(order == step.level)[0])
-        return Ratios(np.where(own <= last, gain, -np.inf), gain, np.zeros(len(gain)))
+    @override
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Return the ratios, with whole levels kept, as by a threshold on the distance."""
+        levels = steps.levels
+        shares = steps.weights / levels.spread(steps.totals)
+        distances = np.abs(steps.below - levels.spread(levels.sums(shares * steps.below)))
+        gain, kept = np.empty((2, len(self.settings), len(steps)))
+        for place, (span, level) in enumerate(
+            zip(levels.slices, steps.level.tolist(), strict=True)
+        ):
+            order = np.argsort(distances[span], kind="stable")
+            mass = np.cumsum(shares[span][order])
+            last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
+            gain[:, place] = mass[last]
+            kept[:, place] = (order == level - span.start).argmax() <= last
+        gain = -np.log(np.minimum(gain, 1.0))
+        return Ratios(np.where(kept > 0, gain, -np.inf), gain, np.zeros(gain.shape))
 
 
 class Penalties(Family):
     """Other scores for the tokens that the text has already."""
 
     @abstractmethod
-    def shifts(self, step: DrawnStep) -> Doubles:
-        """[k, m] what is added to the scores of the tokens before, in logit units."""
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        """Return [settings, m] what is added to the scores of the tokens before, in logit units."""
 
-    def ratios(self, step: DrawnStep) -> Ratios:
-        """All other tokens keep their scores, so that sums are over the tokens before alone."""
-        if not len(step.before):
-            nothing = np.zeros(len(self.settings))
-            return Ratios(nothing, nothing, nothing)
-        shifts = self.shifts(step) / step.temperature
-        declared, rest = step.seen
+    @override
+    def ratios(self, steps: DrawnSteps) -> Ratios:
+        """Return the ratios: all other tokens keep their scores, so sums are over those before."""
+        earlier, (declared, rest) = steps.earlier, steps.seen
+        shifts = self.shifts(steps) / steps.temperature
         shifted = np.exp(shifts)
         shifted *= declared
-        total = rest + shifted.sum(axis=1)
+        total = rest + earlier.sums(shifted)
         shifted *= shifts
-        mean = shifted.sum(axis=1) / total
+        mean = earlier.sums(shifted) / total
         shifted *= shifts
-        variance = shifted.sum(axis=1) / total - mean**2
-        own = shifts[:, step.before == step.token].sum(axis=1)
+        variance = earlier.sums(shifted) / total - mean**2
+        again = steps.before == earlier.spread(steps.tokens)
+        own = np.zeros(total.shape)
+        own[:, earlier.counts(again) > 0] = shifts[:, again]
         total = np.log(total)
-        return Ratios(own - total, mean - total, np.maximum(variance, 0.0))
+        some = earlier.lengths > 0
+        ratios = (own - total, mean - total, np.maximum(variance, 0.0))
+        return Ratios(*(np.where(some, each, 0.0) for each in ratios))
 
 
 class Repetition(Penalties):
-    """Scores above 0 are divided by the penalty, those below multiplied (Keskar et al. 2019, as samplers have it)."""
+    """Division of scores above 0 by the penalty, and multiplication of others.
+
+    Source: Keskar et al. 2019, as samplers have it.
+    """
 
     code = "sampling.repetition-penalty"
 
-    def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
-        scores, penalty = step.aggregate[step.before].astype(np.float64), self.settings[:, None]
+    @override
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        scores, penalty = steps.aggregate[steps.before].astype(np.float64), self.settings[:, None]
         return np.asarray(np.where(scores > 0, scores / penalty, scores * penalty) - scores)
 
 
@@ -325,9 +257,9 @@ class Presence(Penalties):
 
     code = "sampling.presence-penalty"
 
-    def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
-        return np.repeat(-self.settings[:, None], len(step.before), axis=1)
+    @override
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        return np.repeat(-self.settings[:, None], len(steps.before), axis=1)
 
 
 class Frequency(Penalties):
@@ -335,14 +267,32 @@ class Frequency(Penalties):
 
     code = "sampling.frequency-penalty"
 
-    def shifts(self, step: DrawnStep) -> Doubles:
-        """See `Penalties`."""
-        return -self.settings[:, None] * step.times
+    @override
+    def shifts(self, steps: DrawnSteps) -> Doubles:
+        return -self.settings[:, None] * steps.times
 
 
 #: What is tried. The first are those whose power a pass states.
 TEMPERATURES = Temperatures(
-    0.1, 0.25, 0.5, 0.6, 2 / 3, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 2.0, 4.0
+    0.1,
+    0.25,
+    0.5,
+    0.6,
+    2 / 3,
+    0.75,
+    0.8,
+    0.85,
+    0.9,
+    0.95,
+    0.98,
+    1.02,
+    1.05,
+    1.1,
+    1.2,
+    1.35,
+    1.5,
+    2.0,
+    4.0,
 )
 TOP_K = TopK(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000)
 FAMILIES: tuple[Family, ...] = (
@@ -355,16 +305,3 @@ FAMILIES: tuple[Family, ...] = (
     Presence(0.25, 0.5, 1.0, 1.5, 2.0),
     Frequency(0.1, 0.25, 0.5, 1.0, 2.0),
 )
-
-
-def _levels(aggregate: NDArray[np.floating]) -> tuple[NDArray[np.floating], Doubles]:
-    """The distinct values of an aggregate [S], highest first, and how many tokens have each: both [L].
-
-    Most of a large vocabulary lies at the floor of the clip, so only the others are sorted.
-    """
-    floor = aggregate.min()
-    above = np.sort(aggregate.take(np.flatnonzero(aggregate > floor)))
-    firsts = np.flatnonzero(np.concatenate([[True], above[1:] != above[:-1]])) if len(above) else np.arange(0)
-    counts = np.diff(firsts, append=len(above))
-    values = np.concatenate([[floor], above[firsts]])
-    return values[::-1], np.concatenate([[len(aggregate) - len(above)], counts])[::-1].astype(np.float64)

@@ -1,7 +1,8 @@
 """Did every context pay for what it moved, out of a budget of its own, and for nothing else?
 
-Sums are recomputed from recorded contributions alone. A context must take part exactly as long as its own budget lasts:
-longer, and it pays more than is promised; shorter, and something else decided, which nothing pays for.
+Sums are recomputed from recorded contributions alone. A context must take part exactly as long as
+its own budget lasts: longer, and it pays more than is promised; shorter, and something else
+decided, which nothing pays for.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpaudit.checks.facts import Facts, StepView, input_problem
+from dpaudit.checks.evidence import AuditedRun, input_problem
 from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
+from dpaudit.checks.steps import StepView
 from dpaudit.mechanisms import charged
 from dpaudit.results import Finding, Place, Quantity, Value
 from dpaudit.runs import Assigned, InputError, Manifest, allowances, layout
@@ -27,33 +29,40 @@ def _declared(manifest: Manifest) -> bool:
 
 @StepCheck(id="budget.sums", applies=_declared, otherwise=_NONE)
 def sums_are_of_the_draws(view: StepView) -> Finding | None:
-    """Hold each recorded sum against the one before it, and the cost of the context's own recorded range."""
+    """Compare each recorded sum with the one before it plus the cost of the context's range."""
     step = view.step
     if step.spent is None or step.contexts is None:
         return None  # a batch without contexts
     before, after = step.spent
     if fallen := np.count_nonzero(~(after >= before)):
         return Finding(code="budgets.sums-fall", values={"contexts": int(fallen)})
-    # To the last bit: who takes part hangs on it, and whoever may choose it may choose by other contexts.
-    wrong = np.count_nonzero((after > before) & (after != charged(before, view.mechanism.costs(step.contexts))))
+    # To the last bit: who takes part hangs on it, and whoever may choose it may choose by other
+    # contexts.
+    wrong = np.count_nonzero(
+        (after > before) & (after != charged(before, view.mechanism.costs(step.contexts)))
+    )
     return Finding(code="budgets.sums-differ", values={"contexts": int(wrong)}) if wrong else None
 
 
 @RunCheck(id="budget.shares")
-def shares_are_of_one_budget(facts: Facts) -> Outcome:
+def shares_are_of_one_budget(run: AuditedRun) -> Outcome:
     """Hold each batch's recorded budgets against those that the assignment gives."""
-    budget = facts.manifest.mechanism.budget
-    if budget is None or not facts.manifest.own_allowances:
+    budget = run.manifest.mechanism.budget
+    if budget is None or not run.manifest.own_allowances:
         return inapplicable(_NONE if budget is None else "budgets.whole")
     users: Counter[str] = Counter()
     spent: dict[str, float] = {}
 
     def placed() -> Iterator[Assigned]:
-        for place in facts.reader.assignment():
+        for place in run.reader.assignment():
             if place.user is not None:
                 users[place.user] += 1
                 if spent.setdefault(place.user, place.spent) != place.spent:
-                    raise InputError(layout.ASSIGNMENT, "it contradicts itself on what a user had spent.", RESTORE)
+                    raise InputError(
+                        layout.ASSIGNMENT,
+                        "it contradicts itself on what a user had spent.",
+                        RESTORE,
+                    )
             if place.batch is not None:
                 yield place
 
@@ -61,10 +70,10 @@ def shares_are_of_one_budget(facts: Facts) -> Outcome:
         shares = allowances(placed(), budget)
     except InputError as error:
         return Outcome("fail", "unreadable", notes=(input_problem(error),))
-    most, allowed = max(users.values(), default=0), facts.manifest.privacy.records_per_user
+    most, allowed = max(users.values(), default=0), run.manifest.privacy.records_per_user
     if allowed is not None and most > allowed:
         return Outcome("fail", "too-many-records", {"most": most, "allowed": allowed})
-    for batch, header in facts.headers.items():
+    for batch, header in run.headers.items():
         if header.budgets != shares.get(batch):
             return Outcome("fail", "other-shares", {"place": Place(batch=batch)})
     values: dict[str, Value] = {"contexts": sum(map(len, shares.values()))}

@@ -1,7 +1,7 @@
-"""Does the record bear out the claim, and were the claim's parts put together by a rule that is right?
+"""Does the record bear out the claim, and is the rule right by which its parts were combined?
 
-The checks of composition recognise wrong sums: they fail where the claim is too small and a mistaken rule explains it,
-so that a failed claim.epsilon comes with its cause.
+The checks of composition recognise wrong sums: they fail where the claim is too small and a
+mistaken rule explains it, so that a failed claim.epsilon comes with its cause.
 """
 
 from __future__ import annotations
@@ -13,21 +13,39 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from dpaudit.accounting import Method, rounded_sum, zcdp_epsilon
-from dpaudit.checks.facts import Facts
+from dpaudit.checks.costs import Costs
+from dpaudit.checks.evidence import AuditedRun
 from dpaudit.checks.levels import Level, Levels
-from dpaudit.checks.registry import Outcome, RunCheck, inapplicable, judge_origin
+from dpaudit.checks.registry import Outcome, RunCheck, SettingsCheck, inapplicable, judge_origin
 from dpaudit.results import Amplification, Finding, Quantity, Value
 
-#: Claims are stated with some decimals; a wrong sum that is no further off than this explains a claim.
+#: Claims are stated with some decimals; a wrong sum that is no further off than this explains a
+#: claim.
 _STATED = 1e-3
-#: At which an epsilon stands for a rho whose claim states no delta: it has one at every delta.
-DELTA_OF_RHO = 1e-7
 
 
-@RunCheck(id="claim.epsilon")
-def epsilon_is_covered(facts: Facts) -> Outcome:
+def _cost_of_settings(run: AuditedRun) -> Outcome | None:
+    """Compare a claim that is stated before the run with the cost of its settings.
+
+    That is the cost of all possible texts.
+    """
+    if run.claim.epsilon is None or run.kind.beforehand:
+        return epsilon_is_covered(run)
+    spent = run[Costs].grouping.epsilon
+    if run.kind.covers(run.claim.epsilon, spent):
+        return None
+    figures = {"claimed": run.claim.epsilon, "recomputed": spent}
+    return Outcome(
+        "fail",
+        "exceeded",
+        {name: Quantity(value=each, unit="nats") for name, each in figures.items()},
+    )
+
+
+@RunCheck(id="claim.epsilon", gathers=(Costs,), foresee=_cost_of_settings)
+def epsilon_is_covered(run: AuditedRun) -> Outcome:
     """Hold epsilon, recomputed for the claim's kind, relation and unit, against the claimed one."""
-    claim = facts.claim
+    claim = run.claim
     if claim.epsilon is None:
         return inapplicable("claim.no-epsilon", {"kind": claim.kind})
     asked: dict[str, Value] = {
@@ -36,37 +54,43 @@ def epsilon_is_covered(facts: Facts) -> Outcome:
         "unit": claim.unit,
         "relation": claim.relation,
     }
-    found = recomputed_levels(facts)
+    found = recomputed_levels(run)
     if found is None:
-        return Outcome("fail", "no-figure", asked | {"aggregator": facts.manifest.mechanism.aggregator.name})
+        return Outcome(
+            "fail", "no-figure", asked | {"aggregator": run.manifest.mechanism.aggregator.name}
+        )
     values = asked | {"recomputed": Quantity(value=found.release, unit="nats")}
-    if facts.kind.covers(claim.epsilon, found.release):
+    if run.kind.covers(claim.epsilon, found.release):
         return Outcome("pass", "covered", values, _why_equal(found))
-    return Outcome("fail", "exceeded", values, tuple(_why_exceeded(facts, found, "release")))
+    return Outcome("fail", "exceeded", values, tuple(_why_exceeded(run, found, "release")))
 
 
-@RunCheck(id="claim.batch-epsilon")
-def batch_epsilon_is_covered(facts: Facts) -> Outcome:
+@RunCheck(id="claim.batch-epsilon", gathers=(Costs,))
+def batch_epsilon_is_covered(run: AuditedRun) -> Outcome:
     """Hold epsilon, recomputed at the batch level, against the claimed one."""
-    claimed = facts.claim.batch_epsilon
+    claimed = run.claim.batch_epsilon
     if claimed is None:
         return inapplicable("claim.no-batch-epsilon")
     asked: dict[str, Value] = {"claimed": Quantity(value=claimed, unit="nats")}
-    found = recomputed_levels(facts)
+    found = recomputed_levels(run)
     if found is None:
         return Outcome("fail", "no-figure", asked)
     values = asked | {"recomputed": Quantity(value=found.batch, unit="nats")}
-    if facts.kind.covers(claimed, found.batch):
+    if run.kind.covers(claimed, found.batch):
         return Outcome("pass", "covered", values)
-    may_be = facts.claim.stated <= claimed and found.release <= claimed
+    may_be = run.claim.stated <= claimed and found.release <= claimed
     other_level = (Finding(code="claim.release-level-figure"),) * may_be
-    return Outcome("fail", "exceeded", values, (*other_level, *_why_exceeded(facts, found, "batch")))
+    return Outcome("fail", "exceeded", values, (*other_level, *_why_exceeded(run, found, "batch")))
 
 
-@RunCheck(id="claim.rho")
-def rho_is_covered(facts: Facts) -> Outcome:
-    """Hold rho of zCDP, recomputed at the batch level for the claim's relation and unit, against the claimed one."""
-    claim = facts.claim
+@SettingsCheck(id="claim.rho", gathers=(Costs,))
+def rho_is_covered(run: AuditedRun) -> Outcome:
+    """Compare the claimed rho of zCDP with the one recomputed for the claim's relation and unit.
+
+    It is recomputed at the batch level.
+    """
+    costs = run[Costs]
+    claim = run.claim
     if claim.rho is None:
         return inapplicable("claim.no-rho")
     asked: dict[str, Value] = {
@@ -74,35 +98,50 @@ def rho_is_covered(facts: Facts) -> Outcome:
         "unit": claim.unit,
         "relation": claim.relation,
     }
-    if facts.rho is None:
-        return Outcome("fail", "no-figure", asked | {"aggregator": facts.manifest.mechanism.aggregator.name})
-    values = asked | {"recomputed": Quantity(value=facts.rho, unit="nats")}
-    if facts.kind.covers(claim.rho, facts.rho):
+    if costs.rho is None:
+        return Outcome(
+            "fail", "no-figure", asked | {"aggregator": run.manifest.mechanism.aggregator.name}
+        )
+    values = asked | {"recomputed": Quantity(value=costs.rho, unit="nats")}
+    if run.kind.covers(claim.rho, costs.rho):
         return Outcome("pass", "covered", values)
-    supported = Finding(code="claim.rho-supported", values={"rho": Quantity(value=facts.rho, unit="nats")})
-    return Outcome("fail", "exceeded", values, tuple(_why_larger(facts, facts.rho, supported)))
+    supported = Finding(
+        code="claim.rho-supported", values={"rho": Quantity(value=costs.rho, unit="nats")}
+    )
+    return Outcome("fail", "exceeded", values, tuple(_why_larger(run, costs.rho, supported)))
 
 
-@RunCheck(id="claim.delta")
-def delta_is_small(facts: Facts) -> Outcome:
-    """Hold delta against the claim's kind, the number of records, and the delta of noised centres."""
-    claim, centers, needs = facts.claim, facts.grouping.delta, facts.kind.delta
+@SettingsCheck(id="claim.delta", gathers=(Costs,))
+def delta_is_small(run: AuditedRun) -> Outcome:
+    """Compare delta with the claim's kind, the number of records, and the noised centres' delta."""
+    claim, centers, needs = run.claim, run[Costs].grouping.delta, run.kind.delta
     values: dict[str, Value] = {"delta": claim.delta}
     if needs == "none" and not centers:
-        return Outcome("pass", "zero", values) if claim.delta == 0 else Outcome("fail", "not-zero", values)
+        return (
+            Outcome("pass", "zero", values)
+            if claim.delta == 0
+            else Outcome("fail", "not-zero", values)
+        )
     if needs == "optional" and not claim.delta:
         return Outcome("pass", "every-delta", values)
-    # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the claim is per context.
-    filled = facts.manifest.batching.rule != "hashed-slots" or claim.unit == "context"
-    by_round: Counter[int] = Counter()  # in each of which every record serves once
-    for batch, header in facts.headers.items():
-        by_round[batch // facts.manifest.batching.per_round] += header.contexts
-    shown = max(by_round.values(), default=0) if filled else 0
-    # A single record gives no limit that would mean anything; two are the fewest that neighbours can differ by one of.
-    records = max(2, facts.manifest.data.records, shown)
+    # No fewer than contexts show; a fixed slot may be empty, so it counts for one only where the
+    # claim is per context.
+    batching, by_round = (
+        run.manifest.batching,
+        Counter[int](),
+    )  # in each of which every record serves once
+    for batch, header in run.headers.items():
+        by_round[batch // batching.per_round] += header.contexts
+    shown = max(by_round.values(), default=0)
+    if batching.rule == "hashed-slots" and batching.slots is not None:
+        shown = max(shown, batching.slots * batching.per_round) if claim.unit == "context" else 0
+    # A single record gives no limit that would mean anything; two are the fewest that neighbours
+    # can differ by one of.
+    records = max(2, run.manifest.data.records, shown)
     limit = 1 / records
     values["records"] = records
-    # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none for them.
+    # What is left of it is spent on the tokens of an approximate claim; an ex-post one needs none
+    # for them.
     least = claim.delta >= centers if needs == "none" else claim.delta > centers
     if centers:
         beside = "claim.delta-at-least" if needs == "none" else "claim.delta-more-than"
@@ -115,11 +154,11 @@ def delta_is_small(facts: Facts) -> Outcome:
 
 
 @RunCheck(id="claim.kind")
-def kind_fits(facts: Facts) -> Outcome:
+def kind_fits(run: AuditedRun) -> Outcome:
     """Hold the claim's kind against those that the mechanism supports."""
-    mechanism = facts.manifest.mechanism
+    mechanism = run.manifest.mechanism
     values: dict[str, Value] = {
-        "kind": facts.claim.kind,
+        "kind": run.claim.kind,
         "supported": mechanism.kinds,
         "aggregator": mechanism.aggregator.name,
     }
@@ -127,48 +166,53 @@ def kind_fits(facts: Facts) -> Outcome:
         values["draw"] = mechanism.draw.name
     return (
         Outcome("pass", "supported", values)
-        if facts.claim.kind in mechanism.kinds
+        if run.claim.kind in mechanism.kinds
         else Outcome("fail", "other", values)
     )
 
 
-@RunCheck(id="claim.tuning")
-def settings_are_public(facts: Facts) -> Outcome:
+@SettingsCheck(id="claim.tuning")
+def settings_are_public(run: AuditedRun) -> Outcome:
     """Judge the declared origin of all settings but the batching rule's."""
-    return judge_origin(facts.manifest.origins.settings, "settings")
+    return judge_origin(run.manifest.chosen_from.settings, "settings")
 
 
-def recomputed_levels(facts: Facts) -> Levels | None:
+def recomputed_levels(run: AuditedRun) -> Levels | None:
     """Return the epsilons at both levels, in nats, that go with the claim's kind.
 
-    None where the run has no figure of that kind, or the claim states no delta to work epsilons out at.
+    None if the run has no figure of that kind, or the claim states no delta to work epsilons out
+    at.
     """
-    if facts.claim.kind not in facts.manifest.mechanism.kinds:
+    costs = run[Costs]
+    if run.claim.kind not in run.manifest.mechanism.kinds:
         return None
-    if not facts.kind.beforehand:
-        return facts.ex_post_levels
-    if facts.kind.delta == "optional":
-        return facts.approximate_levels
-    return facts.approximate_levels or Levels(math.inf, math.inf, Amplification())
+    if not run.kind.beforehand:
+        return costs.ex_post_levels
+    if run.kind.delta == "optional":
+        return costs.approximate_levels
+    return costs.approximate_levels or Levels(math.inf, math.inf, Amplification())
 
 
-def recomputed_figure(facts: Facts) -> float | None:
-    """Return what the claim's promise is held against, in nats: epsilon at the release level, or rho; None without."""
-    if facts.claim.rho is not None:
-        return facts.rho
-    found = recomputed_levels(facts)
+def recomputed_figure(run: AuditedRun) -> float | None:
+    """Return the figure, in nats, to compare with the claim's promise, or None.
+
+    It is epsilon at the release level, or rho.
+    """
+    if run.claim.rho is not None:
+        return run[Costs].rho
+    found = recomputed_levels(run)
     return None if found is None else found.release
 
 
-def batch_claim(facts: Facts, delta_of_rho: float = 0.0) -> float:
-    """What holds against whoever knows a record's batch, by the claim or, where that says nothing of it, as recomputed.
+def batch_claim(run: AuditedRun) -> float:
+    """Return the batch-level epsilon that the claim states, or else the recomputed one, in nats.
 
-    Whatever guesses by a record's own batch is held against this: the release level hides presence, and no place. A rho
-    whose claim states no delta has its epsilon at `delta_of_rho`, which is infinite at 0.
+    Guesses of a record's own batch are held against it: the release level hides presence, and no
+    place. A rho has its epsilon at the kind's `tested_delta`.
     """
-    claim, found = facts.claim, recomputed_levels(facts)
+    claim, found = run.claim, recomputed_levels(run)
     if claim.rho is not None:  # which is a batch's: what epsilon follows at the claim's delta
-        delta = claim.delta or delta_of_rho
+        delta = run.kind.tested_delta(claim.delta)
         return zcdp_epsilon(claim.rho, delta) if 0 < delta < 1 else math.inf
     stated = math.inf if claim.batch_epsilon is None else claim.batch_epsilon
     if found is None or not found.amplified:
@@ -178,33 +222,42 @@ def batch_claim(facts: Facts, delta_of_rho: float = 0.0) -> float:
 
 def _why_equal(found: Levels) -> tuple[Finding, ...]:
     reason = found.amplification.reason
-    return () if reason is None else (Finding(code="claim.levels-equal", values={"reason": reason}),)
+    return (
+        () if reason is None else (Finding(code="claim.levels-equal", values={"reason": reason}),)
+    )
 
 
-def _why_exceeded(facts: Facts, found: Levels, level: Level) -> Iterator[Finding]:
+def _why_exceeded(run: AuditedRun, found: Levels, level: Level) -> Iterator[Finding]:
     """Yield why a level's epsilon exceeds the claim, and what to do."""
-    values: dict[str, Value] = {"epsilon": Quantity(value=found.at(level), unit="nats"), "level": level}
-    yield from _why_larger(facts, found.at(level), Finding(code="claim.supported", values=values))
+    values: dict[str, Value] = {
+        "epsilon": Quantity(value=found.at(level), unit="nats"),
+        "level": level,
+    }
+    yield from _why_larger(run, found.at(level), Finding(code="claim.supported", values=values))
     if level == "release" and math.isfinite(found.release):
         yield from _why_equal(found)
 
 
-def _why_larger(facts: Facts, recomputed: float, supported: Finding) -> Iterator[Finding]:
-    """Yield why a recomputed figure exceeds the claim, and what to do; `supported`: what could be claimed instead."""
-    claim, rule = facts.claim, facts.manifest.batching.rule
-    if claim.unit == "user" and facts.manifest.privacy.records_per_user is None:
+def _why_larger(run: AuditedRun, recomputed: float, supported: Finding) -> Iterator[Finding]:
+    """Yield why a recomputed figure exceeds the claim, and the remedy.
+
+    `supported` is what could be claimed instead.
+    """
+    costs = run[Costs]
+    claim, rule = run.claim, run.manifest.batching.rule
+    if claim.unit == "user" and run.manifest.privacy.records_per_user is None:
         yield Finding(code="claim.users-unbounded")
-    elif facts.change is None and rule != "paper-slices":
+    elif run.change is None and rule != "paper-slices":
         yield Finding(code="claim.record-too-narrow")
-    elif facts.change is None:
+    elif run.change is None:
         change: dict[str, Value] = {"rule": rule, "unit": claim.unit, "relation": claim.relation}
         yield Finding(code="claim.change-unbounded", values=change)
-    elif not facts.kind.beforehand and facts.ex_post is None:
-        yield Finding(code="claim.change-too-large", values={"contexts": facts.change.contexts})
-    elif facts.grouping.unbounded:
-        yield from facts.grouping.unbounded
+    elif not run.kind.beforehand and costs.ex_post is None:
+        yield Finding(code="claim.change-too-large", values={"contexts": run.change.contexts})
+    elif costs.grouping.unbounded:
+        yield from costs.grouping.unbounded
         yield Finding(code="claim.clusters-unbounded")
-    elif facts.unbounded or len(facts.headers) != facts.manifest.batches:
+    elif costs.unbounded or len(run.headers) != run.manifest.batches:
         yield Finding(code="claim.steps-unbounded")
     elif math.isfinite(recomputed):
         yield supported
@@ -212,29 +265,39 @@ def _why_larger(facts: Facts, recomputed: float, supported: Finding) -> Iterator
         yield Finding(code="claim.unbounded")
 
 
-@RunCheck(id="composition.total")
-def everything_is_counted(facts: Facts) -> Outcome:
-    """Hold a claim that is too small against the mean over batches, fewer tokens than a batch's, and no clusters."""
-    for short in too_small(facts):
-        for rule, figure in _partial_figures(facts, short.level):
+@RunCheck(id="composition.total", gathers=(Costs,))
+def everything_is_counted(run: AuditedRun) -> Outcome:
+    """Compare a claim that is too small with figures that leave something out.
+
+    These are the mean over batches, fewer tokens than a batch's, and no clusters.
+    """
+    for short in too_small(run):
+        for rule, figure in _partial_figures(run, short.level):
             if short.explained_by(figure):
-                partial: dict[str, Value] = {"rule": rule, "partial": Quantity(value=figure, unit="nats")}
+                partial: dict[str, Value] = {
+                    "rule": rule,
+                    "partial": Quantity(value=figure, unit="nats"),
+                }
                 return Outcome("fail", "partial", short.values | partial)
     return Outcome("pass", "nothing-partial")
 
 
-@RunCheck(id="composition.all-batches")
-def every_batch_counts(facts: Facts) -> Outcome:
-    """Hold the batches that were read against the declared number, and the claim against the lesser batches."""
-    declared = facts.manifest.batches
-    values: dict[str, Value] = {"declared": declared, "read": len(facts.headers)}
-    if len(facts.headers) != declared:
+@RunCheck(id="composition.all-batches", gathers=(Costs,))
+def every_batch_counts(run: AuditedRun) -> Outcome:
+    """Compare the batches read with the declared number, and the claim with the lesser batches."""
+    costs = run[Costs]
+    declared = run.manifest.batches
+    values: dict[str, Value] = {"declared": declared, "read": len(run.headers)}
+    if len(run.headers) != declared:
         return Outcome("skip", "unread", values)
-    if not facts.kind.beforehand and facts.ex_post is not None and facts.ex_post.change.contexts == 1:
-        costs = sorted(rounded_sum(facts.batch_cost(batch).exact, facts.grouping.epsilon) for batch in facts.headers)
-        for short in too_small(facts) if facts.manifest.rounds == 1 else ():
-            if any(short.explained_by(cost) for cost in costs[:-1]):
-                left_out = sum(cost > short.claimed for cost in costs)
+    if not run.kind.beforehand and costs.ex_post is not None and costs.ex_post.change.contexts == 1:
+        by_batch = sorted(
+            rounded_sum(costs.batch_cost(batch).exact, costs.grouping.epsilon)
+            for batch in run.headers
+        )
+        for short in too_small(run) if run.manifest.rounds == 1 else ():
+            if any(short.explained_by(cost) for cost in by_batch[:-1]):
+                left_out = sum(cost > short.claimed for cost in by_batch)
                 return Outcome("fail", "left-out", values | short.values | {"left_out": left_out})
     return Outcome("pass", "all", values)
 
@@ -261,64 +324,76 @@ class TooSmall:
         return {"field": self.field, "claimed": claimed, "due": due}
 
     def explained_by(self, figure: float) -> bool:
-        """Whether a wrong figure would have been rounded up to what is claimed."""
+        """Return whether a wrong figure would have been rounded up to what is claimed."""
         return figure <= self.claimed <= figure * (1 + _STATED) + _STATED
 
 
-def too_small(facts: Facts) -> Iterator[TooSmall]:
+def too_small(run: AuditedRun) -> Iterator[TooSmall]:
     """Yield the claim's figures that are too small; none where nothing else is known to hold."""
-    found = recomputed_levels(facts)
+    found = recomputed_levels(run)
     release, batch = (None, None) if found is None else (found.release, found.batch)
     figures: tuple[tuple[str, Level, float | None], ...] = (
         ("epsilon", "release", release),
         ("batch_epsilon", "batch", batch),
-        ("rho", "batch", facts.rho),
+        ("rho", "batch", run[Costs].rho),
     )
     for field, level, due in figures:
-        claimed = getattr(facts.claim, field)
+        claimed = getattr(run.claim, field)
         if due is not None and claimed is not None and claimed < due < math.inf:
             yield TooSmall(field, level, claimed, due)
 
 
-def _partial_figures(facts: Facts, level: Level) -> Iterator[tuple[Finding, float]]:
-    """Wrong sums of a level by the rule that gives them, in nats."""
-    spent, found = facts.grouping, recomputed_levels(facts)
+def _partial_figures(run: AuditedRun, level: Level) -> Iterator[tuple[Finding, float]]:
+    """Yield wrong sums of a level, in nats, by the rule that gives them."""
+    costs = run[Costs]
+    spent, found = costs.grouping, recomputed_levels(run)
     alone = Finding(code="claim.without-clusters")
-    clustered = spent.epsilon and facts.change is not None
-    if not facts.kind.beforehand:
-        generation = facts.generation_levels.at(level)
+    clustered = spent.epsilon and run.change is not None
+    if not run.kind.beforehand:
+        generation = costs.generation_levels.at(level)
         if clustered:
             yield alone, generation
             yield alone, rounded_sum(generation, spent.counts)
-        costs = [facts.batch_cost(batch) for batch in facts.headers]
-        if costs and (level == "batch" or not (found is not None and found.amplified)):
-            exact = math.fsum(cost.exact for cost in costs) / len(costs) * facts.manifest.rounds
-            theorem1 = math.fsum(cost.theorem1 for cost in costs) / len(costs) * facts.manifest.rounds
+        by_batch = [costs.batch_cost(batch) for batch in run.headers]
+        if by_batch and (level == "batch" or not (found is not None and found.amplified)):
+            exact = math.fsum(cost.exact for cost in by_batch) / len(by_batch) * run.manifest.rounds
+            theorem1 = (
+                math.fsum(cost.theorem1 for cost in by_batch) / len(by_batch) * run.manifest.rounds
+            )
             yield Finding(code="claim.mean-over-batches"), rounded_sum(exact, spent.epsilon)
             yield Finding(code="claim.mean-of-theorem-1"), rounded_sum(theorem1, spent.epsilon)
-    elif facts.change is not None:
-        stopping, longest = facts.manifest.stopping, max(facts.lengths.values(), default=0)
-        most = stopping.most_tokens
+    elif run.change is not None:
+        decoding, longest = run.manifest.decoding, max(run.lengths.values(), default=0)
+        most = decoding.most_tokens
         partial = [(alone, most)] if clustered else []
-        if stopping.max_tokens < most:
+        if decoding.max_tokens < most:
             partial.append(
-                (Finding(code="claim.single-text", values={"tokens": stopping.max_tokens}), stopping.max_tokens)
+                (
+                    Finding(code="claim.single-text", values={"tokens": decoding.max_tokens}),
+                    decoding.max_tokens,
+                )
             )
         if 0 < longest < most:
-            partial.append((Finding(code="claim.realised-length", values={"tokens": longest}), longest))
+            partial.append(
+                (Finding(code="claim.realised-length", values={"tokens": longest}), longest)
+            )
         for rule, tokens in partial:
-            yield from ((rule, figure) for figure in _of_tokens(facts, tokens, level))
+            yield from ((rule, figure) for figure in _of_tokens(run, tokens, level))
 
 
-def _of_tokens(facts: Facts, tokens: int, level: Level) -> Iterator[float]:
+def _of_tokens(run: AuditedRun, tokens: int, level: Level) -> Iterator[float]:
     """Yield what so many tokens cost without clusters, in nats, by each way of working it out."""
-    found, delta = recomputed_levels(facts), facts.claim.delta
-    if facts.claim.rho is not None:
-        if facts.of_rho is not None:
-            yield facts.of_rho.without_clusters().rho(tokens)
-    elif facts.release is not None:
-        texts_alone = replace(facts.release, batch=facts.release.batch.without_clusters())
+    costs = run[Costs]
+    found, delta = recomputed_levels(run), run.claim.delta
+    if run.claim.rho is not None:
+        if costs.of_rho is not None:
+            yield costs.of_rho.without_clusters().rho(tokens)
+    elif costs.release is not None:
+        texts_alone = replace(costs.release, batch=costs.release.batch.without_clusters())
         if level == "release" and found is not None and found.amplified:
             yield texts_alone.epsilon(tokens, delta)
         else:
-            yield from (texts_alone.batch_level(tokens, delta, method).epsilon for method in get_args(Method))
+            yield from (
+                texts_alone.batch_level(tokens, delta, method).epsilon
+                for method in get_args(Method)
+            )

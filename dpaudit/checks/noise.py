@@ -11,26 +11,33 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from dpaudit.checks.alternatives import TILTS, Doubles, tilted
-from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.alternatives import TILTS, tilted
+from dpaudit.checks.draws import Doubles
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.checks.seeds import MOST_NOISE
+from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.mechanisms import Arrays, Mechanism
 from dpaudit.results import Finding, Quantity, Value
 
 #: Of each test.
 ALARM = 1e-5
+#: Of a run's noise, the first so many numbers are kept to be held against seeds.
+MOST_NOISE = 64
 BINS = 256
 #: Noise is held against noise that is smaller, by 1 plus each of these where it is Laplace noise.
 SMALLER = np.array([0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0])
-#: With fewer numbers of a kind on record, Laplace noise of half the size would pass more often than once in a hundred.
+#: With fewer numbers of a kind on record, Laplace noise of half the size would pass more often than
+#: once in a hundred.
 FEWEST = 130
-#: Honest noise may have no more sizes than 2 to this: generators in single precision have twice as many.
+#: Honest noise may have no more sizes than 2 to this: generators in single precision have twice as
+#: many.
 VALUE_BITS = 22
 #: How many numbers are kept to be told when they come again.
 MOST_KEPT = 1 << 16
-#: What is looked at of each kind: its numbers; those of one step in other directions; and each step's along the last's.
+#: What is looked at of each kind: its numbers; those of one step in other directions; and each
+#: step's along the last's.
 OWN, TURNED, ALONG = "noise.each-number", "noise.over-one-step", "noise.from-step-to-step"
 #: Quantiles are kept this far from 0 and 1, which no honest noise comes near.
 _EDGE = 2.0**-52
@@ -38,7 +45,7 @@ _EDGE = 2.0**-52
 
 @dataclass
 class NoiseTally:
-    """What is known of one kind of noise.
+    """The facts about one kind of noise.
 
     Attributes:
         counts: [BINS] of its quantiles in its declared distribution.
@@ -50,7 +57,9 @@ class NoiseTally:
 
     def take(self, quantiles: Doubles) -> None:
         """Take in new noise: its quantiles [k]."""
-        self.counts += np.bincount(np.minimum((quantiles * BINS).astype(np.int64), BINS - 1), minlength=BINS)
+        self.counts += np.bincount(
+            np.minimum((quantiles * BINS).astype(np.int64), BINS - 1), minlength=BINS
+        )
         tails = 2 * np.minimum(quantiles, 1 - quantiles)
         self.size += float(-np.log(np.maximum(tails, _EDGE)).sum())
 
@@ -61,27 +70,33 @@ class NoiseTally:
 
     @property
     def number(self) -> int:
-        """Of values that were taken in."""
+        """The number of values that were added."""
         return int(self.counts.sum())
 
     @property
     def apart(self) -> float:
-        """How far their distribution function is from the declared one at most."""
+        """The largest distance of their distribution function from the declared one."""
         reached = np.cumsum(self.counts) / self.number
         return float(np.abs(reached - np.arange(1, BINS + 1) / BINS).max())
 
     @property
     def alarm(self) -> Outcome | None:
-        """Why this is not the declared noise; None where it may be.
+        """Why this is not the declared noise; None if it may be.
 
-        How many numbers there are may itself depend on them, as where a test decides whether another is made. By
-        Ville's inequality the likelihood of smaller noise bounds alarms at any number; for the distribution all
-        numbers n share the rate, 1 / (n (n + 1)) each.
+        How many numbers there are may itself depend on them, as where a test decides whether
+        another is made. By Ville's inequality the likelihood of smaller noise bounds alarms at any
+        number; for the distribution all numbers n share the rate, 1 / (n (n + 1)) each.
         """
         n = self.number
-        smaller = float(np.logaddexp.reduce(n * np.log1p(SMALLER) - SMALLER * self.size)) - math.log(len(SMALLER))
+        smaller = float(
+            np.logaddexp.reduce(n * np.log1p(SMALLER) - SMALLER * self.size)
+        ) - math.log(len(SMALLER))
         if smaller >= -math.log(ALARM):
-            return Outcome("fail", "too-small", {"numbers": n, "evidence": Quantity(value=smaller, unit="nats")})
+            return Outcome(
+                "fail",
+                "too-small",
+                {"numbers": n, "evidence": Quantity(value=smaller, unit="nats")},
+            )
         if math.log(2 * n * (n + 1)) - 2 * n * self.apart**2 <= math.log(ALARM):
             return Outcome("fail", "other-distribution", {"numbers": n, "apart": self.apart})
         return None
@@ -89,7 +104,9 @@ class NoiseTally:
 
 @dataclass
 class Repeats:
-    """How often sizes of noise come again in a run, among a sample that has every occurrence of those that are in it.
+    """Repetitions of noise sizes in a run.
+
+    They are counted in a sample that has every occurrence of those that are in it.
 
     Attributes:
         width: how many numbers in a row are compared: 1 or 2.
@@ -124,23 +141,31 @@ class Repeats:
 
     @property
     def alarm(self) -> Outcome | None:
-        """Why this noise is not new; None where it may be.
+        """Why this noise is not new; None if it may be.
 
-        One of the numbers in the sample is one of those before it with probability (how many there are) /
-        2^(VALUE_BITS width - halvings) at most, so k of n are with (n^2 / 2 of that)^k / k!. All k share the rate, 2^-k
-        each, for n may depend on the noise; and so do all halvings.
+        One of the numbers in the sample is one of those before it with probability (how many there
+        are) / 2^(VALUE_BITS width - halvings) at most, so k of n are with (n^2 / 2 of that)^k / k!.
+        All k share the rate, 2^-k each, for n may depend on the noise; and so do all halvings.
         """
         keys = np.concatenate(self.kept)
         n, repeated = len(keys), len(keys) - len(np.unique(keys))
         expected = 2 * math.log(max(1, n)) - (VALUE_BITS * self.width - self.halvings) * math.log(2)
-        chance = repeated * expected - math.lgamma(repeated + 1) + math.log((self.halvings + 1) * (self.halvings + 2))
+        chance = (
+            repeated * expected
+            - math.lgamma(repeated + 1)
+            + math.log((self.halvings + 1) * (self.halvings + 2))
+        )
         if not repeated or chance > math.log(ALARM):
             return None
-        return Outcome("fail", f"repeated-{'numbers' if self.width == 1 else 'pairs'}", {"of": n, "repeated": repeated})
+        return Outcome(
+            "fail",
+            f"repeated-{'numbers' if self.width == 1 else 'pairs'}",
+            {"of": n, "repeated": repeated},
+        )
 
 
 def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Keys that are spread over all 64 bits, and different ones for different keys (the finalizer of SplitMix64)."""
+    """Return distinct keys for distinct keys, spread over 64 bits (the finalizer of SplitMix64)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         keys = (keys ^ keys >> np.uint64(shift)) * np.uint64(factor)
     mixed: NDArray[np.uint64] = keys ^ keys >> np.uint64(31)
@@ -148,14 +173,14 @@ def _mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 @dataclass
-class NoiseFacts:
-    """What some steps show of their noise.
+class NoiseEvidence(Evidence):
+    """The evidence about noise in the draws of a run, or of some of its steps.
 
     Attributes:
         tallies: of each kind of noise, and of OWN, TURNED and ALONG.
         repeats: by width.
-        outcomes: [3, TILTS] log-likelihood ratios of what tests said: of all of them, and of those that are likelier to
-            ask for a public token or for a private one.
+        outcomes: [3, TILTS] log-likelihood ratios of what tests said: of all of them, and of those
+            that are likelier to ask for a public token or for a private one.
         finite: whether all of it is numbers.
         early: quantiles of the run's first noise, MOST_NOISE of them at most.
     """
@@ -166,18 +191,24 @@ class NoiseFacts:
     finite: bool = True
     early: Doubles = field(default_factory=lambda: np.empty(0))
 
-    def merge(self, other: NoiseFacts) -> None:
-        """Take in what other batches show."""
-        for kind, tally in other.tallies.items():
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        mechanism = batch.manifest.mechanism
+        return _BatchNoise(mechanism) if mechanism.draw.arrays() else None
+
+    @override
+    def merge(self, batch: int, found: NoiseEvidence) -> None:
+        for kind, tally in found.tallies.items():
             self.tallies.setdefault(kind, NoiseTally()).merge(tally)
-        for width, repeats in other.repeats.items():
+        for width, repeats in found.repeats.items():
             self.repeats.setdefault(width, Repeats(width)).merge(repeats)
-        self.outcomes += other.outcomes
-        self.finite = self.finite and other.finite
-        self.early = np.concatenate([self.early, other.early])[:MOST_NOISE]
+        self.outcomes += found.outcomes
+        self.finite = self.finite and found.finite
+        self.early = np.concatenate([self.early, found.early])[:MOST_NOISE]
 
     def take(self, kind: str, quantiles: Doubles, before: Doubles | None) -> Doubles:
-        """Take in a step's new noise of a kind; `before`, and what is returned: the kind's last as normal scores."""
+        """Take in a step's new noise of a kind; return its normal scores, next step's `before`."""
         from scipy.fft import dct  # type: ignore[import-untyped]  # slow to load, and few runs have noise
         from scipy.special import ndtr, ndtri  # type: ignore[import-untyped]
 
@@ -203,44 +234,48 @@ class NoiseFacts:
         self.outcomes[[0, 1 + (chance > 1 / 2)]] += found
 
 
-class NoiseSums:
-    """Gathers the facts of one batch, a step at a time."""
+class _BatchNoise(BatchEvidence):
+    """The evidence about one batch's noise."""
 
     def __init__(self, mechanism: Mechanism) -> None:
-        """Raises ValueError where the mechanism adds no noise."""
-        if not mechanism.draw.arrays():
-            raise ValueError(f"draws by {mechanism.draw.name} add no noise")
-        self.facts = NoiseFacts()
-        self._mechanism = mechanism
+        self._found, self._mechanism = NoiseEvidence(), mechanism
         self._arrays: Arrays | None = None
         self._before: dict[str, Doubles] = {}
 
-    def add(self, view: StepView) -> None:
-        """Take in one step."""
-        facts, mechanism = self.facts, self._mechanism
-        found = mechanism.draw.quantiles(view.arrays, self._arrays, mechanism.aggregator, mechanism.clip)
+    @override
+    def step(self, view: StepView) -> None:
+        mechanism = self._mechanism
+        found = mechanism.draw.quantiles(
+            view.arrays, self._arrays, mechanism.aggregator, mechanism.clip
+        )
         self._arrays = view.arrays
         if not all(np.isfinite(quantiles).all() for quantiles in found.values()):
-            facts.finite = False
+            self._found.finite = False
             return
         for kind, quantiles in found.items():
             if len(quantiles):
-                self._before[kind] = facts.take(kind, quantiles, self._before.get(kind))
+                self._before[kind] = self._found.take(kind, quantiles, self._before.get(kind))
         if (outcome := mechanism.draw.outcome(view.arrays)) is not None:
-            facts.take_outcome(*outcome)
+            self._found.take_outcome(*outcome)
+
+    @override
+    def result(self) -> NoiseEvidence:
+        return self._found
 
 
-@RunCheck(id="sampling.noise")
-def noise_is_as_declared(facts: Facts) -> Outcome:
-    """Hold the size, the distribution and the course of each kind of noise against the declared; find repeats."""
-    found = facts.noise
-    if found is None or (found.finite and not found.tallies):
+@RunCheck(id="sampling.noise", gathers=(NoiseEvidence,))
+def noise_is_as_declared(run: AuditedRun) -> Outcome:
+    """Compare each kind of noise with its declared size, distribution and course; find repeats."""
+    found = run[NoiseEvidence]
+    if found.finite and not found.tallies:
         return Outcome("skip", "none")
     for outcome in _not_declared(found):
         return outcome
     own = {kind: tally for (kind, view), tally in found.tallies.items() if view == OWN}
     kinds = tuple(
-        Finding(code="noise.kind", values={"kind": kind, "numbers": tally.number, "apart": tally.apart})
+        Finding(
+            code="noise.kind", values={"kind": kind, "numbers": tally.number, "apart": tally.apart}
+        )
         for kind, tally in own.items()
     )
     fewest = min(own, key=lambda kind: own[kind].number)
@@ -249,7 +284,7 @@ def noise_is_as_declared(facts: Facts) -> Outcome:
     return Outcome("pass", "as-declared", {"kinds": kinds})
 
 
-def _not_declared(found: NoiseFacts) -> Iterator[Outcome]:
+def _not_declared(found: NoiseEvidence) -> Iterator[Outcome]:
     """Yield the failures that honest noise hardly has."""
     if not found.finite:
         yield Outcome("fail", "not-finite")
@@ -264,4 +299,6 @@ def _not_declared(found: NoiseFacts) -> Iterator[Outcome]:
     if evidence >= -math.log(ALARM):
         often = TILTS[found.outcomes.max(axis=0).argmax()] > 0
         values: dict[str, Value] = {"evidence": Quantity(value=evidence, unit="nats")}
-        yield Outcome("fail", "tests-agree-too-often" if often else "tests-agree-too-seldom", values)
+        yield Outcome(
+            "fail", "tests-agree-too-often" if often else "tests-agree-too-seldom", values
+        )

@@ -1,13 +1,15 @@
 """Were tokens drawn independently of each other?
 
-A sampler that turns one uniform number u into a token gives away an interval in which u lies: the probabilities of
-the tokens before the sampled one, and with it. Which tokens are before depends on the sampler: by id, by ascending
-score (ours), or by descending score. Samplers that add noise to every score, or divide by it (Gumbel-max, PyTorch's
-multinomial), have no u: there the same noise shows in the same tokens.
+A sampler that turns one uniform number u into a token gives away an interval in which u lies: the
+probabilities of the tokens before the sampled one, and with it. Which tokens are before depends on
+the sampler: by id, by ascending score (ours), or by descending score. Samplers that add noise to
+every score, or divide by it (Gumbel-max, PyTorch's multinomial), have no u: there the same noise
+shows in the same tokens.
 
-Evidence is a bet: before a draw is looked at, some density of its u is laid down, made of what was drawn before; the
-bet's ratio is that density's share of the interval over the interval's length. Its expectation is 1 at most, whatever
-went before, so that products of bets, and averages of products, exceed e^a with probability e^-a at most (Markov).
+Evidence is a bet: before a draw is looked at, some density of its u is laid down, made of what was
+drawn before; the bet's ratio is that density's share of the interval over the interval's length.
+Its expectation is 1 at most, whatever went before, so that products of bets, and averages of
+products, exceed e^a with probability e^-a at most (Markov).
 """
 
 from __future__ import annotations
@@ -15,62 +17,42 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import numpy as np
+from typing_extensions import override
 
-from dpaudit.checks.alternatives import Doubles, DrawnStep
-from dpaudit.checks.facts import Facts
+from dpaudit.checks.draws import ORDERS, Doubles, Draw, Draws
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.checks.sampling import SHARE
+from dpaudit.checks.sampling import SHARE, RunSampling
+from dpaudit.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Quantity, Value
 
-#: How the samplers that are told apart order the tokens.
-ORDERS = ("id", "ascending score", "descending score")
 #: In these places the same u may show: as it is and as 1 - u in each order; and as the same token.
 VIEWS = (*(f"{how} by {order}" for order in ORDERS for how in ("u", "1 - u")), "the same tokens")
 #: Each text is compared with so many texts before it, at the same places, of which it has so many.
 TEXTS, PLACES = 1024, 64
-#: Each stretch of so many draws of a text is compared with so many draws before it, at every distance.
+#: Each stretch of so many draws of a text is compared with so many draws before it, at every
+#: distance.
 STRETCH, LAGS = 32, 1024
 #: How many draws in a row may share out [0, 1) among them.
 STRATA = (2, 4, 8, 16, 32, 64, 128, 256)
 #: The largest number of strata that is tried where a run's own numbers name it.
 _MOST_STRATA = 1024
-#: What is left of a bet on a stratum that has had its draw, and the share of every such bet that is kept back.
+#: What is left of a bet on a stratum that has had its draw, and the share of every such bet that is
+#: kept back.
 _FLOOR, _KEPT_BACK = 0.05, 0.02
 #: Draws whose bets' ratios float64 can multiply: each is below 2^30.
 _FACTORS = 32
-#: Draws less probable than this are taken for no evidence: their intervals are too short for float64.
+#: Draws less probable than this are taken for no evidence: their intervals are too short for
+#: float64.
 _LEAST = 2.0**-30
 
 
-class Draw(NamedTuple):
-    """A draw: its token's id, where the interval of its u begins in each of ORDERS, and the interval's length."""
-
-    token: int
-    by_id: float
-    ascending: float
-    descending: float
-    chance: float
-
-    @classmethod
-    def of(cls, step: DrawnStep, token: int) -> Draw:
-        """A step's draw; `token` is the sampled one's id."""
-        chance = float(step.each[step.level])
-        highest = float(step.aggregate.max())
-        earlier = step.aggregate[: step.token].astype(np.float64)
-        earlier -= highest
-        earlier /= step.temperature
-        by_id = float(np.exp(earlier, out=earlier).sum()) * math.exp(-step.log_total)
-        above = float(step.mass[step.level - 1]) if step.level else 0.0
-        lower = 1.0 - float(step.mass[step.level])
-        own = step.place * chance
-        return cls(token, by_id, lower + own, above + own, chance)
-
-
 class _Intervals(NamedTuple):
-    """Draws as bets see them: ends of intervals [3, ...], one over their length or 0, and ids, both [...]."""
+    """Draws as bets see them: ends of intervals [3, ...], inverse lengths or 0, and ids, [...]."""
 
     low: Doubles
     high: Doubles
@@ -78,8 +60,8 @@ class _Intervals(NamedTuple):
     token: Doubles
 
     @classmethod
-    def of(cls, draws: Sequence[Draw]) -> _Intervals:
-        """Of some draws in a row."""
+    def of(cls, draws: Draws) -> _Intervals:
+        """Return the intervals of some draws in a row."""
         table = np.array(draws, dtype=np.float64).reshape(-1, 5).T
         chance = table[4]
         inverse = np.where(chance >= _LEAST, 1 / np.maximum(chance, _LEAST), 0.0)
@@ -87,16 +69,22 @@ class _Intervals(NamedTuple):
 
     @classmethod
     def none(cls, *shape: int) -> _Intervals:
-        """Places without a draw."""
-        return cls(np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0))
+        """Return places without a draw."""
+        return cls(
+            np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0)
+        )
 
     def at(self, place: slice) -> _Intervals:
-        """Some of a row of draws."""
-        return _Intervals(self.low[:, place], self.high[:, place], self.inverse[place], self.token[place])
+        """Return some of a row of draws."""
+        return _Intervals(
+            self.low[:, place], self.high[:, place], self.inverse[place], self.token[place]
+        )
 
     def then(self, other: _Intervals) -> _Intervals:
-        """This row of draws and another behind it."""
-        low, high, inverse, token = (np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True))
+        """Return this row of draws followed by another."""
+        low, high, inverse, token = (
+            np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True)
+        )
         return _Intervals(low, high, inverse, token)
 
 
@@ -113,10 +101,14 @@ class _Evidence:
         self.largest, self.batch = np.full(number, -np.inf), np.zeros(number, dtype=np.int64)
 
     def take(self, found: Doubles, batch: int, stake: float = 1.0) -> None:
-        """One unit's log-ratios [hypotheses]; the hypothesis about all units stakes this part of what it has."""
+        """Take in a unit's log-ratios [hypotheses].
+
+        The hypothesis about all units stakes this part of what it has.
+        """
         self.units += 1
         self.every += _staked(found, stake)
-        # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in all.
+        # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in
+        # all.
         self.some += _staked(found, 1 / (self.units + 1))
         better = found > self.largest
         self.largest[better], self.batch[better] = found[better], batch
@@ -143,8 +135,36 @@ class Dependence:
     batch: int
 
 
-class IndependenceTest:
-    """Gathers the evidence of a run's batches, in ascending order. Memory does not grow with the run."""
+class BatchDraws(BatchEvidence):
+    """The draws of one batch, in order.
+
+    Attributes:
+        draws: [steps, 5] a row (`Draw`) for each of those steps whose aggregate is of numbers.
+        lengths: how many tokens each of its texts has.
+    """
+
+    def __init__(self, batch: BatchView) -> None:
+        self._blocks = [np.empty((0, len(Draw._fields)))]
+        self.lengths = [len(span) for span in batch.record.spans]
+
+    @override
+    def look(self, view: StepsView) -> None:
+        if view.drawn is not None:
+            self._blocks.append(view.drawn.draws(view.tokens))
+
+    @cached_property
+    def draws(self) -> Doubles:
+        """The rows of all blocks."""
+        return np.concatenate(self._blocks)
+
+
+class IndependenceTest(Evidence):
+    """The evidence of a run's batches, in ascending order.
+
+    Memory does not grow with the run.
+    """
+
+    partial = True
 
     def __init__(self, batches: int, longest: int) -> None:
         """`batches`: how many the run declares; `longest`: the most tokens of a text."""
@@ -156,7 +176,9 @@ class IndependenceTest:
         self._before = _Intervals.none(0)
         self._filled = {strata: np.zeros((len(ORDERS), PLACES, strata)) for strata in self._across}
         self._same_places = _Evidence([_in_view("randomness.earlier-text", view) for view in VIEWS])
-        self._at_distance = _Evidence([_in_view("randomness.some-way-before", view) for view in VIEWS])
+        self._at_distance = _Evidence(
+            [_in_view("randomness.some-way-before", view) for view in VIEWS]
+        )
         self._even_across = _Evidence(
             [_in_order("randomness.even-texts", n, order) for n in self._across for order in ORDERS]
         )
@@ -164,11 +186,25 @@ class IndependenceTest:
             [_in_order("randomness.even-draws", n, order) for n in self._along for order in ORDERS]
         )
 
-    def take(self, batch: int, draws: Sequence[Draw], lengths: Sequence[int]) -> None:
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        return cls(run.manifest.batches, run.manifest.decoding.max_tokens)
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence:
+        return BatchDraws(batch)
+
+    @override
+    def merge(self, batch: int, found: BatchDraws) -> None:
+        self.take(batch, found.draws, found.lengths)
+
+    def take(self, batch: int, draws: Draws, lengths: Sequence[int]) -> None:
         """Take in one batch: its draws, and how many of them each of its texts has."""
         first = 0
         for length in lengths:
-            if text := draws[first : first + length]:
+            if len(text := draws[first : first + length]):
                 self._take_text(batch, _Intervals.of(text))
             first += length
 
@@ -188,7 +224,10 @@ class IndependenceTest:
         self.texts += 1
 
     def _bets_on_texts(self, text: _Intervals) -> Doubles:
-        """[views] log of the average over earlier texts of the product over places: the draw is the same there."""
+        """Return logs [views] of the mean bet on earlier texts: all draws are the same there.
+
+        The mean is over texts, of products over places.
+        """
         texts, places = min(self.texts, TEXTS), len(text.token)
         past = _Intervals(*(part[..., :texts, :places] for part in self._kept))
         # Where an earlier text had ended nothing is staked.
@@ -196,13 +235,22 @@ class IndependenceTest:
         return _averaged(_products(past, text, idle, axis=-1))
 
     def _bets_on_distances(self, stretch: _Intervals) -> Doubles:
-        """[views] log of the average over distances of the product over draws: the draw is that so far before."""
+        """Return logs [views] of the mean bet on distances: all draws are those so far before.
+
+        The mean is over distances, of products over draws.
+        """
         # Fixed before the stretch is looked at, whose own length tells where its text ends.
         lags = min(LAGS, len(self._before.token) + STRETCH - 1)
         number, row = len(stretch.token), self._before.then(stretch)
         self._before = row.at(slice(-LAGS, None))
-        row = _Intervals.none(max(0, lags + number - len(row.token))).then(row).at(slice(-lags - number, -1))
-        windows = _Intervals(*(np.lib.stride_tricks.sliding_window_view(part, lags, axis=-1) for part in row))
+        row = (
+            _Intervals.none(max(0, lags + number - len(row.token)))
+            .then(row)
+            .at(slice(-lags - number, -1))
+        )
+        windows = _Intervals(
+            *(np.lib.stride_tricks.sliding_window_view(part, lags, axis=-1) for part in row)
+        )
         now = _Intervals(*(part[..., None] for part in stretch))
         return _averaged(_products(windows, now, np.where(windows.token < 0, 1.0, 0.5), axis=-2))
 
@@ -213,7 +261,7 @@ class IndependenceTest:
         self._kept.inverse[at, places:], self._kept.token[at, places:] = 0.0, -1
 
     def _bets_across(self, text: _Intervals) -> Doubles:
-        """[hypotheses] the draw lies where none of the last texts had one at the same place."""
+        """Return [hypotheses] the bets that a draw avoids those of the last texts at its place."""
         found, places = [], len(text.token)
         for strata, filled in self._filled.items():
             if self.texts % strata == 0:
@@ -224,7 +272,7 @@ class IndependenceTest:
         return np.concatenate(found)
 
     def _bets_along(self, text: _Intervals) -> Doubles:
-        """[hypotheses] the draw lies where none of the last ones of its text had one."""
+        """Return [hypotheses] the bets that a draw avoids the last ones of its text."""
         found = np.zeros((len(self._along), len(ORDERS)))
         for first in range(0, len(text.token), _MOST_STRATA):
             part = text.at(slice(first, first + _MOST_STRATA))
@@ -239,14 +287,18 @@ class IndependenceTest:
         return found.ravel()
 
     def dependences(self) -> list[Dependence]:
-        """The hypotheses for which an honest run would alarm once in 1 / SHARE runs, strongest first."""
+        """List hypotheses, strongest first, that alarm for an honest run once in 1 / SHARE runs."""
         found = [
             Dependence(hypothesis, evidence, int(each.batch[place]))
             for each in self._gathered()
             for sums in (each.every, each.some)
-            for place, (hypothesis, evidence) in enumerate(zip(each.hypotheses, sums.tolist(), strict=True))
+            for place, (hypothesis, evidence) in enumerate(
+                zip(each.hypotheses, sums.tolist(), strict=True)
+            )
         ]
-        return sorted((d for d in found if d.evidence >= self.threshold), key=lambda found: -found.evidence)
+        return sorted(
+            (d for d in found if d.evidence >= self.threshold), key=lambda found: -found.evidence
+        )
 
     @property
     def threshold(self) -> float:
@@ -258,7 +310,7 @@ class IndependenceTest:
 
     @property
     def repeated(self) -> float:
-        """How many draws that one text repeats from another, of a like distribution, are evidence enough."""
+        """The draws that one text must repeat from another, of a like law, for an alarm."""
         needed = self.threshold + 2 * math.log(max(2, min(self.texts, TEXTS)))
         return needed * self.draws / self._informative if self._informative > 0 else math.inf
 
@@ -272,15 +324,16 @@ def _in_order(code: str, number: int, order: str) -> Finding:
 
 
 def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
-    """Those of STRATA that go into `at_most` draws, and one for each of `number` draws."""
+    """Return the STRATA that go into `at_most` draws, and one for each of `number` draws."""
     own = [number] if 2 <= number <= _MOST_STRATA else []
     return tuple(sorted({2, *own, *(strata for strata in STRATA if strata <= at_most)}))
 
 
 def _products(past: _Intervals, now: _Intervals, idle: Doubles, axis: int) -> Iterator[Doubles]:
-    """For each of VIEWS the log of the product along an axis of idle + (1 - idle) * ratio, an earlier draw's bet.
+    """Yield, for each of VIEWS, the log of an axis' product of idle + (1 - idle) * ratio.
 
-    The ratio of two intervals that the same u lies in is their intersection over the product of their lengths.
+    Each factor is an earlier draw's bet. The ratio of two intervals that the same u lies in is
+    their intersection over the product of their lengths.
     """
     stake = (1.0 - idle) * now.inverse
     both = stake * past.inverse
@@ -300,13 +353,14 @@ def _log_product(factors: Doubles, axis: int) -> Doubles:
     """Log of a product along an axis, of factors between 1/2 and 2^30."""
     parts = range(0, factors.shape[axis], _FACTORS)
     products = [
-        factors.take(range(first, min(first + _FACTORS, factors.shape[axis])), axis).prod(axis) for first in parts
+        factors.take(range(first, min(first + _FACTORS, factors.shape[axis])), axis).prod(axis)
+        for first in parts
     ]
     return np.asarray(np.log(products).sum(axis=0))
 
 
 def _averaged(products: Iterator[Doubles]) -> Doubles:
-    """[views] log of the mean of exp(x) over all x of each."""
+    """Return [views] the log of the mean of exp(x) over all x of each."""
     found = []
     for each in products:
         largest = float(each.max())
@@ -315,7 +369,7 @@ def _averaged(products: Iterator[Doubles]) -> Doubles:
 
 
 def _shares(text: _Intervals, strata: int) -> Doubles:
-    """[3, T, strata] which share of each interval lies in each of the equal strata of [0, 1)."""
+    """Return [3, T, strata] the share of each interval in each of the equal strata of [0, 1)."""
     edges = np.arange(strata) / strata
     shares = np.clip(text.high[..., None] - edges, 0.0, 1 / strata)
     shares -= np.clip(text.low[..., None] - edges, 0.0, 1 / strata)
@@ -324,20 +378,20 @@ def _shares(text: _Intervals, strata: int) -> Doubles:
 
 
 def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
-    """Log-ratios of bets on what is not filled, along the last axis of both."""
+    """Return log-ratios of bets on what is not filled, along the last axis of both."""
     free = np.maximum(1.0 - filled, _FLOOR)
     ratio = free.shape[-1] * (free * shares).sum(axis=-1) / free.sum(axis=-1)
     return np.asarray(np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratio))
 
 
-@RunCheck(id="sampling.independence")
-def tokens_look_independent(facts: Facts) -> Outcome:
-    """Hold each draw's random number against those of earlier draws: the same, mirrored, too evenly spread."""
-    test = facts.independence
+@RunCheck(id="sampling.independence", gathers=(IndependenceTest, RunSampling))
+def tokens_look_independent(run: AuditedRun) -> Outcome:
+    """Compare draws' random numbers with earlier ones: equal, mirrored, or too evenly spread."""
+    test = run[IndependenceTest]
     values: dict[str, Value] = {"rate": SHARE}
     if not test.draws:
         return Outcome("skip", "unread", values)
-    found, otherwise = test.dependences(), facts.sampling.alarms()
+    found, otherwise = test.dependences(), run[RunSampling].alarms()
     if found and otherwise and otherwise[0].evidence >= found[0].evidence:
         return Outcome("skip", "other-distribution", values)
     if found:

@@ -1,40 +1,47 @@
-"""What a check is, and the one place where checks are registered.
+"""Checks, and the one place where they are registered.
 
-A step check looks at one step and names a problem, or returns None. A run check looks at the facts that were gathered
-from the whole run and returns an outcome. Both are small functions in their family's file, declared by a decorator.
-Those of plug-ins are declared likewise, and named by entry points. They are held at a distance: what goes wrong in one
-is told of that check alone, which then counts as not made, and a run does not pass without it.
+A step check looks at one step and names a problem, or returns None. A run check looks at the run
+and the evidence that it says is gathered (`dpaudit.checks.evidence`), and returns an outcome. Both
+are small functions in their family's file, declared by a decorator. Those of plug-ins are declared
+likewise, and named by entry points. They are kept apart: an error in one, or in its evidence, is
+reported for that check alone, which then counts as not made, and a run does not pass without it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from typing_extensions import override
 
 from dpaudit import plugins
 from dpaudit.catalogue import Entry, catalogue, entry, render, require_words, sentence, wording
-from dpaudit.checks.facts import Facts, StepView, input_problem
-from dpaudit.plugins import PlugIn
-from dpaudit.results import CheckResult, Finding, Status, Value
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.checks.steps import BatchView, StepsView, StepView
+from dpaudit.plugins import FAILURES, PlugIn
+from dpaudit.results import CheckResult, Finding, Place, Status, Value
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.policy import FAMILY
-from dpaudit.runs import BatchHeader, InputError, Manifest
+from dpaudit.runs import InputError, Manifest
 from dpaudit.runs.manifest import Origin
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one check found: an outcome of its entry in the catalogue, or one that all checks share, and its values.
+    """A check's finding: its values, and an outcome of its catalogue entry or one of all checks.
 
     Attributes:
         code: of the outcome.
         values: what the outcome's templates show.
-        notes: where, and what to do, where that hangs on more than the code. A failure without a detail gets the
-            check's remedy.
-        applicable: False for a skip that hides nothing: the run has no part that the check is about.
+        notes: where, and what to do, where that depends on more than the code. A failure without a
+            detail gets the check's remedy.
+        applicable: False for a skip that hides nothing: the run has no part that the check is
+            about.
         evidence: what this very outcome rests on, where that is not the check's own level.
     """
 
@@ -47,7 +54,10 @@ class Outcome:
 
 
 def inapplicable(why: str, values: Mapping[str, Value] | None = None) -> Outcome:
-    """Return the skip of a check that is not about this run; `why` is a sentence of the catalogue."""
+    """Return the skip of a check that is not about this run.
+
+    `why` is a sentence of the catalogue.
+    """
     reason = Finding(code=why, values=dict(values or {}))
     return Outcome("skip", "not-applicable", {"why": reason}, applicable=False)
 
@@ -69,22 +79,30 @@ def replay_remedy(manifest: Manifest) -> Finding:
 
 #: What every sentence may show: see `dpaudit.catalogue.rendering.render`.
 Context: TypeAlias = Mapping[str, str]
-StepFunction: TypeAlias = Callable[[StepView], Finding | None]
-RunFunction: TypeAlias = Callable[[Facts], Outcome]
+StepFunction: TypeAlias = Callable[[Any], Finding | None]
+RunFunction: TypeAlias = Callable[[AuditedRun], Outcome]
+Foresee: TypeAlias = Callable[[AuditedRun], Outcome | None]
 Function = TypeVar("Function", StepFunction, RunFunction)
 
 
 @dataclass(kw_only=True)
 class Check(ABC, Generic[Function]):
-    """A check: its id, by which the catalogue has its words, and the function that makes it, which it decorates.
+    """A check: its id, which the catalogue has its words by, and the function that makes it.
+
+    It decorates that function.
 
     Attributes:
         plug_in: what it came by; None of dpaudit's own.
+        gathers: the evidence that it looks at.
+        foresee: makes the part of the check that settings decide, before the run; None if they
+            decide nothing.
     """
 
     id: str
     function: Function = field(init=False)
     plug_in: PlugIn | None = field(init=False, default=None)
+    gathers: tuple[type[Evidence], ...] = ()
+    foresee: Foresee | None = None
 
     def __call__(self, function: Function) -> Function:
         """Declare the function that makes this check."""
@@ -99,28 +117,30 @@ class Check(ABC, Generic[Function]):
         return entry(self.id)
 
     @abstractmethod
-    def outcome(self, facts: Facts) -> Outcome:
+    def outcome(self, run: AuditedRun) -> Outcome:
         """Make the check."""
 
-    def result(self, facts: Facts, context: Context) -> CheckResult:
+    def before(self, run: AuditedRun) -> Outcome | None:
+        """Return the outcome that is certain of a planned, unwritten run, or None."""
+        if self.foresee is None or run.manifest.mechanism.inapplicable_reason(self.id):
+            return None
+        return self.foresee(run)
+
+    def result(self, run: AuditedRun, context: Context) -> CheckResult:
         """Return the check's entry in the audit's result."""
         if self.plug_in is None:
-            return self.in_words(self.outcome(facts), context)
+            return self.in_words(self.outcome(run), context)
         try:
-            outcome = self.outcome(facts)
+            lacking = run.absent.get(self.id)
+            outcome = self.outcome(run) if lacking is None else unusable(lacking)
             # Whatever level was asked for, a run does not pass without it.
-            return self.in_words(replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context)
-        except Exception as error:
-            return self.in_words(replace(unusable(self.failure(error)), evidence=0), context)
-
-    def failure(self, error: Exception) -> InputError:
-        """Return an error in a plug-in's check as one that may be shown. Raises the error where the check is our own.
-
-        What the error says is left out: it may be of private records.
-        """
-        if self.plug_in is None:
-            raise error
-        return self.plug_in.unusable(f"its check failed ({type(error).__name__}).")
+            return self.in_words(
+                replace(outcome, evidence=0) if outcome.code == "unusable" else outcome, context
+            )
+        except FAILURES as error:
+            return self.in_words(
+                replace(unusable(failure_in(self.plug_in, error)), evidence=0), context
+            )
 
     def in_words(self, outcome: Outcome, context: Context) -> CheckResult:
         """Return the entry for an outcome, rendered with the commands that name the run."""
@@ -129,7 +149,10 @@ class Check(ABC, Generic[Function]):
         words = wording(self.id, outcome.code)
         due = fixed.expected if outcome.applicable else fixed.title
         values = dict(outcome.values)
-        said = [render(words.detail, values, context), *(sentence(note, context) for note in outcome.notes)]
+        said = [
+            render(words.detail, values, context),
+            *(sentence(note, context) for note in outcome.notes),
+        ]
         return CheckResult(
             id=self.id,
             title=fixed.fails if outcome.status in ("fail", "error") else fixed.title,
@@ -148,75 +171,231 @@ class Check(ABC, Generic[Function]):
         )
 
 
+def _always(_: Any) -> bool:
+    return True
+
+
 @dataclass(kw_only=True)
 class StepCheck(Check[StepFunction]):
-    """A check of every step of those runs for which `applies` holds and whose aggregator it is about.
+    """A check of each step of the runs for which `applies` holds and whose aggregator it is about.
 
     Attributes:
-        otherwise: why it is not about a run for which `applies` does not hold, a sentence of the catalogue.
-        shown: whether a step's record holds what the check looks at. It passes only where all steps' records do.
-        unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what a replay shows.
+        otherwise: why it is not about a run for which `applies` does not hold, a sentence of the
+            catalogue.
+        shown: whether a step's record holds what the check looks at. It passes only where all
+            steps' records do.
+        unshown: the outcome where some do not, from how many of the run's steps do: a skip, or what
+            a replay shows.
+        together: whether the function, and `shown`, take several steps at once, where nothing is
+            wrong with any range (`StepsView`). They object where they would to any of these, which
+            are then looked at one by one. Otherwise they take a `StepView`.
     """
 
-    applies: Callable[[Manifest], bool] = lambda _: True
+    applies: Callable[[Manifest], bool] = _always
     otherwise: str = ""
-    shown: Callable[[StepView], bool] = lambda _: True
-    unshown: Callable[[Facts, int], Outcome] | None = None
+    shown: Callable[[Any], bool] = _always
+    unshown: Callable[[AuditedRun, int], Outcome] | None = None
+    together: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.applies is _always) != (not self.otherwise) or (self.shown is _always) != (
+            self.unshown is None
+        ):
+            raise ValueError(
+                f"{self.id}: `applies` goes with `otherwise`, and `shown` with `unshown`"
+            )
+
+    def clears(self, view: StepsView) -> bool:
+        """Return whether no step is objected to, by a look at all of them together."""
+        if not self.together or self.plug_in is not None:
+            return False
+        return self.shown(view) and self.function(view) is None
 
     def inapplicable_reason(self, manifest: Manifest) -> str:
-        """Return why the check is not about a run, as a code of the catalogue; empty where it is."""
-        return manifest.mechanism.inapplicable_reason(self.id) or ("" if self.applies(manifest) else self.otherwise)
+        """Return why the check does not apply to a run, as a code of the catalogue, or ""."""
+        return manifest.mechanism.inapplicable_reason(self.id) or (
+            "" if self.applies(manifest) else self.otherwise
+        )
 
-    def objection(self, view: StepView) -> Finding | None:
-        """What the check objects to in a step; None where it is not about the run, or the record does not show it."""
-        return self.function(view) if not self.inapplicable_reason(view.manifest) and self.shown(view) else None
-
-    def outcome(self, facts: Facts) -> Outcome:
-        """From the problems that were noted while the run was read."""
-        if reason := self.inapplicable_reason(facts.manifest):
+    @override
+    def outcome(self, run: AuditedRun) -> Outcome:
+        if reason := self.inapplicable_reason(run.manifest):
             return inapplicable(reason)
-        if count := facts.problems[self.id]:
-            place, problem = facts.first_problems[self.id]
+        objections, steps = run[Objections], run.steps
+        if count := objections.problems[self.id]:
+            place, problem = objections.first[self.id]
             return Outcome(
-                "fail", "steps-object", {"problems": count, "steps": facts.steps, "place": place, "problem": problem}
+                "fail",
+                "steps-object",
+                {"problems": count, "steps": steps, "place": place, "problem": problem},
             )
-        if not facts.steps or self.id in facts.unmade:
-            lacking = facts.unmade.get(self.id)
-            if lacking is None:
-                return Outcome("skip", "no-step")
+        if lacking := objections.unmade.get(self.id):
             return unusable(lacking)
-        if self.unshown is not None and (hidden := facts.unshown[self.id]):
-            return self.unshown(facts, facts.steps - hidden)
-        return Outcome("pass", "steps-hold", {"steps": facts.steps})
+        if not steps:
+            return Outcome("skip", "no-step")
+        if self.unshown is not None and (hidden := objections.unshown[self.id]):
+            return self.unshown(run, steps - hidden)
+        return Outcome("pass", "steps-hold", {"steps": steps})
 
 
 @dataclass(kw_only=True)
 class RunCheck(Check[RunFunction]):
-    """A check of the run as a whole.
+    """A check of the run as a whole, and of the evidence that it gathers."""
+
+    @override
+    def outcome(self, run: AuditedRun) -> Outcome:
+        if reason := run.manifest.mechanism.inapplicable_reason(self.id):
+            return inapplicable(reason)
+        for kind in self.gathers:
+            if lacking := run.unmade.get(kind):
+                return unusable(lacking)
+        return self.function(run)
+
+
+@dataclass(kw_only=True)
+class SettingsCheck(RunCheck):
+    """A check of the run's settings alone, which is made before the run as well."""
+
+    @override
+    def before(self, run: AuditedRun) -> Outcome | None:
+        return self.outcome(run)
+
+
+class Objections(BatchEvidence, Evidence):
+    """The objections of step checks at the steps of one batch, or of a run.
 
     Attributes:
-        gather: what looks at each step of a batch as it is read; None where nothing has to.
+        problems: how many steps each check objected to, by its id.
+        first: the first of these objections, and where.
+        unshown: how many steps' records do not hold what a check looks at, by its id.
+        unmade: why a check could not be made, by its id.
     """
 
-    gather: Callable[[Manifest, BatchHeader], Gatherer | None] = lambda *_: None
+    partial = True
 
-    def outcome(self, facts: Facts) -> Outcome:
-        """From its function, where it is about the run's mechanism."""
-        if reason := facts.manifest.mechanism.inapplicable_reason(self.id):
-            return inapplicable(reason)
-        if lacking := facts.unmade.get(self.id):
-            return unusable(lacking)
-        return self.function(facts)
+    def __init__(self) -> None:
+        self.problems, self.unshown = Counter[str](), Counter[str]()
+        self.first: dict[str, tuple[Place, Finding]] = {}
+        self.unmade: dict[str, InputError] = {}
+        self._checks: list[StepCheck] = []
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> Objections:
+        found = cls()
+        for check in registered().values():
+            if isinstance(check, StepCheck):
+                try:
+                    if not check.inapplicable_reason(batch.manifest):
+                        found._checks.append(check)
+                except FAILURES as error:
+                    found.unmade[check.id] = failure_in(check.plug_in, error)
+        return found
+
+    @override
+    def look(self, view: StepsView) -> None:
+        left = [check for check in self._checks if len(view) == 1 or not check.clears(view)]
+        for one in view.each if left else ():
+            for check, problem in self._objecting(left, one):
+                self.problems[check] += 1
+                self.first.setdefault(
+                    check, (Place(batch=one.header.id, step=one.position), problem)
+                )
+
+    def at(self, view: StepView) -> Iterator[tuple[str, Finding]]:
+        """Yield objections to a step, by check id.
+
+        A check that fails is noted, and the others go on.
+        """
+        return self._objecting(self._checks, view)
+
+    def _objecting(
+        self, checks: Iterable[StepCheck], view: StepView
+    ) -> Iterator[tuple[str, Finding]]:
+        for check in checks:
+            try:
+                if not check.shown(view):
+                    self.unshown[check.id] += 1
+                elif problem := check.function(view):
+                    yield check.id, problem
+            except FAILURES as error:
+                self.unmade.setdefault(check.id, failure_in(check.plug_in, error))
+
+    @override
+    def result(self) -> Objections:
+        self._checks = []
+        return self
+
+    @override
+    def merge(self, batch: int, found: Objections) -> None:
+        self.problems.update(found.problems)
+        self.unshown.update(found.unshown)
+        self.first = found.first | self.first
+        self.unmade = found.unmade | self.unmade
 
 
-class Gatherer(Protocol):
-    """What a check of the run learns from one batch, in bounded memory."""
+class Gathered(NamedTuple):
+    """Evidence that is gathered, and the plug-in that it came by; None for dpaudit's own."""
 
-    def add(self, position: int, view: StepView) -> None:
-        """Take in one step. Steps come in order."""
+    kind: type[Evidence]
+    plug_in: PlugIn | None
 
-    def result(self) -> Any:
-        """Return what `Facts.gathered` has of the batch, which can be pickled; None for nothing."""
+
+def gathered() -> tuple[Gathered, ...]:
+    """Return the evidence of all checks, each kind once: dpaudit's own is never held apart."""
+    found: dict[type[Evidence], PlugIn | None] = {Objections: None}
+    for check in registered().values():
+        for kind in check.gathers:
+            if check.plug_in is None or kind not in found:
+                found[kind] = check.plug_in
+    return tuple(Gathered(*each) for each in found.items())
+
+
+def loaded_here() -> frozenset[PlugIn]:
+    """Return the plug-ins whose checks this process can make."""
+    return frozenset(
+        check.plug_in
+        for check in registered().values()
+        if check.plug_in is not None and not isinstance(check, Unloaded)
+    )
+
+
+def absent_checks(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]:
+    """Yield plug-ins' checks, by id, that saw no batch where these plug-ins alone could be loaded.
+
+    They are checks that look at batches.
+    """
+    for check in registered().values():
+        looks = isinstance(check, StepCheck) or check.gathers
+        if check.plug_in is not None and looks and check.plug_in not in looked:
+            remedy = "Install the same version wherever batches are read, or give --workers 1."
+            yield (
+                check.id,
+                check.plug_in.unusable("a process that read batches could not load it.", remedy),
+            )
+
+
+def failure_in(plug_in: PlugIn | None, error: BaseException) -> InputError:
+    """Return the error as the reason why a check is not made, or raise our own defect.
+
+    What an error in a plug-in says is left out: it may be of private records.
+    """
+    if plug_in is not None:
+        return plug_in.unusable(f"its check failed ({type(error).__name__}).")
+    if isinstance(error, InputError):
+        return error
+    raise error
+
+
+@contextmanager
+def held_apart(each: Gathered, unmade: dict[type[Evidence], InputError]) -> Iterator[None]:
+    """Note what goes wrong in a plug-in's evidence, and go on."""
+    try:
+        yield
+    except FAILURES as error:
+        if each.plug_in is None:
+            raise
+        unmade.setdefault(each.kind, failure_in(each.plug_in, error))
 
 
 @dataclass(kw_only=True)
@@ -229,15 +408,16 @@ class Unloaded(Check[RunFunction]):
 
     problem: InputError
 
-    def outcome(self, facts: Facts) -> Outcome:
-        """Say why it was not made."""
+    @override
+    def outcome(self, run: AuditedRun) -> Outcome:
         return replace(unusable(self.problem), evidence=0)
 
 
 #: Every check whose module was imported, by its id.
 _DECLARED: dict[str, Check[Any]] = {}
 
-#: dpaudit's own checks, in the order in which they are listed. Reports name those that this version does not have.
+#: dpaudit's own checks, in the order in which they are listed. Reports name those that this version
+#: does not have.
 OWN_CHECKS = (
     "integrity.format",
     "integrity.hashes",
@@ -301,11 +481,14 @@ OWN_CHECKS = (
 
 @cache
 def registered() -> Mapping[str, Check[Any]]:
-    """Return all checks by their ids, in the order in which they are listed: those of plug-ins behind their family."""
+    """Return all checks by id, in listing order: those of plug-ins come behind their family."""
     found: dict[str, Check[Any]] = {check: _DECLARED[check] for check in OWN_CHECKS}
     found |= {check.id: check for check in map(_of_plug_in, plugins.plug_ins(plugins.CHECKS))}
     families = list(dict.fromkeys(_family(check) for check in found))
-    return {check: found[check] for check in sorted(found, key=lambda check: families.index(_family(check)))}
+    return {
+        check: found[check]
+        for check in sorted(found, key=lambda check: families.index(_family(check)))
+    }
 
 
 def _family(check: str) -> str:
@@ -319,15 +502,23 @@ def _of_plug_in(plug_in: PlugIn) -> Check[Any]:
         function = plug_in.load()
         found = _DECLARED.get(plug_in.name)
         if found is None or found.function is not function:
-            raise plug_in.unusable(f"{plug_in.value} is no function that StepCheck or RunCheck decorates for this id.")
+            raise plug_in.unusable(
+                f"{plug_in.value} is no function that StepCheck or RunCheck decorates for this id."
+            )
+        if not all(isinstance(kind, type) and issubclass(kind, Evidence) for kind in found.gathers):
+            raise plug_in.unusable("it gathers what is no class derived from Evidence.")
         require_words(plug_in)
         held = catalogue().check.get(plug_in.name)
         if held is None or held.evidence not in range(len(EVIDENCE_LEVELS)):
             remedy = f'Write [check."{plug_in.name}"] into the TOML file beside its module.'
-            raise plug_in.unusable("the catalogue has no entry of this check, or of no evidence level.", remedy)
+            raise plug_in.unusable(
+                "the catalogue has no entry of this check, or of no evidence level.", remedy
+            )
     except InputError as error:
         taken = plug_in.name in OWN_CHECKS
-        return Unloaded(id=f"{plug_in.package}.{plug_in.name}" if taken else plug_in.name, problem=error)
+        return Unloaded(
+            id=f"{plug_in.package}.{plug_in.name}" if taken else plug_in.name, problem=error
+        )
     found.plug_in = plug_in
     return found
 
@@ -337,7 +528,10 @@ def _require_free(plug_in: PlugIn) -> None:
     plugins.plug_in(plugins.CHECKS, plug_in.name)
     family = _family(plug_in.name)
     if not plug_in.is_own and (family == FAMILY or family in map(_family, OWN_CHECKS)):
-        remedy = f"Name the check after the package, such as {plug_in.package}.{plug_in.name.partition('.')[2]}."
+        remedy = (
+            "Name the check after the package, such as "
+            f"{plug_in.package}.{plug_in.name.partition('.')[2]}."
+        )
         raise plug_in.unusable(f"the family {family} is dpaudit's own.", remedy)
 
 
@@ -349,7 +543,10 @@ def require_loaded() -> None:
 
 
 def judge_origin(origin: Origin | None, name: str) -> Outcome:
-    """Return the outcome for a declared origin of settings; `name` is its field under `origins`."""
+    """Return the outcome for a declared origin of settings.
+
+    `name` is its field under `chosen_from`.
+    """
     if origin == "public":
         return Outcome("pass", "origin-public")
     if origin == "private":
@@ -358,6 +555,9 @@ def judge_origin(origin: Origin | None, name: str) -> Outcome:
 
 
 def listed() -> list[dict[str, str | int]]:
-    """Every check, in the order of `registered`."""
+    """Return every check, in the order of `registered`."""
     names = ("title", "evidence", "compares", "fails", "why", "remedy", "reference")
-    return [{"id": check.id, **{name: getattr(check.entry, name) for name in names}} for check in registered().values()]
+    return [
+        {"id": check.id, **{name: getattr(check.entry, name) for name in names}}
+        for check in registered().values()
+    ]

@@ -11,31 +11,35 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from dpaudit.checks.alternatives import TILTS, Doubles, tilted
-from dpaudit.checks.facts import Facts, StepView
+from dpaudit.checks.alternatives import TILTS, tilted
+from dpaudit.checks.draws import Doubles
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.checks.noise import ALARM
-from dpaudit.checks.randomness import Draw
 from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.checks.seeds import MOST_DRAWS
+from dpaudit.checks.steps import BatchView, StepView
 from dpaudit.results import Value
 
-#: Draws tell enough where samples of a fixed size would have this evidence: twice what is an alarm, in nats.
+#: Draws tell enough where samples of a fixed size would have this evidence: twice what is an alarm,
+#: in nats.
 ENOUGH = 2 * (math.log(len(TILTS)) - math.log(ALARM))
 
 
 @dataclass
-class SubsetFacts:
-    """What some steps show of who was in their draws.
+class SubsetEvidence(Evidence):
+    """The evidence about who was in the draws of a run, or of some of its steps.
 
     Attributes:
         trials, drawn: contexts over all steps, and how many of them were in the draw.
-        pairs, both: contexts over every second step, and how many were in this draw and in the one before.
+        pairs, both: contexts over every second step, and how many were in this draw and in the one
+            before.
         sizes: [TILTS] log-likelihood ratios of how many contexts draws had.
-        telling: the evidence, in nats, that as many draws of the likeliest number of contexts would have.
-        uneven: log-probability of a context's number of draws, or a rarer one, for the rarest, times contexts.
+        telling: the evidence, in nats, that as many draws of the likeliest number of contexts would
+            have.
+        uneven: log-probability of a context's number of draws, or a rarer one, for the rarest,
+            times contexts.
         batches: how many there are.
-        coins: of the first steps, whether each context was in, as draws; MOST_DRAWS of them at most.
     """
 
     trials: int = 0
@@ -46,79 +50,101 @@ class SubsetFacts:
     telling: float = 0.0
     uneven: float = 0.0
     batches: int = 0
-    coins: list[Draw] = field(default_factory=list)
 
-    def merge(self, other: SubsetFacts) -> None:
-        """Take in what another batch shows, but for its coins."""
-        self.uneven = min(self.uneven, other.uneven)
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        draw = batch.manifest.mechanism.draw
+        return None if draw.gaussian is None else _BatchSubsets(draw.rate, batch.header.contexts)
+
+    @override
+    def merge(self, batch: int, found: SubsetEvidence) -> None:
+        self.uneven = min(self.uneven, found.uneven)
         for name in ("trials", "drawn", "pairs", "both", "sizes", "telling", "batches"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, getattr(self, name) + getattr(found, name))
 
 
-class SubsetSums:
-    """Gathers the facts of one batch, a step at a time."""
+def contexts_in_draw(view: StepView) -> NDArray[np.bool_] | None:
+    """Return which contexts were in a step's draw, [n]; None if the record does not show it."""
+    given = view.contributions
+    return None if given is None or len(given) != view.header.contexts else (given != 0).any(axis=1)
+
+
+class _BatchSubsets(BatchEvidence):
+    """The evidence about who was in one batch's draws."""
 
     def __init__(self, rate: float, contexts: int) -> None:
         """`rate`: with which each of so many contexts is in a draw."""
-        self._rate, self._facts = rate, SubsetFacts(batches=1)
-        # In where a number is below the rate, or else where it is above 1 - rate.
-        self._coins = Draw(0, rate, rate, 0.0, 1 - rate), Draw(1, 0.0, 0.0, 1 - rate, rate)
+        self._rate, self._found = rate, SubsetEvidence(batches=1)
         self._times = np.zeros(contexts, dtype=np.int64)
         self._before: NDArray[np.bool_] | None = None
         self._steps = 0
         self._sizes = np.zeros(contexts + 1, dtype=np.int64)
 
-    def add(self, view: StepView) -> None:
-        """Take in one step."""
-        facts = self._facts
-        if view.contributions is None or len(view.contributions) != len(self._times):
+    @override
+    def step(self, view: StepView) -> None:
+        found, shown = self._found, contexts_in_draw(view)
+        if shown is None:
             return
-        shown: NDArray[np.bool_] = (view.contributions != 0).any(axis=1)
         self._times += shown
         self._steps += 1
         self._sizes[int(shown.sum())] += 1
-        facts.coins += [self._coins[in_draw] for in_draw in shown[: MOST_DRAWS - len(facts.coins)].tolist()]
         if self._before is not None:
-            facts.pairs, facts.both = facts.pairs + len(shown), facts.both + int((shown & self._before).sum())
+            found.pairs, found.both = (
+                found.pairs + len(shown),
+                found.both + int((shown & self._before).sum()),
+            )
         self._before = shown if self._before is None else None
 
-    def result(self) -> SubsetFacts:
-        """Of a batch that has no more steps."""
+    @override
+    def result(self) -> SubsetEvidence:
         from scipy.stats import binom  # type: ignore[import-untyped]  # slow to load, and few runs draw subsets
 
-        facts, contexts, steps = self._facts, len(self._times), self._steps
-        facts.trials, facts.drawn = contexts * steps, int(self._times.sum())
+        found, contexts, steps = self._found, len(self._times), self._steps
+        found.trials, found.drawn = contexts * steps, int(self._times.sum())
         if contexts and steps:
             logarithms = binom.logpmf(np.arange(contexts + 1), contexts, self._rate)
-            facts.sizes = tilted(logarithms, self._sizes)
-            facts.telling = -steps * float(logarithms.max())
-            tails = [_two_sided(int(times), steps, self._rate) for times in (self._times.min(), self._times.max())]
-            facts.uneven = min(tails) + math.log(contexts)
-        return facts
+            found.sizes = tilted(logarithms, self._sizes)
+            found.telling = -steps * float(logarithms.max())
+            tails = [
+                _two_sided(int(times), steps, self._rate)
+                for times in (self._times.min(), self._times.max())
+            ]
+            found.uneven = min(tails) + math.log(contexts)
+        return found
 
 
 def _two_sided(count: int, trials: int, rate: float) -> float:
-    """Logarithm of an upper bound on the probability of a binomial count that is as far out; at most 0."""
+    """Return the log (at most 0) of an upper bound on a binomial count's two-sided tail."""
     from scipy.stats import binom
 
     low, high = float(binom.cdf(count, trials, rate)), float(binom.sf(count - 1, trials, rate))
     return math.log(min(1.0, 2 * max(min(low, high), 1e-300)))
 
 
-@RunCheck(id="sampling.subsets")
-def subsets_are_by_coins(facts: Facts) -> Outcome:
-    """Hold the contexts of each draw, of two draws in a row and of all draws against coins of the declared rate."""
-    rate, found = facts.manifest.mechanism.draw.rate, facts.subsets
+@RunCheck(id="sampling.subsets", gathers=(SubsetEvidence,))
+def subsets_are_by_coins(run: AuditedRun) -> Outcome:
+    """Compare contexts of each draw, of draws in a row and of all draws with the declared coins."""
+    rate, found = run.manifest.mechanism.draw.rate, run[SubsetEvidence]
     values: dict[str, Value] = {"rate": rate}
-    if found is None or not found.trials:
+    if not found.trials:
         return Outcome("skip", "contexts-unrecorded", values)
-    values |= {"drawn": found.drawn, "trials": found.trials, "both": found.both, "pairs": found.pairs}
+    values |= {
+        "drawn": found.drawn,
+        "trials": found.trials,
+        "both": found.both,
+        "pairs": found.pairs,
+    }
     for code in _uncommon(found, rate):
         return Outcome("fail", code, values)
-    return Outcome("skip", "too-few-draws", values) if found.telling < ENOUGH else Outcome("pass", "by-coins", values)
+    return (
+        Outcome("skip", "too-few-draws", values)
+        if found.telling < ENOUGH
+        else Outcome("pass", "by-coins", values)
+    )
 
 
-def _uncommon(found: SubsetFacts, rate: float) -> Iterator[str]:
+def _uncommon(found: SubsetEvidence, rate: float) -> Iterator[str]:
     """Yield the codes of outcomes that fair coins hardly have."""
     least = math.log(ALARM)
     if _two_sided(found.drawn, found.trials, rate) <= least:

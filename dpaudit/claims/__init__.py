@@ -1,4 +1,4 @@
-"""Kinds of claims: what each states, how it is held against recomputed figures, and what follows from it."""
+"""Kinds of claims: their statements, their tests, and their consequences."""
 
 from dpaudit.claims.approximate import ApproximateClaim as ApproximateClaim
 from dpaudit.claims.ex_post import ExPostClaim as ExPostClaim
@@ -10,5 +10,4 @@ from dpaudit.claims.registry import CLAIM_KINDS as CLAIM_KINDS
 from dpaudit.claims.registry import EMPIRICAL as EMPIRICAL
 from dpaudit.claims.registry import KIND_MEANINGS as KIND_MEANINGS
 from dpaudit.claims.registry import KIND_TITLES as KIND_TITLES
-from dpaudit.claims.registry import kind_of_accountant as kind_of_accountant
 from dpaudit.claims.zcdp import ZcdpClaim as ZcdpClaim

@@ -13,11 +13,12 @@ class ApproximateClaim(KindOfClaim):
     id: ClassVar[ClaimKind] = "approximate"
     name: ClassVar[str] = "approximate"
     title: ClassVar[str] = "Approximate DP"
-    meaning: ClassVar[str] = "Fixed by public settings and δ beforehand. It covers every text that could come out."
+    meaning: ClassVar[str] = (
+        "Fixed by public settings and δ beforehand. It covers every text that could come out."
+    )
     beforehand: ClassVar[bool] = True
     delta: ClassVar[Literal["none", "needed", "optional"]] = "needed"
     guarantee: ClassVar[Guarantee] = "approximate"
     epsilons: ClassVar[Guarantee] = "approximate"
-    accountants: ClassVar[tuple[str, ...]] = ("rdp", "optimal", "budgets")
     adds_up: ClassVar[bool] = False
     risk: ClassVar[str] = "risk.any-conclusion"

@@ -8,16 +8,17 @@ from dpaudit.claims.kind import ClaimKind, Guarantee, KindOfClaim
 
 
 class ExPostClaim(KindOfClaim):
-    """Data-dependent epsilon(D, X): how much more or less probable a neighbour makes the texts that did come out."""
+    """Data-dependent epsilon(D, X): how far a neighbour changes the probability of these texts."""
 
     id: ClassVar[ClaimKind] = "ex-post"
     name: ClassVar[str] = "ex-post"
     title: ClassVar[str] = "Ex-post epsilon"
-    meaning: ClassVar[str] = "Worked out after the run, for the text that did come out. It depends on the private data."
+    meaning: ClassVar[str] = (
+        "Worked out after the run, for the text that did come out. It depends on the private data."
+    )
     beforehand: ClassVar[bool] = False
     delta: ClassVar[Literal["none", "needed", "optional"]] = "none"
     guarantee: ClassVar[Guarantee] = "ex_post"
     epsilons: ClassVar[Guarantee] = "ex_post"
-    accountants: ClassVar[tuple[str, ...]] = ("exact", "theorem1")
     adds_up: ClassVar[bool] = True
     risk: ClassVar[str] = "risk.these-texts"

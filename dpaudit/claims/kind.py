@@ -1,4 +1,7 @@
-"""What a kind of claim is. The only package, beside the formats, that names kinds by their literals."""
+"""The base class of kinds of claims.
+
+Beside the formats, this package alone names kinds by their literals.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ Guarantee: TypeAlias = Literal["ex_post", "approximate", "zcdp"]
 
 
 class Figures(Protocol):
-    """The figures of a claim, in nats; None where it does not state one."""
+    """The figures of a claim, in nats; None if it does not state one."""
 
     @property
     def epsilon(self) -> float | None:
@@ -37,19 +40,21 @@ class KindOfClaim(ABC):
         name: as sentences call it.
         title: above its figures.
         meaning: of a figure of this kind, in one sentence or two.
-        beforehand: whether public settings fix its figures before the data are seen. They then cover every text that
-            could come out, and what is recomputed may be shown wherever the claim may. Else they are functions of the
-            private data, for the text that did come out.
-        delta: whether its claims have a delta: "none" but that of noised centres, "needed", or "optional", to work an
-            epsilon out at.
-        figures: the figures that its claims state. The first is the one that it promises, and is always stated.
+        beforehand: whether public settings fix its figures before the data are seen. They then
+            cover every text that could come out, and what is recomputed may be shown wherever the
+            claim may. Else they are functions of the private data, for the text that did come out.
+        delta: whether its claims have a delta: "none" but that of noised centres, "needed", or
+            "optional", to work an epsilon out at.
+        figures: the figures that its claims state. The first is the one that it promises, and is
+            always stated.
         symbol: of that one.
-        guarantee: the recomputed figures that it is held against, a field of the result's guarantees.
+        guarantee: the recomputed figures that it is held against, a field of the result's
+            guarantees.
         epsilons: the recomputed epsilons at both levels, another such field, or the same.
-        accountants: by which its figures are worked out for other lengths of a text, when runs are compared. Without
-            any, figures are compared as they are.
-        adds_up: whether figures of several releases of the same records add up. Else they are composed jointly.
-        risk: the sentence of the catalogue that says, without a formula, what a claim means for a person.
+        adds_up: whether figures of several releases of the same records add up. Else they are
+            composed jointly.
+        risk: the sentence of the catalogue that says, without a formula, what a claim means for a
+            person.
     """
 
     id: ClassVar[ClaimKind]
@@ -62,13 +67,12 @@ class KindOfClaim(ABC):
     symbol: ClassVar[str] = "ε"
     guarantee: ClassVar[Guarantee]
     epsilons: ClassVar[Guarantee]
-    accountants: ClassVar[tuple[str, ...]]
     adds_up: ClassVar[bool]
     risk: ClassVar[str]
 
     @classmethod
     def misfit(cls, claim: Figures) -> tuple[str, str] | None:
-        """Return a figure that a claim of this kind lacks or cannot state, and what is allowed; None where all fit."""
+        """Return a figure that a claim lacks or cannot state, and what is allowed; or None."""
         promised = cls.figures[0]
         if getattr(claim, promised) is None:
             return promised, f"a number of at least 0 for the kind {cls.id}"
@@ -82,6 +86,11 @@ class KindOfClaim(ABC):
         """Return the figure that a claim promises, in nats."""
         figure: float = getattr(claim, cls.figures[0])
         return figure
+
+    @classmethod
+    def tested_delta(cls, delta: float) -> float:
+        """Return the delta at which samples are held against a claim that states this one."""
+        return delta
 
     @classmethod
     def covers(cls, stated: float, recomputed: float) -> bool:

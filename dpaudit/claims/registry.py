@@ -1,4 +1,4 @@
-"""All kinds of claims, and what figures are called that are no claim."""
+"""All kinds of claims, and the names of figures that are no claim."""
 
 from __future__ import annotations
 
@@ -21,10 +21,6 @@ KIND_TITLES: Final[dict[Kind, str]] = {
 }
 KIND_MEANINGS: Final[dict[Kind, str]] = {
     **{kind.id: kind.meaning for kind in CLAIM_KINDS.values()},
-    EMPIRICAL: "Seen when real contexts were left out. It says nothing about neighbours nobody tried.",
+    EMPIRICAL: "Seen when real contexts were left out. It says nothing about neighbours nobody "
+    "tried.",
 }
-
-
-def kind_of_accountant(accountant: str) -> type[KindOfClaim]:
-    """Return the kind of the figures that an accountant works out."""
-    return next(kind for kind in CLAIM_KINDS.values() if accountant in kind.accountants)

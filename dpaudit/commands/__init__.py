@@ -1,1 +1,4 @@
-"""The commands of `dpaudit`, a module each. Heavy packages are imported inside the command that needs them."""
+"""The commands of `dpaudit`, a module each.
+
+Heavy packages are imported inside the command that needs them.
+"""

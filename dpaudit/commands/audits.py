@@ -1,4 +1,4 @@
-"""What several commands do with an audit: they leave with its exit code."""
+"""The end of commands with an audit: they leave with its exit code."""
 
 from __future__ import annotations
 

@@ -8,62 +8,119 @@ from typing import Any
 import click
 
 from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_options
-from dpaudit.commands.terminal import TERMINAL, output, print_json, stdout
+from dpaudit.commands.terminal import TERMINAL, print_document, print_json
 
 _MANY = click.IntRange(min=1, max=1 << 20)
 
 
 @click.command()
-@click.option("--clip", type=POSITIVE, required=True, help="Clip c: logits, or differences, lie in [-c, c].")
-@click.option("--temperature", type=POSITIVE, required=True)
+@click.option(
+    "--clip",
+    type=POSITIVE,
+    required=True,
+    help="Clip c: logits, or differences of logits, lie in [-c, c].",
+)
+@click.option("--temperature", type=POSITIVE, required=True, help="Temperature of sampling.")
 @click.option(
     "--batch-size",
     "sizes",
     type=POSITIVE,
     multiple=True,
-    help="What the sum of contexts is divided by. Repeat it for a table; leave it out to find the fewest contexts.",
+    help="Divisor of the sum of contexts. Repeat for a table; leave it out to find the fewest "
+    "contexts.",
 )
-@click.option("--records", type=click.IntRange(min=1, max=10**12), required=True, help="Number of private records.")
-@click.option("--delta", type=FiniteRange(min=0, max=1, min_open=True, max_open=True), help="[default: N ** -1.1]")
-@click.option("--epsilon", type=POSITIVE, help="Find the most tokens, or texts in rounds, within this epsilon.")
-@click.option("--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch.")
-@click.option("--texts", type=_MANY, help="Find the rounds for so many texts, and their epsilon at both levels.")
-@click.option("--rounds", type=_MANY, help="Find the epsilon of so many rounds over the records, at both levels.")
-@click.option("--labels", type=_MANY, help="How many labels the records have, for texts in rounds.  [default: 1]")
-@click.option("--batches", type=_MANY, help="A label's batches in a round.  [default: as many as its records fill]")
-@click.option("--generated", type=_MANY, help="How many of these are generated.  [default: all]")
-@click.option("--individual", is_flag=True, help="With budgets of their own, contexts keep any number within epsilon.")
 @click.option(
-    "--method", type=click.Choice(["rdp", "optimal"]), default="rdp", show_default=True, help="Of composition."
+    "--records",
+    type=click.IntRange(min=1, max=10**12),
+    required=True,
+    help="Number of private records.",
 )
-@click.option("--relation", type=RELATIONS, default="add_remove", show_default=True, help="Of contexts.")
+@click.option(
+    "--delta",
+    type=FiniteRange(min=0, max=1, min_open=True, max_open=True),
+    help="Delta of the guarantee [default: RECORDS ** -1.1].",
+)
+@click.option(
+    "--epsilon",
+    type=POSITIVE,
+    help="Find the most tokens, or the most texts in rounds, within this epsilon.",
+)
+@click.option(
+    "--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch."
+)
+@click.option(
+    "--texts",
+    type=_MANY,
+    help="Find how many rounds this many texts take, and their epsilon at both levels.",
+)
+@click.option(
+    "--rounds",
+    type=_MANY,
+    help="Find the epsilon of this many rounds over the records, at both levels.",
+)
+@click.option(
+    "--labels",
+    type=_MANY,
+    help="For texts in rounds: how many labels the records have [default: 1].",
+)
+@click.option(
+    "--batches",
+    type=_MANY,
+    help="For texts in rounds: batches of each label [default: as many as its records fill].",
+)
+@click.option(
+    "--generated",
+    type=_MANY,
+    help="For texts in rounds: how many of these batches are generated [default: all].",
+)
+@click.option(
+    "--individual",
+    is_flag=True,
+    help="Give each context a budget, which keeps any number of tokens within epsilon.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["rdp", "optimal"]),
+    default="rdp",
+    show_default=True,
+    help="How costs of tokens are composed.",
+)
+@click.option(
+    "--relation",
+    type=RELATIONS,
+    default="add_remove",
+    show_default=True,
+    help="What neighbouring data sets differ by: a context added or removed, or replaced.",
+)
 @click.option(
     "--group-size",
     type=click.IntRange(min=1, max=10**6),
     default=1,
     show_default=True,
-    help="How many contexts one unit can change.",
+    help="How many contexts one unit (record or user) can change.",
 )
 @click.option(
     "--divisor",
     type=click.Choice(["fixed", "actual"]),
     default="fixed",
     show_default=True,
-    help="Divide by the batch size, or by the number of contexts, with the batch size as a public floor.",
+    help="Divide by the batch size, or by the number of contexts, but at least by the batch size.",
 )
 @click.option(
     "--rebalancing-epsilon",
     type=FiniteRange(min=0),
     default=0.0,
     show_default=True,
-    help="What noisy cluster counts cost one unit; it is part of epsilon.",
+    help="Cost of noisy counts of cluster sizes. It is part of epsilon.",
 )
 @output_options
 def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
-    """Epsilon, texts, tokens or contexts of a mean, from the others. Only a mean's cost is known beforehand.
+    """Compute a mean's epsilon, texts, tokens or contexts.
 
-    With --texts, --rounds, --labels, --batches or --generated, epsilon is that for readers of the texts, who do not
-    know which batch a record was in (release level); else that for whoever does (batch level).
+    Give some of them to get the others. Only a mean's cost is known before the run. With --texts,
+    --rounds, --labels, --batches or --generated, --epsilon is at the release level: for readers of
+    the texts, who do not know which batch a record was in. Otherwise it is at the batch level: for
+    people who know that.
 
     \b
     Examples:
@@ -72,19 +129,18 @@ def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
       dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10
       dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3
       dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual
-    """
+    """  # noqa: E501
     from dpaudit.api.budgeting import plan_budget
-    from dpaudit.reports.budget_plans import print_budgets
+    from dpaudit.reports.budget_plans import build
 
     if len(set(sizes)) < len(sizes):
-        raise click.UsageError("A batch size is named twice.")
+        raise click.UsageError("A batch size is given twice.")
     found = [
         plan_budget(**asked, batch_size=size, alternatives=len(sizes) == 1, monitor=TERMINAL).result
         for size in sizes or [None]
     ]
-    with output():
-        if as_json:
-            answers = [each.model_dump(mode="json") for each in found]
-            print_json(json.dumps(answers if len(answers) > 1 else answers[0]) + "\n")
-        else:
-            print_budgets(found, stdout(), fewest=not sizes)
+    if as_json:
+        answers = [each.model_dump(mode="json") for each in found]
+        print_json(json.dumps(answers if len(answers) > 1 else answers[0]))
+    else:
+        print_document(build(found, fewest=not sizes))

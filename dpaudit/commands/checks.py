@@ -7,7 +7,7 @@ import json
 import click
 
 from dpaudit.commands.options import output_options
-from dpaudit.commands.terminal import output, stdout
+from dpaudit.commands.terminal import print_document, print_json
 
 
 @click.command()
@@ -26,15 +26,16 @@ def checks(check_id: str | None, as_json: bool) -> None:
     if check_id is not None:
         rows = [row for row in rows if row["id"] == check_id]
         if not rows:
-            raise click.UsageError(f"There is no check {check_id!r}. `dpaudit checks` lists all of them.")
-    with output():
-        if as_json:
-            click.echo(json.dumps(rows if check_id is None else rows[0]))
-            return
-        from dpaudit.reports.terminal import print_check, print_checks
+            raise click.UsageError(
+                f"There is no check {check_id!r}. `dpaudit checks` lists all of them."
+            )
+    if as_json:
+        print_json(json.dumps(rows if check_id is None else rows[0]))
+        return
+    from dpaudit.reports.terminal import check_explained, checks_listed
 
-        if check_id is None:
-            print_checks(rows, stdout())
-            require_checks()
-        else:
-            print_check(rows[0], stdout())
+    if check_id is None:
+        print_document(checks_listed(rows))
+        require_checks()
+    else:
+        print_document(check_explained(rows[0]))

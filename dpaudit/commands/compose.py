@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,15 +13,13 @@ from dpaudit.commands.options import (
     FiniteRange,
     NamedPath,
     TitledCommand,
-    engine_options,
     output_options,
-    tokenizer_option,
+    several_runs_options,
 )
-from dpaudit.commands.terminal import TERMINAL, show, tell
+from dpaudit.commands.terminal import TERMINAL, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
-    from dpaudit.engines import Engine
 
 
 @click.command(cls=TitledCommand)
@@ -31,28 +29,26 @@ if TYPE_CHECKING:
     "stated",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.yaml",
-    help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, delta).",
+    help="Guarantees of other tools for the same records: a list of zCDP, Renyi DP or (epsilon, "
+    "delta).",
 )
-@click.option("--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Of the total.")
 @click.option(
-    "--model", type=NamedPath(path_type=str), metavar="NAME", help="Recompute what is public in the runs, all with it."
+    "--delta", type=FiniteRange(0, 1, min_open=True, max_open=True), help="Delta of the total."
 )
-@tokenizer_option
-@engine_options
+@several_runs_options
 @output_options
 def compose(
     run_dirs: tuple[Location, ...],
     stated: Path | None,
     delta: float | None,
-    model: str | None,
-    tokenizers: tuple[Path, ...],
-    engine: Engine | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
-    """Say what releases of the same records cost together.
+    """Add up what releases of the same records cost together.
 
-    Every run is audited first; what fails is not composed. Each kind of epsilon has a total of its own. Runs that went
-    on from each other's spending (`dpaudit generate --spent`) pay out of one budget.
+    Every run is audited first. A run that does not pass is not composed. Each kind of epsilon has a
+    total of its own. Runs that continue each other's spending (`dpaudit generate --spent`) share
+    one budget.
 
     \b
     Example:
@@ -60,27 +56,24 @@ def compose(
     """
     from dpaudit.api.audits import AuditError
     from dpaudit.api.comparing import compose as compose_releases
-    from dpaudit.reports.composition import print_joint_cost
+    from dpaudit.reports.composition import build
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
 
     try:
         found = compose_releases(
-            *run_dirs,
-            guarantees=stated,
-            delta=delta,
-            model=model,
-            tokenizers=tokenizers,
-            engine=engine,
-            monitor=TERMINAL,
+            *run_dirs, guarantees=stated, delta=delta, monitor=TERMINAL, **asked
         )
     except AuditError as refused:
-        by_model = "" if model is None else f" --model {argument(model, 'NAME')}"
-        for run in (audit.run for audit in refused.audits if audit.verdict in ("not_verified", "fail")):
+        by_model = "" if asked["model"] is None else f" --model {argument(asked['model'], 'NAME')}"
+        for run in (
+            audit.run for audit in refused.audits if audit.verdict in ("not_verified", "fail")
+        ):
             tell(
-                f"dpaudit: not composed: {in_a_line(run)} does not pass its own audit, so nothing is known of what it "
+                f"dpaudit: not composed: {in_a_line(run)} does not pass its own audit, so "
+                "nothing is known of what it "
                 f"cost. What to mend: dpaudit verify {argument(str(run), 'RUN_DIR')}{by_model}"
             )
         leave(*refused.audits)
         return
-    show(found.result, as_json, print_joint_cost)
+    show_document(found.result, as_json, build)

@@ -9,47 +9,60 @@ import click
 
 from dpaudit.commands.audits import leave
 from dpaudit.commands.options import NamedPath, output_options
-from dpaudit.commands.terminal import TERMINAL, output, stdout
+from dpaudit.commands.terminal import TERMINAL, print_document, print_json, print_line
 
 #: What sentences call the runs, and how many texts of each are shown.
 _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
 
 
 @click.command()
-@click.option("--out", type=NamedPath(path_type=Path), default=Path("dpaudit-demo"), show_default=True)
-@click.option("--quick", is_flag=True, help="Short texts of one label, in a minute: to see that everything works.")
+@click.option(
+    "--out",
+    type=NamedPath(path_type=Path),
+    default=Path("dpaudit-demo"),
+    show_default=True,
+    help="Folder for the runs and their reports.",
+)
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Short texts of one label, in about a minute: a test that everything works.",
+)
 @output_options
 def demo(out: Path, quick: bool, as_json: bool) -> None:
     """Generate, audit and compare two small runs.
 
-    Texts by a mean, whose epsilon is fixed beforehand, and by a central mean, whose epsilon is that of the texts that
-    came out. Model and records are packages.
+    One run uses a mean, whose epsilon is fixed before the run. The other uses a central mean, whose
+    epsilon is the cost of the texts that were sampled. The model and the records are Python
+    packages.
 
     \b
     Example:
       dpaudit demo --out /tmp/demo
     """
     from dpaudit.api.starting import demo as run_demo
-    from dpaudit.reports.terminal import print_demo, print_summary
+    from dpaudit.reports.terminal import demo as demo_summary
+    from dpaudit.reports.terminal import summary
 
     audits = run_demo(out, quick=quick, monitor=TERMINAL).audits
     results = {name: found.result for name, found in audits.items()}
     links = {name: f"{name}/report/report.html" for name in results}
-    with output():
-        if as_json:
-            verdicts = {name: result.verdict for name, result in results.items()}
-            files = {name: str(out / link) for name, link in links.items()}
-            page = str(out / "comparison.html")
-            click.echo(json.dumps({"verdicts": verdicts, "reports": files, "comparison": page}))
-        else:
-            for result in results.values():
-                if result.verdict != "pass":
-                    print_summary(result, stdout())
-            shown = {_TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()}
-            print_demo(shown, stdout())
-            texts = ", ".join(f"{name}/samples.jsonl" for name in results)
-            click.echo(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")
-            click.echo("Next: dpaudit init mine.yaml --data YOUR_RECORDS.csv")
+    if as_json:
+        verdicts = {name: result.verdict for name, result in results.items()}
+        files = {name: str(out / link) for name, link in links.items()}
+        page = str(out / "comparison.html")
+        print_json(json.dumps({"verdicts": verdicts, "reports": files, "comparison": page}))
+    else:
+        for result in results.values():
+            if result.verdict != "pass":
+                print_document(summary(result))
+        shown = {
+            _TITLES[name]: (result, _first_texts(out / name)) for name, result in results.items()
+        }
+        print_document(demo_summary(shown))
+        texts = ", ".join(f"{name}/samples.jsonl" for name in results)
+        print_line(f"In {out}: {texts},\n  {', '.join(links.values())}, comparison.html")
+        print_line("Next: dpaudit init mine.yaml --data YOUR_RECORDS.csv")
     leave(*audits.values())
 
 

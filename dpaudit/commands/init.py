@@ -11,46 +11,80 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dpaudit.commands.options import POSITIVE, NamedPath, output_options
-from dpaudit.commands.terminal import note, output
+from dpaudit.commands.terminal import note, print_line
 
 if TYPE_CHECKING:
     from dpaudit.api.starting import Demo, Own, Starter
 
-#: How many times fewer records than a batch is planned for are told of.
+#: A batch with fewer records than one in so many of those that its epsilon is for is warned of.
 _FAR = 4
 #: As in dpaudit.runs.manifest, which is not loaded for this.
 POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 
 
 @click.command()
-@click.argument("config", type=NamedPath(path_type=Path, dir_okay=False), default=Path("dpaudit.yaml"))
-@click.option("--aggregator", type=click.Choice(["mean", "central"]), default="mean", show_default=True)
+@click.argument(
+    "config", type=NamedPath(path_type=Path, dir_okay=False), default=Path("dpaudit.yaml")
+)
+@click.option(
+    "--aggregator", type=click.Choice(["mean", "central"]), default="mean", show_default=True
+)
 @click.option(
     "--data",
     type=NamedPath(path_type=str),
     metavar="FILE",
-    help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the example's].",
+    help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the "
+    "example's].",
 )
-@click.option("--encoding", metavar="NAME", help="Of a .csv or .jsonl, such as cp1252 [default: UTF-8, or UTF-16].")
-@click.option("--text", metavar="COLUMN", help="Their column of texts [default: text].")
-@click.option("--label", metavar="COLUMN", help="Their column of labels [default: label].")
+@click.option(
+    "--encoding",
+    metavar="NAME",
+    help="Encoding of a .csv or .jsonl file, such as cp1252 [default: UTF-8 or UTF-16].",
+)
+@click.option("--text", metavar="COLUMN", help="Column of the texts [default: text].")
+@click.option("--label", metavar="COLUMN", help="Column of the labels [default: label].")
 @click.option(
     "--label-value",
     "label_values",
     multiple=True,
     metavar="LABEL",
-    help="A label, as everyone may know it: none is read off the data. Repeat it.",
+    help="A label (repeat for each). Labels become public, so list them; they are not taken from "
+    "your data.",
 )
-@click.option("--no-labels", is_flag=True, help="Your records have no labels: write a prompt of your own for them.")
-@click.option("--model", metavar="NAME", help="A Hugging Face name or a folder [default: the example's].")
+@click.option(
+    "--no-labels",
+    is_flag=True,
+    help="Your records have no labels: the config has a prompt for you to fill in.",
+)
+@click.option(
+    "--model",
+    metavar="NAME",
+    help="Model: a Hugging Face name or a folder [default: the example's].",
+)
 @click.option(
     "--template",
     type=click.Choice(["it", "pt", "own"]),
-    help="`it` for instruction-tuned models, `pt` for others, or `own` words [default: what fits the model].",
+    help="Prompt: `it` for an instruction-tuned model, `pt` for a base model, `own` for your own "
+    "prompt "
+    "[default: what fits the model].",
 )
-@click.option("--records", type=POSITIVE_COUNT, metavar="N", help="About how many there are, as everyone may know.")
-@click.option("--texts", type=POSITIVE_COUNT, metavar="N", help="How many to write, at least [default: all they give].")
-@click.option("--epsilon", type=POSITIVE, help="The most that a mean may claim, at the release level.")
+@click.option(
+    "--records",
+    type=POSITIVE_COUNT,
+    metavar="N",
+    help="About how many records you have. This number becomes public.",
+)
+@click.option(
+    "--texts",
+    type=POSITIVE_COUNT,
+    metavar="N",
+    help="Generate at least this many texts [default: all that the records give].",
+)
+@click.option(
+    "--epsilon",
+    type=POSITIVE,
+    help="Largest epsilon that you accept, at the release level. For a mean only.",
+)
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
 def init(
@@ -72,8 +106,9 @@ def init(
 ) -> None:
     """Write a commented config for `dpaudit generate`.
 
-    CONFIG is dpaudit.yaml unless named. Without --data it is the example, which runs as it stands. On a terminal it
-    asks for what matters and was not given; an empty answer takes the default.
+    CONFIG is dpaudit.yaml unless you name another file. Without --data, it is the config of the
+    example, which runs as it is. On a terminal, `init` asks for the settings that matter and were
+    not given. Press Enter for the default.
 
     \b
     Example:
@@ -85,37 +120,61 @@ def init(
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
 
-    about = (encoding, text, label, label_values, no_labels, model, template, records, texts, epsilon)
+    about = (
+        encoding,
+        text,
+        label,
+        label_values,
+        no_labels,
+        model,
+        template,
+        records,
+        texts,
+        epsilon,
+    )
     if data is None and any(about):
-        about_data = "--encoding, --text, --label, --no-labels, --model, --template, --records, --texts and --epsilon"
-        raise click.UsageError(f"{about_data} are about --data, which is not given.")
+        about_data = (
+            "--encoding, --text, --label, --no-labels, --model, --template, --records, "
+            "--texts and --epsilon"
+        )
+        raise click.UsageError(f"{about_data} need --data.")
     if no_labels and (label or label_values):
         raise click.UsageError("--no-labels does not go with --label and --label-value.")
     own = None
     if data is not None:
         column = None if no_labels else label or "label"
         own = Own(
-            data, text or "text", column, label_values, model or MODEL, template, records, texts, epsilon, encoding
+            data,
+            text or "text",
+            column,
+            label_values,
+            model or MODEL,
+            template,
+            records,
+            texts,
+            epsilon,
+            encoding,
         )
         own = _asked(own, aggregator) if _is_terminal() and not as_json else own
     written = write_config(config, own, aggregator=aggregator, overwrite=force)
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
-    with output():
-        told = {"config": str(config), "next": then if written.finished else None}
-        click.echo(json.dumps(told) if as_json else f"  {in_a_line(config)}")
+    told = {"config": str(config), "next": then if written.finished else None}
+    print_line(json.dumps(told) if as_json else f"  {in_a_line(config)}")
     if said := _yield(written):
         note(said)
     if written.needs:
-        whose = "The example's model and texts need" if own is None else "The model needs"
-        note(f"{whose}: {written.needs}")
+        what = "the example's model and texts" if own is None else "the model"
+        note(f"To install {what}: {written.needs}")
     if not written.finished:
-        place = f"{in_a_line(config)}, in the place of {PLACEHOLDER}"
-        note(f"Next: list your labels in {place}. Without any, give --no-labels (and --force).")
+        note(
+            f"Next: in {in_a_line(config)}, replace {PLACEHOLDER} by your labels. Without "
+            "labels: --no-labels --force"
+        )
         note(f"Then: {then}")
         return
     if no_labels:
-        note(f"First say in {in_a_line(config)}, prompt.text, what your texts are.")
+        note(f"First: in {in_a_line(config)}, say in prompt.text what your texts are.")
     note(f"Next: {then}")
 
 
@@ -124,28 +183,39 @@ def _is_terminal() -> bool:
 
 
 def _asked(own: Own, aggregator: Demo) -> Own:
-    """What was not given, as someone at the terminal answers; nothing for the default."""
+    """Ask at the terminal for what was not given; an empty answer takes the default."""
     from dpaudit.api.starting import promises, template_for
 
     def ask(question: str, kind: click.ParamType[Any]) -> Any:
-        answer = click.prompt(question, default="", type=_Optional(kind), show_default=False, err=True)
+        answer = click.prompt(
+            question, default="", type=_Optional(kind), show_default=False, err=True
+        )
         return answer or None
 
     if own.label is not None and not own.labels:
-        question = "Labels, with commas between them, as everyone may know them [to be filled in]"
+        question = "Labels, with commas between them; they become public [fill them in later]"
         given = ask(question, click.STRING) or ""
         own = replace(own, labels=tuple(filter(None, map(str.strip, given.split(",")))))
     if own.template is None and own.label is not None:
         fits = template_for(own.model)
-        own = replace(own, template=ask(f"Template, it, pt or own [{fits}]", click.Choice(["it", "pt", "own"])))
+        question = (
+            "Is the model instruction-tuned (it), a base model (pt), or do you bring your "
+            "own prompt (own)?"
+        )
+        own = replace(own, template=ask(f"{question} [{fits}]", click.Choice(["it", "pt", "own"])))
     if own.records is None and (own.labels or own.label is None):
-        question = "About how many records there are, as everyone may know [not to be said]"
+        question = "About how many records do you have? This number becomes public [not stated]"
         own = replace(own, records=ask(question, POSITIVE_COUNT))
     if own.epsilon is None and promises(aggregator):
-        own = replace(own, epsilon=ask("Epsilon, at most [that of batches of 32]", POSITIVE))
+        own = replace(
+            own,
+            epsilon=ask(
+                "Largest epsilon that you accept [that of batches of 32 records]", POSITIVE
+            ),
+        )
     if own.texts is None:
-        default = "two of a label" if own.records is None else "all they give"
-        own = replace(own, texts=ask(f"Texts, at least [{default}]", POSITIVE_COUNT))
+        default = "two for each label" if own.records is None else "all that the records give"
+        own = replace(own, texts=ask(f"How many texts do you need? [{default}]", POSITIVE_COUNT))
     return own
 
 
@@ -163,7 +233,7 @@ class _Optional(click.ParamType[Any]):
 
 
 def _yield(written: Starter) -> str:
-    """How many texts the records give, in a line; empty where the labels are to be filled in."""
+    """Return in a line how many texts the records give, or "" if labels are to be filled in."""
     from dpaudit.reports.text import counted
     from dpaudit.results.rounding import stated
 
@@ -175,13 +245,23 @@ def _yield(written: Starter) -> str:
     each = round(records / groups / sizes.batches)
     cost, rounds = "", f" in {sizes.rounds:,} rounds" if sizes.rounds > 1 else ""
     if found.epsilon is not None and found.batch_epsilon is not None:
-        cost = f", at epsilon {stated(found.epsilon)} (release level; {stated(found.batch_epsilon)} at the batch level)"
+        cost = (
+            f", at epsilon {stated(found.epsilon)} (release level; "
+            f"{stated(found.batch_epsilon)} at the batch level)"
+        )
     texts = counted(sizes.generated * groups * sizes.rounds, "text") + rounds
-    more = ". More with --records N, about how many, if that may be known" if own.records is None else ""
-    said = f"{counted(records, 'record')}{labels}: {texts}, each from some {counted(each, 'record')}{cost}{more}"
+    more = (
+        ". For more, give --records N if that number may become public"
+        if own.records is None
+        else ""
+    )
+    about = f"about {counted(each, 'record')}" if each else "less than one record"
+    said = f"{counted(records, 'record')}{labels}: {texts}, each from {about}{cost}{more}"
     if each * _FAR < sizes.contexts:
         said += (
-            f"\ndpaudit: warning: so few say next to nothing beside the {sizes.contexts:,} that the epsilon is for: "
-            "the texts will be the public prompt's. Have more records, or fewer batches (batching.batches_per_label)"
+            f"\ndpaudit: warning: the epsilon is for {sizes.contexts:,} records in each batch. "
+            "With so few, the "
+            "texts come from the prompt, not from your data. Use more records, or fewer batches "
+            "(batching.batches_per_label)"
         )
     return said

@@ -8,21 +8,29 @@ from pathlib import Path
 import click
 
 from dpaudit.commands.options import NamedPath, output_options
-from dpaudit.commands.terminal import output
+from dpaudit.commands.terminal import print_line
 
 
 @click.command()
-@click.option("--out", required=True, type=NamedPath(path_type=Path, dir_okay=False), metavar="FILE")
-@click.option("--seed", is_flag=True, help="Make a part of a seed instead, for runs whose randomness is committed to.")
+@click.option(
+    "--out",
+    required=True,
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="File to write.",
+)
+@click.option(
+    "--seed", is_flag=True, help="Make a part of a seed instead, for runs with a committed seed."
+)
 @output_options
 def key(out: Path, seed: bool, as_json: bool) -> None:
     """Make a key to sign releases with.
 
-    FILE is the private key, which its owner alone can read; keep it where releases are signed. FILE.pub is for
-    everybody who verifies one. A policy names who may sign by the key's id.
+    FILE is the private key: only you can read it, and it belongs where releases are signed. Give
+    FILE.pub to everybody who verifies releases. A policy names by the key's id who may sign.
 
-    With --seed, FILE is a part of a seed instead (decoding.randomness in a config), as secret as the records. What is
-    printed is its hash, which may be given away.
+    With --seed, FILE is a part of a seed instead (sampling.seed_files in a config). It is as secret
+    as the records; its hash, which is printed, is not.
 
     \b
     Example:
@@ -35,10 +43,9 @@ def key(out: Path, seed: bool, as_json: bool) -> None:
     if seed:
         hashed = make_seed_part(out)
         found = {"seed": str(out), "hash": hashed}
-        said = f"Part of a seed, secret: {in_a_line(out)}\nIts hash: {hashed}"
+        said = f"Part of a seed (secret): {in_a_line(out)}\nIts hash: {hashed}"
     else:
         public, keyid = make_key(out)
         found = {"key": str(out), "public": str(public), "keyid": keyid}
         said = f"Private key: {in_a_line(out)}\nPublic key: {in_a_line(public)}\nKey id: {keyid}"
-    with output():
-        click.echo(json.dumps(found) if as_json else said)
+    print_line(json.dumps(found) if as_json else said)

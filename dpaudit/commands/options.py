@@ -1,4 +1,4 @@
-"""What several commands ask for: types of arguments, options, and sets of options."""
+"""Options that several commands share: types of arguments, options, and sets of options."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     Command: TypeAlias = Callable[..., None]
 
 PUBLIC = "public"
-_CLAIM, _DIGESTS = "The claim that is tested", "What you were given in time"
-_REPLAY, _WORKERS = "With the model and the data", "Many processes"
+_CLAIM, _DIGESTS = "The claim that is tested", "Fingerprints and seeds"
+_REPLAY, _WORKERS = "With the model and the data", "Workers"
 
 
 class TitledOption(click.Option):
@@ -35,10 +35,16 @@ class TitledOption(click.Option):
 
 
 class TitledCommand(click.Command):
-    """A command whose help has headings for its options, and that takes each once: a gate holds to all it is told."""
+    """A command with headings in its help.
+
+    It takes each option once: a gate holds to all that it is told.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. Of an option that is given twice, click would keep the last and say nothing."""
+        """Parse the arguments.
+
+        Of an option that is given twice, click would silently keep the last.
+        """
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(list(args))
             for param in given:
@@ -61,7 +67,9 @@ class TitledCommand(click.Command):
 class FiniteRange(click.FloatRange):
     """A float within limits that is neither NaN nor infinite."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
         """Parse one number."""
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
@@ -70,7 +78,7 @@ class FiniteRange(click.FloatRange):
 
 
 class NamedPath(click.Path):
-    """A path that is not empty: an unset variable of a script must not mean the current directory."""
+    """A path that is not empty: a script's unset variable must not mean the current directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse one path."""
@@ -82,29 +90,18 @@ class NamedPath(click.Path):
 class RunLocation(NamedPath):
     """A run directory: a path, or a URL that fsspec can open."""
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Folders only, which the shell lists."""
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Return folders only, which the shell lists."""
         return [CompletionItem(incomplete, type="dir")]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse one location; a file's URL is its path."""
-        text = os.fspath(value)
-        scheme, separator, rest = text.partition("://")
-        if not separator:
-            if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", text):
-                self.fail(
-                    f"{text!r} is neither a path nor a URL; a URL has two slashes, as in s3://BUCKET/RUN.", param, ctx
-                )
-            return super().convert(value, param, ctx)
-        scheme, rest = scheme.lower(), rest.rstrip("/")
-        if not rest.strip("/"):
-            self.fail(f"{text!r} names no run directory; name one, as in s3://BUCKET/RUN.", param, ctx)
-        if scheme not in ("file", "local"):
-            return f"{scheme}://{rest}"
-        rest = rest.removeprefix("localhost")
-        if not rest.startswith("/"):
-            self.fail(f"{text!r} is not the URL of a file, which has three slashes, as in file:///FOLDER.", param, ctx)
-        return super().convert(rest, param, ctx)
+        scheme, separator, rest = os.fspath(value).partition("://")
+        if separator and scheme != "file":
+            return f"{scheme}://{rest.rstrip('/')}"
+        return super().convert(rest if separator else value, param, ctx)
 
 
 def step_name(text: str) -> tuple[int, int]:
@@ -119,7 +116,9 @@ def hex_digest(text: str) -> str:
     """Parse a SHA-256 in hexadecimal; spaces around it and upper case come of copying."""
     digest = text.strip().lower()
     if not re.fullmatch("[0-9a-f]{64}", digest):
-        raise click.BadParameter(f"{text!r} is no digest, which has 64 digits from 0 to 9 and a to f")
+        raise click.BadParameter(
+            f"{text!r} is no digest, which has 64 digits from 0 to 9 and a to f"
+        )
     return digest
 
 
@@ -134,18 +133,19 @@ SHARE = FiniteRange(min=0, max=1, min_open=True, max_open=True)
 COUNT = click.IntRange(1, MOST)
 RELATIONS = click.Choice(["add_remove", "replace"])
 DATA_HELP = "The run's private data, as data.path or data.dataset in its config."
-MODEL = click.option(
+model_option = click.option(
     "--model",
     cls=TitledOption,
     heading=_REPLAY,
     type=NamedPath(path_type=str),
     metavar="NAME",
-    help="Where the run's model is [with --data: where the run says]. Without --data, recompute what is public.",
+    help="Where the run's model is [with --data: where the run says]. Without --data, recompute "
+    "what is public.",
 )
 
 
 def private_cache_option(of: str) -> Callable[[Command], Command]:
-    """The folder that keeps embeddings, and which embeddings these are."""
+    """Return the option for a folder that keeps embeddings; `of` says of what."""
     return click.option(
         "--private-cache",
         type=NamedPath(path_type=Path, file_okay=False),
@@ -160,7 +160,7 @@ quiet_option = click.option(
     expose_value=False,
     is_eager=True,
     callback=lambda _, __, quiet: setattr(session(), "quiet", quiet),
-    help="No progress and no notes on standard error: only errors and warnings.",
+    help="Print no progress and no notes, only errors and warnings.",
 )
 
 
@@ -172,9 +172,23 @@ tokenizer_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="The tokenizer.json of the run's model, or its folder, as you know it from elsewhere. Repeat it for several.",
+    help="The tokenizer.json of the run's model, or its folder, from a source that you trust. "
+    "Repeat it for several.",
 )
 
+
+def file_option(name: str, content: str) -> Callable[[Command], Command]:
+    """Return an option for a file that the findings of checks are written to."""
+    return click.option(
+        name,
+        type=NamedPath(path_type=Path, dir_okay=False),
+        metavar="FILE",
+        help=f"Write {content} here.",
+    )
+
+
+junit_option = file_option("--junit", "the checks as JUnit XML")
+sarif_option = file_option("--sarif", "the findings as SARIF")
 
 seed_option = click.option(
     "--seed-file",
@@ -184,22 +198,27 @@ seed_option = click.option(
     type=NamedPath(path_type=Path),
     metavar="FILE",
     multiple=True,
-    help="Hold every token to the seed that the run commits to. Repeat it for each part of the seed.",
+    help="Check every token against the seed that the run commits to. Repeat it for each part of "
+    "the seed.",
 )
 
 
 def output_options(command: Command) -> Command:
-    """Give a command the options that say what it prints: `as_json`, and --quiet, which `note` heeds."""
+    """Give a command its output options: `as_json`, and --quiet, which `note` heeds."""
     json = click.option(
-        "--json", "as_json", is_flag=True, help="Print JSON on standard output, and nothing else there."
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print JSON on standard output, and nothing else there.",
     )
     return json(quiet_option(command))
 
 
 def engine_options(command: Command, *, models: bool = False) -> Command:
-    """Give a command the options that say where it works. It gets them as one Engine or None, `engine`.
+    """Give a command the options on where it works.
 
-    `models` says whether its workers hold a language model.
+    It gets them as one Engine or None, `engine`. `models` says whether its workers hold a language
+    model.
     """
 
     @click.option(
@@ -207,7 +226,8 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
         cls=TitledOption,
         heading=_WORKERS,
         type=click.IntRange(min=1),
-        help="Work in this many processes [default: what fits the machine or the cluster, and the run].",
+        help="Number of processes [default: as many as fit the machine or the cluster, and the "
+        "run].",
     )
     @click.option(
         "--engine",
@@ -236,9 +256,22 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
             return
         if ray_address is not None:
             raise click.UsageError("--ray-address is for --engine ray.")
-        command(engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others)
+        command(
+            engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others
+        )
 
     return spread
+
+
+def several_runs_options(command: Command) -> Command:
+    """Give a command the options of the audits of several runs: a model, tokenizers and workers."""
+    model = click.option(
+        "--model",
+        type=NamedPath(path_type=str),
+        metavar="NAME",
+        help="Recompute what is public in the runs, all with this model.",
+    )
+    return model(tokenizer_option(engine_options(command)))
 
 
 model_engine_options = partial(engine_options, models=True)
@@ -250,7 +283,7 @@ _of_replay = partial(click.option, cls=TitledOption, heading=_REPLAY)
 
 
 def audit_options(command: Command) -> Command:
-    """Give a command all options of one run's audit: the claim, the level of evidence, a replay, workers and output.
+    """Give a command all options of an audit: claim, evidence level, replay, workers and output.
 
     It gets all but the output's as keyword arguments of `dpaudit.audit`, in one mapping, `asked`.
     """
@@ -258,20 +291,30 @@ def audit_options(command: Command) -> Command:
     @_of_claim(
         "--epsilon",
         type=FiniteRange(min=0, max=MOST_EPSILON),
-        help="Test this epsilon instead of the claimed one, at the release level: for readers of the texts.",
+        help="Test this epsilon instead of the claimed one, at the release level: for readers of "
+        "the texts.",
     )
     @_of_claim(
         "--batch-epsilon",
         type=FiniteRange(min=0, max=MOST_EPSILON),
-        help="Test this epsilon at the batch level, which holds against whoever knows a record's batch.",
+        help="Test this epsilon at the batch level: for someone who knows a record's batch.",
     )
     @_of_claim(
         "--rho",
         type=FiniteRange(min=0, max=MOST_EPSILON),
-        help="Test this rho of zCDP (zero-concentrated DP), at the batch level, in place of any epsilon.",
+        help="Test this rho of zCDP (zero-concentrated DP), at the batch level, in place of any "
+        "epsilon.",
     )
-    @_of_claim("--delta", type=FiniteRange(min=0, max=1), help="Test this delta instead of the claimed one.")
-    @_of_claim("--relation", type=RELATIONS, help="Test this neighbouring relation instead of the claimed one.")
+    @_of_claim(
+        "--delta",
+        type=FiniteRange(min=0, max=1),
+        help="Test this delta instead of the claimed one.",
+    )
+    @_of_claim(
+        "--relation",
+        type=RELATIONS,
+        help="Test this neighbouring relation instead of the claimed one.",
+    )
     @_of_claim(
         "--unit",
         type=click.Choice(["record", "context", "user"]),
@@ -281,7 +324,8 @@ def audit_options(command: Command) -> Command:
         "--policy",
         type=NamedPath(path_type=Path, dir_okay=False),
         metavar="FILE.yaml",
-        help="Hold the run to this policy too; its level of evidence counts where it is higher.",
+        help="Check the run against this policy too. Its level of evidence counts where it is "
+        "higher.",
     )
     @_of_replay(
         "--evidence",
@@ -290,26 +334,35 @@ def audit_options(command: Command) -> Command:
         type=click.IntRange(0, 4),
         default=2,
         show_default=True,
-        help="Pass only where every check up to this level was made; 3 and 4 need --data.",
+        help="Pass only if every check up to this level was made. 3 and 4 need --data.",
     )
     @_of_replay(
-        "--data", type=NamedPath(path_type=str), metavar="FILE", help=f"{DATA_HELP} Replays the run with its model."
+        "--data",
+        type=NamedPath(path_type=str),
+        metavar="FILE",
+        help=f"{DATA_HELP} Replays the run with its model.",
     )
     @_of_digests(
         "--commitment",
         type=hex_digest,
         metavar="HEX",
-        help="Hold the run against the digest that `generate` printed before the first token.",
+        help="Check the run against its fingerprint from before the run, the commitment that "
+        "`generate` printed.",
     )
     @_of_digests(
-        "--head", type=hex_digest, metavar="HEX", help="Hold the run against the digest that `generate` printed last."
+        "--head",
+        type=hex_digest,
+        metavar="HEX",
+        help="Check the run against its fingerprint from after the run, the head that `generate` "
+        "printed last.",
     )
     @seed_option
-    @MODEL
+    @model_option
     @_of_replay(
         "--no-model",
         is_flag=True,
-        help="Leave the run's model alone. Else a required check that needs it loads it, where it is installed.",
+        help="Do not load the run's model. Otherwise a required check that needs it loads it, "
+        "where it is installed.",
     )
     @tokenizer_option
     @engine_options
@@ -317,7 +370,9 @@ def audit_options(command: Command) -> Command:
     @wraps(command)
     def asked(no_model: bool, **given: Any) -> None:
         if no_model and (given["model"] or given["data"]):
-            raise click.UsageError("--no-model goes with neither --model nor --data, which load the model.")
+            raise click.UsageError(
+                "--no-model goes with neither --model nor --data, which load the model."
+            )
         from dpaudit.api.audits import AuditOptions
 
         names = AuditOptions.__annotations__

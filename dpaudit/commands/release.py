@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.audits import leave
-from dpaudit.commands.options import RUN_DIR, SHARE, NamedPath, TitledCommand, audit_options
-from dpaudit.commands.terminal import note, output, print_json, stdout, tell
+from dpaudit.commands.options import (
+    RUN_DIR,
+    SHARE,
+    NamedPath,
+    TitledCommand,
+    audit_options,
+    junit_option,
+    sarif_option,
+)
+from dpaudit.commands.terminal import note, print_document, print_json, print_line, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions
@@ -21,35 +29,38 @@ if TYPE_CHECKING:
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--out", required=True, type=NamedPath(path_type=Path), metavar="FOLDER", help="Make this folder.")
+@click.option(
+    "--out",
+    required=True,
+    type=NamedPath(path_type=Path),
+    metavar="FOLDER",
+    help="Folder to write. It must not exist yet.",
+)
 @click.option(
     "--key",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Sign with this private key, of `dpaudit key`.",
+    help="Private key to sign with, from `dpaudit key`.",
 )
-@click.option("--unsigned", is_flag=True, help="Leave the attestation unsigned: nobody vouches for the folder then.")
+@click.option(
+    "--unsigned",
+    is_flag=True,
+    help="Leave the attestation unsigned, so that nobody vouches for the folder.",
+)
 @click.option(
     "--about",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.yaml",
-    help="What the card and the registry's entry say beside the audit: name, curators, description, license ...",
+    help="More for the card and the registry's entry: name, curators, description, license ...",
 )
 @click.option(
     "--test-share",
     type=SHARE,
-    help="Put at least this share of each label's texts into a test split, whole batches, but one of them.",
+    help="Put at least this share of each label's texts into a test split: whole batches, and "
+    "never all of them.",
 )
-@click.option(
-    "--junit",
-    type=NamedPath(path_type=Path, dir_okay=False),
-    help="Write the checks as JUnit XML here, for readers outside, passed or not.",
-)
-@click.option(
-    "--sarif",
-    type=NamedPath(path_type=Path, dir_okay=False),
-    help="Write the findings as SARIF here, for readers outside, passed or not.",
-)
+@junit_option
+@sarif_option
 @audit_options
 def release(
     run_dir: Location,
@@ -63,10 +74,12 @@ def release(
     asked: AuditOptions,
     as_json: bool,
 ) -> None:
-    """Audit a run, and write the folder that leaves the house.
+    """Audit a run and package its synthetic texts for release.
 
-    Texts as Parquet and JSON lines, a dataset card, the public report, an entry for the OpenDP registry, and a signed
-    attestation of all of them. Nothing is written unless the audit passes.
+    The folder holds the texts as Parquet and JSON lines, a dataset card, the public report, an
+    entry for the OpenDP registry, and a signed attestation of all of them. Nothing else is written
+    unless the audit passes: --junit and --sarif, which are for readers outside, are written either
+    way.
 
     \b
     Example:
@@ -98,14 +111,16 @@ def release(
             tell(f"dpaudit: not released: {reason}")
         sys.exit(1)
     written, result = found.result, found.audit.result
-    with output():
-        if as_json:
-            print_json(written.to_json())
-        else:
-            _print_released(written)
+    if as_json:
+        print_json(written.to_json())
+    else:
+        _print_released(written)
     _note_epsilon(result, found.audit.public().result)
     if about is None:
-        note("No --about FILE.yaml was given: the card says of curators, use and licence that they are not stated.")
+        note(
+            "No --about FILE.yaml was given: the card says of curators, use and licence that "
+            "they are not stated."
+        )
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
     gate = "--unsigned" if key is None else f"--key {public}"
     if (policy := asked["policy"]) is not None:
@@ -119,19 +134,17 @@ def release(
 
 def _tell_why(result: AuditResult, as_json: bool) -> None:
     """Say what failed, as `verify` does."""
-    from dpaudit.reports.terminal import print_failures
+    from dpaudit.reports.terminal import failures
 
     if as_json:
-        with output():
-            print_json(result.model_copy(update={"samples": ()}).to_json())
+        print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:
-        with output():
-            print_failures(result, stdout())
+        print_document(failures(result))
     tell(f"dpaudit: not released: {result.guarantee}")
 
 
 def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
-    """Say where the folder has no figure, and why, or a larger one than it could have."""
+    """Say where the card has no figure and why, or where it has a larger one than it could have."""
     from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.card import states_epsilon
 
@@ -140,13 +153,19 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
     if states_epsilon(public, result.claim.kind):
         own = public.own_claim
         claim, figure = result.claim, CLAIM_KINDS[result.claim.kind].figures[0]
-        if own is not None and own.kind == claim.kind and own.stated < claim.stated and own.delta <= claim.delta:
+        if (
+            own is not None
+            and own.kind == claim.kind
+            and own.stated < claim.stated
+            and own.delta <= claim.delta
+        ):
             note(
-                f"The card states the {figure} that was given. The run's own claim is smaller: it stands there without."
+                f"The card states the {figure} that you gave. Without it, it states the run's "
+                "own, which is smaller."
             )
         return
     if not CLAIM_KINDS[result.claim.kind].beforehand:
-        note("The card states no epsilon, for this run's account is ex-post.")
+        note("The card states no epsilon: this run's is ex-post, which is private.")
     else:
         note(f"The card states no epsilon. {public.guarantee}")
 
@@ -156,4 +175,7 @@ def _print_released(written: ReleasedFolder) -> None:
 
     counts = ", ".join(f"{count:,} {split}" for split, count in written.texts.items())
     signed = "unsigned" if written.signer is None else f"signed by {written.signer}"
-    click.echo(f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level {written.evidence}; {signed})")
+    print_line(
+        f"Released: {in_a_line(written.folder)} ({counts} texts; evidence level "
+        f"{written.evidence}; {signed})"
+    )

@@ -1,4 +1,4 @@
-"""`dpaudit report`, `dpaudit verify` and `dpaudit replay`: a run's audit for readers, for a gate, with its data."""
+"""`dpaudit report`, `verify` and `replay`: a run's audit for readers, for a gate, with its data."""
 
 from __future__ import annotations
 
@@ -12,26 +12,33 @@ from dpaudit.commands.audits import leave
 from dpaudit.commands.options import (
     COUNT,
     DATA_HELP,
-    MODEL,
     PUBLIC,
     RUN_DIR,
     NamedPath,
     TitledCommand,
     audit_options,
     engine_options,
+    junit_option,
+    model_option,
     output_options,
+    sarif_option,
     seed_option,
     step_name,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, output, print_json, show, stdout
+from dpaudit.commands.terminal import (
+    TERMINAL,
+    note,
+    print_document,
+    print_json,
+    print_line,
+    show_document,
+)
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from dpaudit.api.audits import AuditOptions
     from dpaudit.api.places import Location
-    from dpaudit.engines import Engine
+    from dpaudit.reports.document import Document
     from dpaudit.results import AuditResult
 
 
@@ -40,16 +47,17 @@ if TYPE_CHECKING:
 @click.option(
     "--out",
     type=NamedPath(path_type=Path),
-    help="Folder for the reports [default: RUN_DIR/report; ./NAME-report for a URL that ends in NAME].",
+    help="Folder for the reports [default: RUN_DIR/report; ./NAME-report for a URL that ends in "
+    "NAME].",
 )
 @click.option(
     "--audience",
     type=click.Choice(["internal", PUBLIC]),
     default="internal",
     show_default=True,
-    help="For readers outside, leave out all that was worked out from the records.",
+    help="Who reads the reports: public ones leave out what was computed from the records.",
 )
-@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here too.")
+@sarif_option
 @click.option("--open", "open_it", is_flag=True, help="Open report.html in the browser.")
 @audit_options
 def report(
@@ -63,8 +71,9 @@ def report(
 ) -> None:
     """Audit a run: print the verdict and write the reports.
 
-    The reports are report.html, report.json, report.md and junit.xml. A public report goes into a folder of its own,
-    RUN_DIR/report/public, unless --out names another.
+    The reports are report.html, report.json, report.md and junit.xml. --audience public leaves out
+    what was computed from the records, and writes into RUN_DIR/report/public, unless --out names
+    another folder.
 
     \b
     Example:
@@ -75,7 +84,7 @@ def report(
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
     from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.reproducing import rests_on
-    from dpaudit.reports.terminal import print_summary
+    from dpaudit.reports.terminal import summary
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument, claim_options
 
@@ -89,24 +98,32 @@ def report(
     except InputError:
         if audience != PUBLIC or (asked["data"] is None and asked["model"] is None):
             raise
-        # What stops a replay may quote the run or its data: readers outside are told no more than that it stopped.
-        raise InputError("--data", "the run cannot be replayed.", "Leave --audience away to see why.") from None
+        # What stops a replay may quote the run or its data: readers outside are told no more than
+        # that it stopped.
+        raise InputError(
+            "--data", "the run cannot be replayed.", "Leave --audience away to see why."
+        ) from None
     found = audited.public() if audience == PUBLIC else audited
     result = found.report
     # Printed first: where nothing can be written, the audit is not lost.
-    show(result, as_json, print_summary)
+    show_document(result, as_json, summary)
     write_findings(result, sarif=sarif)
     if audited.claim is not None or out is not None or places.holds_reports(folder):
         paths = found.save(folder)
         if not as_json:
-            with output():
-                click.echo(f"Report ({'public' if audience == PUBLIC else 'private'}): {in_a_line(paths['html'])}")
+            print_line(
+                f"Report ({'public' if audience == PUBLIC else 'private'}): "
+                f"{in_a_line(paths['html'])}"
+            )
         if open_it:
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
     if not as_json and audience != PUBLIC and result.verdict == "pass":
         figure = "epsilon" if result.claim is None else CLAIM_KINDS[result.claim.kind].figures[0]
-        run, agreed = argument(str(run_dir), "RUN_DIR"), "" if figure in result.asked else f" --{figure} AGREED"
+        run, agreed = (
+            argument(str(run_dir), "RUN_DIR"),
+            "" if figure in result.asked else f" --{figure} AGREED",
+        )
         gate = claim_options(result.claim, dict.fromkeys((*result.asked, "relation", "unit")))
         note(f"Next: dpaudit verify {run}{agreed}{gate}{rests_on(result)}")
     leave(found)
@@ -118,11 +135,13 @@ def report(
     "--key",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.pub",
-    help="Of a release folder: the public key that must have signed it.",
+    help="The public key that must have signed a release folder.",
 )
-@click.option("--unsigned", is_flag=True, help="Of a release folder: look at its files, and at no signature.")
-@click.option("--junit", type=NamedPath(path_type=Path, dir_okay=False), help="Write the checks as JUnit XML here.")
-@click.option("--sarif", type=NamedPath(path_type=Path, dir_okay=False), help="Write the findings as SARIF here.")
+@click.option(
+    "--unsigned", is_flag=True, help="Check the files of a release folder, but no signature."
+)
+@junit_option
+@sarif_option
 @audit_options
 def verify(
     run_dir: Location,
@@ -133,9 +152,10 @@ def verify(
     asked: AuditOptions,
     as_json: bool,
 ) -> None:
-    """Gate a release by the checks of `report`.
+    """Check a run; exit code 0 means that it may be released.
 
-    Prints every failure, and writes no files but those that are asked for.
+    Prints every failed check, and writes only the files that you ask for. Without --epsilon, a run
+    is checked against the number that it states itself, so it passes even at epsilon 1,000.
 
     \b
     Example:
@@ -143,8 +163,8 @@ def verify(
       dpaudit verify run --commitment "$(cat ticket.txt)"
       dpaudit verify run --policy policy.yaml --junit junit.xml
 
-    A folder that `dpaudit release` wrote is held against its attestation, without the run: signature, every byte, the
-    claim, the level of evidence, the policy, and the commitment.
+    A folder that `dpaudit release` wrote is checked against its attestation, without the run:
+    signature, every byte, the claim, the level of evidence, the policy, and the commitment.
 
     \b
     Example:
@@ -155,11 +175,14 @@ def verify(
 
     if key is not None or unsigned or places.is_released(run_dir):
         if places.is_run(run_dir):
-            raise click.UsageError("This is a run, and no release folder: --key and --unsigned are for those.")
+            raise click.UsageError(
+                "This is a run, and no release folder: --key and --unsigned are for those."
+            )
         others = ("data", "model", "engine", "head", "tokenizers", "seed_files")
         if junit or sarif or not asked["find_model"] or any(asked.get(name) for name in others):
             raise click.UsageError(
-                "A release folder is verified by --key, --level, --policy, --commitment and the claim "
+                "A release folder is verified by --key, --level, --policy, --commitment and the "
+                "claim "
                 "(--epsilon, --rho, --delta, --relation, --unit) alone."
             )
         _verify_released(run_dir, key, unsigned, asked, as_json)
@@ -169,19 +192,23 @@ def verify(
     result = found.result
     write_findings(result, junit=junit, sarif=sarif)
     if as_json:
-        with output():
-            # A gate's output lands in logs: the texts are not released yet.
-            print_json(result.model_copy(update={"samples": ()}).to_json())
+        # A gate's output lands in logs: the texts are not released yet.
+        print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
-        from dpaudit.reports.findings import unmade
-        from dpaudit.reports.terminal import print_failures
+        from dpaudit.reports.findings import still_to_make
+        from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
-        if result.verdict != "pass":  # else there is nothing to print, whether or not anybody reads it
-            with output():
-                print_failures(result, stdout())
-        lacking = (f"not made: {group.described}" for group in unmade(result))
-        for line in (f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}", *result.caveats, *lacking):
+        if (
+            result.verdict != "pass"
+        ):  # else there is nothing to print, whether or not anybody reads it
+            print_document(failures(result))
+        lacking = (f"not made: {group.described}" for group in still_to_make(result))
+        for line in (
+            f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}",
+            *result.caveats,
+            *lacking,
+        ):
             note(f"dpaudit: {line}", wrapped=True)
     leave(found)
 
@@ -198,51 +225,88 @@ def _verify_released(
     from dpaudit.reports.text import in_a_line, one_line
 
     if (key is None) != unsigned:
-        raise click.UsageError("Give either --key FILE.pub, whose signature a release must have, or --unsigned.")
+        raise click.UsageError(
+            "Give either --key FILE.pub, whose signature a release must have, or --unsigned."
+        )
     if not isinstance(place, Path):
-        raise click.UsageError("A release folder is verified where its files are: copy it here first.")
-    given = ("epsilon", "batch_epsilon", "rho", "delta", "relation", "unit", "evidence", "policy", "commitment")
+        raise click.UsageError(
+            "A release folder is verified where its files are: copy it here first."
+        )
+    given = (
+        "epsilon",
+        "batch_epsilon",
+        "rho",
+        "delta",
+        "relation",
+        "unit",
+        "evidence",
+        "policy",
+        "commitment",
+    )
     wanted: dict[str, Any] = {name: value for name, value in asked.items() if name in given}
     found = verify_release(place, key=key, **wanted)
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            for problem in found.problems:
-                click.echo(f"FAIL {one_line(problem)}")
+    if as_json:
+        print_json(found.to_json())
+    else:
+        for problem in found.problems:
+            print_line(f"FAIL {one_line(problem.words)}")
     if found.verdict == "pass":
-        signed = "nobody's signature was looked at" if found.signer is None else f"signed by {found.signer}"
-        note(f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released {found.created}, {signed}.")
+        signed = (
+            "nobody's signature was looked at"
+            if found.signer is None
+            else f"signed by {found.signer}"
+        )
+        note(
+            f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released "
+            f"{found.created}, {signed}."
+        )
         note(f"dpaudit: evidence level {found.evidence}. {one_line(found.guarantee)}", wrapped=True)
     if found.ignored:
         added = ", ".join(found.ignored)
-        note(f"dpaudit: nobody vouches for {added}: sites that keep data sets add them, and they were not looked at.")
+        note(
+            f"dpaudit: nobody vouches for {added}: sites that keep data sets add them, and they "
+            "were not looked at."
+        )
     sys.exit(found.verdict != "pass")
 
 
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
-@click.option("--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP)
-@click.option("--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10].")
+@click.option(
+    "--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP
+)
+@click.option(
+    "--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10]."
+)
 @click.option(
     "--step",
     "chosen",
     type=step_name,
     metavar="BATCH:POSITION",
     multiple=True,
-    help="Recompute this step instead; both count from 0. Repeat it.",
+    help="Recompute this step instead. Both numbers count from 0. Repeat it for several.",
 )
-@click.option("--left-out", type=click.IntRange(min=0), help="Leave out this many random contexts [default: 2].")
-@click.option("--trials", type=click.IntRange(min=0), help="The attack's texts a side and canary [default: 6].")
+@click.option(
+    "--left-out",
+    type=click.IntRange(min=0),
+    help="Leave out this many random contexts [default: 2].",
+)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=0),
+    help="Texts of the attack for each canary, with it and without it [default: 6].",
+)
 @click.option(
     "--without",
     type=COUNT,
     metavar="ROW",
     multiple=True,
-    help="Of a recorded generator: run its script again without this row of FILE. Repeat it.",
+    help="Run a recorded generator's script again without this row of FILE. Repeat it for several.",
 )
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]")
-@MODEL
+@click.argument(
+    "command", nargs=-1, type=click.UNPROCESSED, metavar="[-- PYTHON SCRIPT [ARGUMENTS]...]"
+)
+@model_option
 @seed_option
 @tokenizer_option
 @engine_options
@@ -254,25 +318,23 @@ def replay(
     chosen: tuple[tuple[int, int], ...],
     without: tuple[int, ...],
     command: tuple[str, ...],
-    engine: Engine | None,
-    tokenizers: tuple[Path, ...],
-    seed_files: tuple[Path, ...],
     as_json: bool,
-    **amounts: Any,
+    **asked: Any,
 ) -> None:
     """Recompute a run with its model and its data.
 
-    Audits the run with all that this shows: supports and anchors of all steps, recorded values and sides of random
-    ones, every record's place, the loss of random contexts that are left out, and an attack on neighbouring data. With
-    the defaults that is a minute or two on two cores for a run like the demo's. Ctrl-C keeps what is done by then.
+    Audits the run with everything that this shows: the allowed tokens and public logits of all
+    steps, the recorded values of random steps, the batch of every record, the loss of random
+    contexts that are left out, and an attack on neighbouring data. The defaults take a minute or
+    two on two cores for a run like the demo's. Ctrl-C keeps what is done by then.
 
     \b
     Example:
       dpaudit replay run --data records.csv --steps 20
 
-    A run of somebody else's generator that `dpaudit record` or a recorder of dpaudit made is run again by its own
-    script, with every token frozen to the released one: on the data, and without each ROW. Whatever moves beside a
-    row's own contribution is a fault.
+    If `dpaudit record` or a recorder of dpaudit made the run, its own script is run again with
+    every token frozen to the released one: on the data, and without each ROW. Anything that changes
+    beside the row's own contribution is a fault.
 
     \b
     Example:
@@ -281,23 +343,23 @@ def replay(
     from dpaudit.api.audits import audit
     from dpaudit.results.shell import argument
 
-    known: dict[str, Any] = {
-        "engine": engine,
-        "tokenizers": tokenizers,
-        "seed_files": seed_files,
-        "monitor": TERMINAL,
-    }
+    amounts = {name: asked.pop(name) for name in ("steps", "left_out", "trials")}
+    known: dict[str, Any] = {**asked, "monitor": TERMINAL}
     if chosen and amounts["steps"] is not None:
         raise click.UsageError("Give either --steps or --step.")
     if without or command:
         amounted = chosen or any(amount is not None for amount in (model, *amounts.values()))
         if not (without and command) or amounted:
-            raise click.UsageError("--without goes with a command, and with --data and --tokenizer alone.")
+            raise click.UsageError(
+                "--without goes with a command, and with --data and --tokenizer alone."
+            )
         _rerun(run_dir, data, without, command, known, as_json)
         return
     replayed = {"chosen": chosen, **amounts}
-    found = audit(run_dir, data=data, model=model, evidence=4, replay=replayed, keep_partial=True, **known)
-    show(found.result, as_json, _print_replayed)
+    found = audit(
+        run_dir, data=data, model=model, evidence=4, replay=replayed, keep_partial=True, **known
+    )
+    show_document(found.result, as_json, _replayed)
     if not as_json and found.claim is not None:
         where = "" if model is None else f" --model {argument(model, 'NAME')}"
         run, records = argument(str(run_dir), "RUN_DIR"), argument(data, "FILE")
@@ -306,7 +368,12 @@ def replay(
 
 
 def _rerun(
-    run_dir: Location, data: str, rows: tuple[int, ...], command: tuple[str, ...], known: dict[str, Any], as_json: bool
+    run_dir: Location,
+    data: str,
+    rows: tuple[int, ...],
+    command: tuple[str, ...],
+    known: dict[str, Any],
+    as_json: bool,
 ) -> None:
     """Audit a recorded run with what its script does without some records."""
     from dpaudit.api.audits import audit
@@ -314,12 +381,12 @@ def _rerun(
 
     reruns = rerun(run_dir, data, rows, command, TERMINAL)
     found = audit(run_dir, reruns=reruns, **known)
-    show(found.result, as_json, _print_replayed)
+    show_document(found.result, as_json, _replayed)
     leave(found)
 
 
-def _print_replayed(result: AuditResult, console: Console) -> None:
-    from dpaudit.reports.terminal import print_higher_levels, print_summary
+def _replayed(result: AuditResult) -> Document:
+    from dpaudit.reports.document import Document
+    from dpaudit.reports.terminal import higher_levels, summary
 
-    print_summary(result, console)
-    print_higher_levels(result, console)
+    return Document("", [*summary(result).blocks, higher_levels(result)])

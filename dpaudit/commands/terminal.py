@@ -1,4 +1,4 @@
-"""What commands say: where it goes, how progress is shown, and what a closed pipe ends."""
+"""Output of commands: its destination, progress, and closed pipes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import json
 import os
 import re
-import select
+import stat
 import sys
 import time
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from dpaudit.api.generating import Event
-    from dpaudit.results import Result
-    from dpaudit.results.quality import Quality
+    from dpaudit.api.shown import Serialisable
+    from dpaudit.reports.document import Document
 
 
 #: Seconds between lines that tell how far something is, where no bar shows it.
@@ -33,7 +33,7 @@ PATIENCE = 15.0
 #: What a stream of some other encoding than UTF-8 may lack, and what could drive a terminal.
 _BEYOND_ASCII = re.compile("[^\n\x20-\x7e]")
 #: What a command finds: it can be printed as JSON.
-Found = TypeVar("Found", bound="Result | Quality")
+Found = TypeVar("Found", bound="Serialisable")
 
 
 @dataclass
@@ -42,55 +42,117 @@ class Session:
 
     Attributes:
         quiet: neither progress nor notes.
-        reader_left: what reads standard output went away, so what was printed is not whole.
     """
 
     quiet: bool = False
-    reader_left: bool = False
+
+
+class _Pipe(io.FileIO):
+    """A standard stream whose reader may leave: what is written after that goes nowhere.
+
+    Attributes:
+        reader_left: whether something was written that nobody reads.
+    """
+
+    def __init__(self, number: int, *, closed: bool = False) -> None:
+        """Args: the descriptor's number; whether nobody reads it from the start."""
+        super().__init__(number, "wb", closefd=False)
+        self._is_closed, self.reader_left = closed, False
+
+    def write(self, data: Any) -> int:
+        """Write bytes, and return how many there are. Raises OSError where the disk is full."""
+        try:
+            if not self._is_closed:
+                return super().write(data)
+        except BrokenPipeError:
+            self._is_closed = True
+        self.reader_left = True
+        return len(data)
 
 
 def prepare_streams() -> None:
     """Make standard streams of any encoding, or none, take all that commands say.
 
-    A character that an encoding lacks is written as an escape. A stream that was closed from the start is the null
-    device's: no file that is opened later may get its number, for libraries write there unasked. Standard output stays
-    None then, by which `output` knows that nobody reads it.
+    A character that an encoding lacks is written as an escape. A stream that was closed from the
+    start is the null device's: no file that is opened later may get its number, for libraries write
+    there unasked.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the program runs
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            with suppress(OSError):  # of a file that became a pipe, whose place is asked for afterwards
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream, closed = getattr(sys, name), getattr(sys, name) is None
+        if closed or _is_pipe(stream):
+            raw = _Pipe(number if closed else stream.fileno(), closed=closed)
+            encoding = "utf-8" if closed else stream.encoding
+            setattr(
+                sys, name, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace")
+            )
+        elif isinstance(stream, io.TextIOWrapper):
+            with suppress(
+                OSError
+            ):  # of a file that became a pipe, whose place is asked for afterwards
                 stream.reconfigure(errors="backslashreplace")
 
 
+def _is_pipe(stream: TextIO) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):  # a stream of a test, which has no descriptor
+        return False
+
+
+def reader_left() -> bool:
+    """Return whether standard output has something that nobody read, with all of it written."""
+    sys.stdout.flush()
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(raw, _Pipe) and raw.reader_left
+
+
 def session() -> Session:
-    """The session of the command that runs; a fresh one outside of commands."""
+    """Return the session of the running command; a fresh one outside of commands."""
     context = click.get_current_context(silent=True)
     return Session() if context is None else context.find_root().ensure_object(Session)
 
 
 def progress_bars(unit: str) -> Any:
-    """Bars on stderr with rates, in `tokens` or the like, and the time that remains; none in a log, or with --quiet."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    """Show bars on stderr with rates, in `tokens` or the like, and the remaining time.
+
+    There are none in a log, or with --quiet.
+    """
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+    )
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.table import Column
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        """How many are done in a second."""
+        """The number done in a second."""
 
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
-            return Text("" if not speed else f"{speed:,.3g} {unit}/s" if speed < 100 else f"{speed:,.0f} {unit}/s")
+            return Text(
+                ""
+                if not speed
+                else f"{speed:,.3g} {unit}/s"
+                if speed < 100
+                else f"{speed:,.0f} {unit}/s"
+            )
 
     return Progress(
-        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+        TextColumn(
+            "{task.description}",
+            markup=False,
+            table_column=Column(no_wrap=True, overflow="ellipsis"),
+        ),
         BarColumn(bar_width=None, table_column=Column(min_width=5, ratio=1)),
         MofNCompleteColumn(),
         Rate(Column(no_wrap=True)),
@@ -103,7 +165,12 @@ def progress_bars(unit: str) -> Any:
 
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
-    """One bar, as a function of how much is done and of the total; in a log, a line now and then."""
+    """Show one bar, as a function of the amount done and the total.
+
+    In a log it is a line now and then.
+    """
+    from dpaudit.reports.planning import span
+
     with progress_bars(unit) as bars:
         task = bars.add_task(title, total=None)
         begun = told = None
@@ -117,61 +184,34 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
             if bars.disable and now - told >= PATIENCE:
                 told = now
                 left = (now - begun) * (total - done) / max(done, 1)
-                note(f"{title}: {done:,} of {total:,} {unit}, some {left:,.0f} s left")
+                note(f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left")
 
         yield show
 
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """One bar, as a function of what is done, how much of it, and the total."""
+    """Show one bar, as a function of what is done, how much of it, and the total."""
     with progress_bars("steps") as progress:
         task = progress.add_task("", total=None)
-        yield lambda what, done, total: progress.update(task, description=what, completed=done, total=total)
-
-
-@contextmanager
-def output() -> Iterator[None]:
-    """What is printed inside may have lost its reader (`| head`): that ends the output and not the command.
-
-    Where standard output is closed nobody reads it from the start.
-    """
-    if sys.stdout is None:
-        session().reader_left = True
-    try:
-        yield
-    except BrokenPipeError:
-        session().reader_left = True
-        discard_rest(sys.stdout)
-
-
-def discard_rest(stream: TextIO) -> None:
-    """What is left in the buffer of a stream that nobody reads has nowhere to go, and goes there."""
-    try:
-        stream.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def is_closed_pipe(stream: TextIO) -> bool:
-    """Whether a stream is a pipe that nobody reads any more."""
-    poll = select.poll()
-    poll.register(stream, select.POLLOUT)
-    return any(events & select.POLLERR for _, events in poll.poll(0))
+        yield lambda what, done, total: progress.update(
+            task, description=what, completed=done, total=total
+        )
 
 
 def tell(message: str) -> None:
     """Say an error or a warning on stderr; what a run says in it must not drive the terminal."""
     from dpaudit.reports.text import printable
 
-    try:
+    with suppress(OSError):  # it has no room: what a command finds stands nevertheless
         click.echo(printable(message), err=True)
-    except OSError:  # nobody reads it, or it has no room: what a command finds stands nevertheless
-        discard_rest(sys.stderr)
 
 
 def note(message: str, *, wrapped: bool = False) -> None:
-    """Say something on stderr that --quiet does without; `wrapped`, its lines fit there, indented from the second."""
+    """Say something on stderr that --quiet does without.
+
+    `wrapped` lines fit there, indented from the second.
+    """
     if session().quiet:
         return
     if wrapped:
@@ -188,7 +228,7 @@ def note_in_log(message: str) -> None:
 
 
 class TerminalMonitor(Monitor):
-    """Shows progress as bars on standard error, or as lines in a log, and warnings there too."""
+    """Progress as bars on standard error, or as lines in a log, and warnings there too."""
 
     def __init__(self, title: str = "") -> None:
         self._title = title
@@ -202,12 +242,12 @@ class TerminalMonitor(Monitor):
         return progress_steps()
 
     @contextmanager
-    def generation(self, tokens: int, *, public: bool) -> Iterator[Callable[[Event], None]]:
+    def generation(self, tokens: int) -> Iterator[Callable[[Event], None]]:
         """Show a bar, or a line for each batch."""
         from dpaudit.commands.generate import GenerationProgress
 
         with progress_bars("tokens") as bars:
-            yield GenerationProgress(bars, self._title, tokens, "done" if public else "on disk")
+            yield GenerationProgress(bars, self._title, tokens)
 
     def titled(self, title: str) -> TerminalMonitor:
         """Return one that begins lines with a run's name."""
@@ -235,43 +275,47 @@ TERMINAL = TerminalMonitor()
 
 
 def print_json(text: str) -> None:
-    """Print JSON that a terminal shows as it is: what could drive or reorder it stands as an escape, which JSON has.
+    """Print JSON that a terminal shows as it is.
 
-    So does all beyond ASCII where the stream is of another encoding than UTF-8, which no reader of JSON expects.
+    What could drive or reorder it stands as an escape, which JSON has. So does all beyond ASCII
+    where the stream is of another encoding than UTF-8, which no reader of JSON expects.
     """
     from dpaudit.reports.text import DRIVING
 
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     escaped = DRIVING if codecs.lookup(encoding).name == "utf-8" else _BEYOND_ASCII
-    click.echo(escaped.sub(_escape, text), nl=False)
+    print_line(escaped.sub(_escape, text.rstrip("\n")))
 
 
 def _escape(found: re.Match[str]) -> str:
-    """A character as JSON's escape, which is two of them beyond 16 bits."""
+    """Return a character as JSON's escape, which is two of them beyond 16 bits."""
     return f"\\u{ord(found[0]):04x}" if found[0] <= "\uffff" else json.dumps(found[0])[1:-1]
 
 
-def show(found: Found, as_json: bool, print_found: Callable[[Found, Console], None]) -> None:
-    """Print what was found on standard output, as JSON or as `print_found` words it."""
-    with output():
-        if as_json:
-            print_json(found.to_json())
-        else:
-            print_found(found, stdout())
+def show_document(found: Found, as_json: bool, build: Callable[[Found], Document]) -> None:
+    """Print what was found on standard output, as JSON or as the document that `build` returns."""
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_document(build(found))
 
 
-def stdout() -> Console:
-    """The console for results. It has colour on a terminal alone, and not where NO_COLOR is set."""
-    return _console(stderr=False)
+def print_document(document: Document) -> None:
+    """Print a document on standard output.
+
+    It has colour on a terminal alone, and not where NO_COLOR is set.
+    """
+    from dpaudit.reports.writers import terminal
+
+    terminal.print_document(document, _console(stderr=False))
+
+
+def print_line(text: str) -> None:
+    """Print text on standard output, and a line break."""
+    click.echo(text)
 
 
 def _console(stderr: bool) -> Console:
     from rich.console import Console
 
-    class PipeConsole(Console):
-        """A console that leaves a closed pipe to `output`; rich's own exits with 1, which is a verdict here."""
-
-        def on_broken_pipe(self) -> None:
-            raise BrokenPipeError
-
-    return PipeConsole(stderr=stderr)
+    return Console(stderr=stderr)

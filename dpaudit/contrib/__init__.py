@@ -1,1 +1,4 @@
-"""Mechanisms, checks and recorders for the work of others. They come in as any plug-in does, by entry points."""
+"""Mechanisms, checks and recorders for the work of others.
+
+They come in like any plug-in, by entry points.
+"""

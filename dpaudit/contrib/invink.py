@@ -1,17 +1,19 @@
 """invink 0.1.0 (InvisibleInk, arXiv 2507.02974), unmodified, under the recorder.
 
-Names within its module are wrapped while a block runs, and what passes through them is recorded: the seed, the batches,
-the prompts, the clip, rows and public row of every step, the support, the probabilities and the token. What `mend`
-names is replaced there as well:
+Names within its module are wrapped while a block runs, and what passes through them is recorded:
+the seed, the batches, the prompts, the clip, rows and public row of every step, the support, the
+probabilities and the token. What `mend` names is replaced there as well:
 
 - "randomness": tokens are drawn with the operating system's entropy.
-- "batches": records are hashed by a secret key, each alone, to the cells of the batches (`hashed-cells`). A cell of
-  one record is a row; one of none or several is empty, and gives 0. Its own batches are slices of the list, in order.
+- "batches": records are hashed by a secret key, each alone, to the cells of the batches
+  (`hashed-cells`). A cell of one record is a row; one of none or several is empty, and gives 0. Its
+  own batches are slices of the list, in order.
 - "lengths": public numbers stand in for those that would come from the records.
 - "rows": each row goes through the model alone, without padding.
 
-One step samples from softmax((l0 + mean of clip(l_i - l0)) / temperature) over the public top k and what is within a
-margin of it: l0 the public prompt's logits, l_i those of B private prompts, B its batch_size less the public row.
+One step samples from softmax((l0 + mean of clip(l_i - l0)) / temperature) over the public top k and
+what is within a margin of it: l0 the public prompt's logits, l_i those of B private prompts, B its
+batch_size less the public row.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ from dpaudit.runs import (
     Batching,
     Claim,
     Data,
+    Decoding,
     InputError,
     KeyedHash,
     Manifest,
@@ -55,7 +58,6 @@ from dpaudit.runs import (
     Record,
     Recorded,
     Sampling,
-    Stopping,
     data_digest,
 )
 from dpaudit.runs.manifest import SOFTWARE, Moved, Rows
@@ -74,27 +76,36 @@ _WRAPPED = (
 
 @contextmanager
 def recording(asked: Asked) -> Iterator[None]:
-    """See `dpaudit.recording.generators.recording`."""
+    """Record a run of invink (see `dpaudit.recording.generators.recording`)."""
     module = _module()
     with ExitStack() as opened:
         session = _Session(asked, module, opened)
         opened.enter_context(mock.patch.multiple(module, **session.wrapped()))
         if "lengths" in asked.mend:
-            opened.enter_context(_public_lengths(module.generate, num=asked.texts, max_toks=asked.max_tokens))
+            opened.enter_context(
+                _public_lengths(module.generate, num=asked.texts, max_toks=asked.max_tokens)
+            )
         yield
         if not session.finished:
             problem = f"{NAME} ended before its run was whole: {session.progress}."
-            raise InputError(str(asked.out), problem, "Let the script call invink.generate once, to its end.")
+            raise InputError(
+                str(asked.out), problem, "Let the script call invink.generate once, to its end."
+            )
 
 
 def _module() -> ModuleType:
-    remedy = f"Use Python 3.12 or later, and install it there: `pip install --no-deps {NAME}=={VERSION}`."
+    remedy = (
+        "Use Python 3.12 or later, and install it there: `pip install --no-deps "
+        f"{NAME}=={VERSION}`."
+    )
     try:
         found = metadata.version(NAME)
     except metadata.PackageNotFoundError:
         raise InputError(NAME, "is not installed for this Python.", remedy) from None
     if found != VERSION:
-        raise InputError(NAME, f"is of version {found}, and {VERSION} is the one that is known here.", remedy)
+        raise InputError(
+            NAME, f"is of version {found}, and {VERSION} is the one that is known here.", remedy
+        )
     try:
         importlib.import_module(NAME)
     except (SyntaxError, ImportError) as error:
@@ -104,7 +115,7 @@ def _module() -> ModuleType:
 
 @contextmanager
 def _public_lengths(generate: Any, **numbers: int | None) -> Iterator[None]:
-    """Other defaults of the generator's function, by whatever name a script has it."""
+    """Give the generator's function other defaults, by whatever name a script has it."""
     names = list(inspect.signature(generate).parameters)
     kept = generate.__defaults__
     generate.__defaults__ = tuple(
@@ -125,7 +136,9 @@ class _Session:
 
     def __init__(self, asked: Asked, module: ModuleType, opened: ExitStack) -> None:
         self._asked, self._opened = asked, opened
-        self._own: dict[str, Callable[..., Any]] = {name: getattr(module, name) for name in _WRAPPED}
+        self._own: dict[str, Callable[..., Any]] = {
+            name: getattr(module, name) for name in _WRAPPED
+        }
         self._arguments: dict[str, Any] = {}
         self._limits: dict[str, Any] = {}
         self._prompts: list[dict[str, Any]] = []
@@ -137,15 +150,17 @@ class _Session:
 
     @property
     def progress(self) -> str:
-        """How far it came."""
-        return f"{len(self._spent)} of {self._batching.batches} texts" if self._recorder else "no token was drawn"
+        """The progress, for messages."""
+        if self._recorder:
+            return f"{len(self._spent)} of {self._batching.batches} texts"
+        return "no token was drawn"
 
     def wrapped(self) -> dict[str, Any]:
-        """What stands for the module's names."""
+        """Return the replacements of the module's names."""
         own = {name: getattr(self, f"_{name}") for name in self._own}
         return own | {"np": _Numpy(self._choice)}
 
-    # --- what is settled before the first token -----------------------------------------------------------------------
+    # --- what is settled before the first token ---------------------------------------------------
 
     def _setup_seed(self, *given: Any, **named: Any) -> None:
         if self._arguments:
@@ -156,12 +171,19 @@ class _Session:
             )
         caller = inspect.currentframe()
         assert caller is not None and caller.f_back is not None
-        self._arguments = dict(caller.f_back.f_locals)  # as they were given: numbers that are "auto" still are
+        self._arguments = dict(
+            caller.f_back.f_locals
+        )  # as they were given: numbers that are "auto" still are
         public = {"num": self._asked.texts, "max_toks": self._asked.max_tokens}
         others = [name for name, number in public.items() if self._arguments[name] != number]
         if others and "lengths" in self._asked.mend:
-            problem = f"the script itself gives {' and '.join(others)}, and not as --texts and --max-tokens have it."
-            raise InputError(NAME, problem, "Leave them out of its call: the recorder gives the public numbers.")
+            problem = (
+                f"the script itself gives {' and '.join(others)}, and not as --texts and "
+                "--max-tokens have it."
+            )
+            raise InputError(
+                NAME, problem, "Leave them out of its call: the recorder gives the public numbers."
+            )
         if "randomness" not in self._asked.mend:
             self._own["setup_seed"](*given, **named)
 
@@ -183,7 +205,11 @@ class _Session:
     def _batchify(self, lst: Sequence[str], s: int, n: int) -> list[list[str]]:
         self._texts, self._size, key = list(lst), s, batching_key()
         hashed = "batches" in self._asked.mend
-        place = (lambda texts, number: _celled(key, texts, s, number)) if hashed else self._sliced
+
+        def celled(texts: list[str], number: int) -> tuple[list[list[str]], list[list[int]]]:
+            return _celled(key, texts, s, number)
+
+        place = celled if hashed else self._sliced
         batches, self._absent = place(self._texts, n)
         self._batching = Batching(
             rule="hashed-cells" if hashed else "paper-slices",
@@ -204,7 +230,7 @@ class _Session:
         return batches, [[] for _ in batches]
 
     def _emptied(self, place: Callable[..., Any], batches: list[list[str]], n: int) -> Moved:
-        """What emptying a record, one of some, does to the batches."""
+        """Try the effect on the batches of emptying a record, for some records."""
         tried, most = range(0, len(self._texts), max(1, -(-len(self._texts) // TRIED))), 0
         for left_out in tried:
             texts = list(self._texts)
@@ -222,7 +248,9 @@ class _Session:
 
     def _get_prompt(self, **named: Any) -> Any:
         if self._batch is not None:
-            raise InputError(str(self._asked.out), "a text began before another had ended.", "Report this.")
+            raise InputError(
+                str(self._asked.out), "a text began before another had ended.", "Report this."
+            )
         if len(self._prompts) == self._limits["batch_size"]:
             self._prompts = []
         self._prompts.append(named)
@@ -233,17 +261,19 @@ class _Session:
         mend, given, limits = self._asked.mend, self._arguments, self._limits
         ends = self._model.generation_config.eos_token_id
         digests = [assigned.digest for assigned in self._assignment]
-        claim = Claim(epsilon=float(limits["epsilon"]), delta=float(limits["delta"]), kind=ApproximateClaim.id)
+        claim = Claim(
+            epsilon=float(limits["epsilon"]), delta=float(limits["delta"]), kind=ApproximateClaim.id
+        )
         name = str(given["model_name_or_path"])
         manifest = Manifest(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             mechanism=self._mechanism(vocabulary),
             batching=self._batching,
-            origins=Origins(
+            chosen_from=Origins(
                 batching="private" if given["num"] == _AUTO else "public",
                 settings="private" if given["max_toks"] == _AUTO else "public",
             ),
-            stopping=Stopping(max_tokens=int(limits["num_toks"]), sequences=_sequences(ends)),
+            decoding=Decoding(max_tokens=int(limits["num_toks"]), sequences=_sequences(ends)),
             sampling=Sampling()
             if "randomness" in mend
             else Sampling(generator="mt19937", seed=int(given["random_seed"])),
@@ -258,7 +288,12 @@ class _Session:
             ),
             prompt=Prompt(template=NAME, digest=self._prompt_digest()),
             software={each: metadata.version(each) for each in (NAME, *SOFTWARE)},
-            recorded=Recorded(generator=f"{NAME} {VERSION}", mended=mend, batches=self._moved, rows=self._lengthened()),
+            recorded=Recorded(
+                generator=f"{NAME} {VERSION}",
+                mended=mend,
+                batches=self._moved,
+                rows=self._lengthened(),
+            ),
             claim=claim if self._asked.claim == "asked" else None,
         )
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
@@ -271,28 +306,38 @@ class _Session:
         top, size = int(self._arguments["topk"]), int(self._limits["batch_size"])
         support: dict[str, Any] = {"kind": "full"}
         if top < vocabulary:
-            support = {"kind": "public-top-k", "size": top, "margin": 2 * self._clip / size, "limit": vocabulary}
+            support = {
+                "kind": "public-top-k",
+                "size": top,
+                "margin": 2 * self._clip / size,
+                "limit": vocabulary,
+            }
         fields = {
-            "contribution": "raw-differences",
-            "aggregator": "mean",
-            "clip": self._clip,
+            "contribution": {"kind": "raw-differences", "clip": self._clip},
+            "aggregator": {"kind": "mean", "divisor": float(size - 1)},
             "temperature": float(self._limits["temp"]),
-            "divisor": float(size - 1),
             "support": support,
         }
         try:
             return Mechanism.model_validate(fields)
         except ValidationError as error:
             problem = f"its settings are no mechanism ({error.errors()[0]['msg']})."
-            raise InputError(NAME, problem, "Ask for a positive epsilon, at a positive temperature.") from None
+            raise InputError(
+                NAME, problem, "Ask for a positive epsilon, at a positive temperature."
+            ) from None
 
     def _prompt_digest(self) -> str:
-        """Of all that is public in its prompts."""
+        """Return the digest of all that is public in its prompts."""
         parts = ("system_prompt", "pub_prompt", "prv_prompt", "dataset_desc")
-        return hashlib.sha256(repr([str(self._arguments[name]) for name in parts]).encode()).hexdigest()
+        return hashlib.sha256(
+            repr([str(self._arguments[name]) for name in parts]).encode()
+        ).hexdigest()
 
     def _lengthened(self) -> Rows:
-        """What a longer text in the first row does to the other rows of the first batch: the longest of all, twice."""
+        """Try the effect of a longer text in the first row on the other rows of the first batch.
+
+        It is the longest of all texts, twice.
+        """
         text, longer = max(self._texts, key=len), [dict(prompt) for prompt in self._prompts]
         longer[0]["private_ref"] = f"{text} {text}"
         before, after = self._scored(self._prompts), self._scored(longer)
@@ -309,9 +354,11 @@ class _Session:
         return Rows(logit=moved, support=int(np.count_nonzero(supports[0] != supports[1])))
 
     def _scored(self, prompts: list[dict[str, Any]]) -> NDArray[np.float64]:
-        """The model's logits [rows, V] right behind prompts, as the generator has them."""
+        """Return the model's logits [rows, V] right behind prompts, as the generator has them."""
         texts = [self._own["get_prompt"](**prompt) for prompt in prompts]
-        encoded = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True).to(self._model.device)
+        encoded = self._tokenizer(texts, return_tensors="pt", padding=True, truncation=True).to(
+            self._model.device
+        )
         output = self._model.generate(
             encoded.input_ids,
             attention_mask=encoded.attention_mask,
@@ -323,17 +370,24 @@ class _Session:
         )
         return np.asarray(output.logits[0].cpu().numpy(), dtype=np.float64)
 
-    # --- one step -----------------------------------------------------------------------------------------------------
+    # --- one step ---------------------------------------------------------------------------------
 
     def _difference_clip(self, logit: Any, publogit: Any, clip_norm: float) -> NDArray[np.float64]:
         rows, public = np.asarray(logit, dtype=np.float64), np.asarray(publogit, dtype=np.float64)
         if self._recorder is None:
             self._recorder = self._start(len(public))
         number = len(self._spent)
-        absent, present = self._absent[number], [row for row in range(len(rows)) if row not in self._absent[number]]
+        absent, present = (
+            self._absent[number],
+            [row for row in range(len(rows)) if row not in self._absent[number]],
+        )
         if self._batch is None:
-            self._batch = self._closing.enter_context(self._recorder.batch(number, contexts=len(present)))
-        clipped: NDArray[np.float64] = self._own["difference_clip"](logit=rows, publogit=public, clip_norm=clip_norm)
+            self._batch = self._closing.enter_context(
+                self._recorder.batch(number, contexts=len(present))
+            )
+        clipped: NDArray[np.float64] = self._own["difference_clip"](
+            logit=rows, publogit=public, clip_norm=clip_norm
+        )
         clipped[absent] = public
         self._public, self._aggregate = public, clipped.mean(axis=0)
         self._differences = np.clip(rows[present] - public, -clip_norm, clip_norm)
@@ -345,13 +399,17 @@ class _Session:
         return found
 
     def _choice(self, values: Any, p: NDArray[np.float64]) -> np.int64:
-        """The draw: its own, or the operating system's."""
+        """Draw by the generator's own random numbers, or by the operating system's."""
         assert self._batch is not None
-        ids = self._support if not p[np.setdiff1d(values, self._support)].any() else np.flatnonzero(p)
+        ids = self._support
+        if p[np.setdiff1d(values, self._support)].any():
+            ids = np.flatnonzero(p)
         aggregate, temperature = self._aggregate[ids], float(self._limits["temp"])
         expected = np.exp((aggregate - aggregate.max()) / temperature)
         if np.abs(expected / expected.sum() - p[ids]).max() > _ROUNDING:
-            aggregate = temperature * np.log(p[ids])  # it draws from something else: that is what is recorded
+            aggregate = temperature * np.log(
+                p[ids]
+            )  # it draws from something else: that is what is recorded
         step = {
             "contexts": self._differences[:, ids],
             "aggregate": aggregate,
@@ -364,7 +422,7 @@ class _Session:
         return np.int64(self._batch.step(int(token), float(np.log(p[token])), **step))
 
     def _get_epsilon(self, **named: Any) -> float:
-        """A text has ended: what it says that it spent on it."""
+        """Take the end of a text, and what the generator says that it spent on it."""
         spent = float(self._own["get_epsilon"](**named))
         if self._batch is None or self._recorder is None:
             return spent
@@ -390,27 +448,45 @@ class _Numpy:
         return getattr(np, name)
 
 
-def _celled(key: bytes, texts: list[str], cells: int, batches: int) -> tuple[list[list[str]], list[list[int]]]:
-    """Batches of one text for each cell that holds exactly one, and of an empty one for each other; and the latter."""
+def _celled(
+    key: bytes, texts: list[str], cells: int, batches: int
+) -> tuple[list[list[str]], list[list[int]]]:
+    """Return batches of one text for each cell that holds exactly one, and of an empty one else.
+
+    Also return the places of the empty ones.
+    """
     keyed = KeyedHash(key)
     places = keyed.of_round(0)
     held: dict[tuple[int, int], list[str]] = {}
     for text in sorted(set(texts) - {""}):
         digest = keyed.digest("", text)
-        held.setdefault((places.batch(digest, batches), places.slot(digest, cells)), []).append(text)
+        held.setdefault((places.batch(digest, batches), places.slot(digest, cells)), []).append(
+            text
+        )
     shown = [
-        [found[0] if len(found := held.get((batch, cell), [])) == 1 else "" for cell in range(cells)]
+        [
+            found[0] if len(found := held.get((batch, cell), [])) == 1 else ""
+            for cell in range(cells)
+        ]
         for batch in range(batches)
     ]
     return shown, [[row for row, text in enumerate(batch) if not text] for batch in shown]
 
 
 def _assignment(keyed: KeyedHash, texts: list[str], batching: Batching) -> list[Assigned]:
-    """Where each text went, in ascending order of digests. Under slices equal texts are numbered; else they are one."""
+    """Return each text's place, in ascending order of digests.
+
+    Under slices equal texts are numbered; else they are one.
+    """
     if batching.cells is not None:
-        digests, places = sorted(keyed.digest("", text) for text in set(texts) - {""}), keyed.of_round(0)
+        digests, places = (
+            sorted(keyed.digest("", text) for text in set(texts) - {""}),
+            keyed.of_round(0),
+        )
         return [
-            Assigned(digest, places.batch(digest, batching.batches), places.slot(digest, batching.cells))
+            Assigned(
+                digest, places.batch(digest, batching.batches), places.slot(digest, batching.cells)
+            )
             for digest in digests
         ]
     seen: Counter[str] = Counter()
@@ -419,19 +495,26 @@ def _assignment(keyed: KeyedHash, texts: list[str], batching: Batching) -> list[
         batch, slot = divmod(number, slots)
         digest = keyed.digest(str(seen[text] or ""), text)
         seen[text] += 1
-        placed.append(Assigned(digest, *((batch, slot) if batch < batching.batches else (None, None))))
+        placed.append(
+            Assigned(digest, *((batch, slot) if batch < batching.batches else (None, None)))
+        )
     return sorted(placed, key=lambda assigned: assigned.digest)
 
 
 def _sequences(ends: Any) -> tuple[tuple[int, ...], ...]:
-    """What ends a text, from one token's id, a list of them or None."""
+    """Return the stop sequences, from one token's id, a list of them or None."""
     return tuple((int(end),) for end in ([] if ends is None else np.atleast_1d(ends)))
 
 
 def _each_alone(generate: Callable[..., Any]) -> Callable[..., Any]:
-    """`generate` of one step that takes each row by itself, without padding, with a cache of its own."""
+    """Return `generate` of one step that runs each row alone.
 
-    def alone(input_ids: Any, *, attention_mask: Any, past_key_values: Any = None, **options: Any) -> Any:
+    There is no padding, and each row has a cache of its own.
+    """
+
+    def alone(
+        input_ids: Any, *, attention_mask: Any, past_key_values: Any = None, **options: Any
+    ) -> Any:
         import torch
 
         caches = [None] * len(input_ids) if past_key_values is None else past_key_values
@@ -440,6 +523,8 @@ def _each_alone(generate: Callable[..., Any]) -> Callable[..., Any]:
             row = {"attention_mask": torch.ones_like(ids[mask][None]), "past_key_values": cache}
             outputs.append(generate(ids[mask][None], **row, **options))
         logits = torch.cat([output.logits[0] for output in outputs])
-        return SimpleNamespace(logits=(logits,), past_key_values=[output.past_key_values for output in outputs])
+        return SimpleNamespace(
+            logits=(logits,), past_key_values=[output.past_key_values for output in outputs]
+        )
 
     return alone

@@ -1,4 +1,7 @@
-"""Where work runs: in this process, on the cores of this machine, or elsewhere. Results come in the tasks' order."""
+"""The places of work: this process, the cores of this machine, or elsewhere.
+
+Results come in the tasks' order.
+"""
 
 from dpaudit.engines.engine import Engine as Engine
 from dpaudit.engines.engine import Work as Work

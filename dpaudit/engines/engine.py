@@ -1,17 +1,15 @@
-"""What an engine is, and what all engines share: threads hand tasks to workers, and results come back in order."""
+"""The interface of engines, and their common part: workers get tasks, results come in order."""
 
 from __future__ import annotations
 
 import pickle
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Generator, Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from queue import PriorityQueue
-from threading import Thread
-from typing import Any, Protocol, TypeAlias, TypeVar
+from itertools import islice
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from dpaudit.runs import InputError
 
@@ -27,140 +25,137 @@ WAITING = 4
 
 
 class Engine(Protocol):
-    """Spreads tasks over workers."""
+    """An engine spreads tasks over workers."""
 
-    def map(self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]) -> Generator[Result, None, None]:
+    def map(
+        self, make_worker: MakeWork[Task, Result], tasks: Iterable[Task]
+    ) -> Generator[Result, None, None]:
         """Yield the result of every task, in the tasks' order and each once.
 
-        A worker is built where it works, once, and given one task at a time. A task is taken from `tasks` only when it
-        can soon run, and no more than a few results wait for their turn: memory does not grow with the number of tasks.
-        A task whose worker dies is run again, so a task that changes something outside must bear that.
+        A worker is built where it works, once, and given one task at a time. A task is taken from
+        `tasks` only when it can soon run, and no more than a few results wait for their turn:
+        memory does not grow with the number of tasks. A task whose worker dies is run again, so a
+        task that changes something outside must bear that.
 
         Args:
-            make_worker: builds a worker. It, the tasks and the results are pickled where workers are other processes.
+            make_worker: builds a worker. It, the tasks and the results are pickled where workers
+                are other processes.
             tasks: what to do.
 
         Raises:
             InputError: workers died on the same task again and again.
-            Exception: whatever a worker raises, at its task's turn or before. Tasks that are under way are given up,
-                and no process is left behind; the same holds when the generator is closed early.
+            Exception: whatever a worker raises, at its task's turn or before. Tasks that are under
+                way are given up, and no process is left behind; the same holds when the generator
+                is closed early, as callers who may stop do (`contextlib.closing`).
         """
         ...
 
 
 class WorkerDiedError(Exception):
-    """A worker's process is no more; says why."""
+    """The death of a worker's process, with its cause."""
 
 
 class RemoteWorker(Protocol):
-    """A worker in another process. One thread asks it, and another may stop it meanwhile."""
+    """A worker in another process. It says when it is there, and then an answer to each task."""
 
-    def wait_until_there(self) -> None:
-        """Return when it can be asked. Raises WorkerDiedError, and InputError where no other could be there either."""
+    def give(self, task: bytes) -> None:
+        """Hand a task to a worker that is there and free."""
 
-    def ask(self, task: bytes) -> bytes:
-        """What `Worker.answer` says there. Raises WorkerDiedError."""
+    def answer(self) -> bytes:
+        """Return what the worker says, after it was waited for.
+
+        Raises:
+            WorkerDiedError: the worker's process is gone.
+        """
 
     def stop(self) -> None:
-        """End it, in the middle of a task too; whoever waits for it is told that it died."""
-
-
-@dataclass(order=True)
-class _Job:
-    """A task's place among all tasks, the pickled task, the answer to it, and how many workers died over it."""
-
-    number: int
-    task: bytes = field(compare=False, default=b"")
-    answer: Future[bytes] = field(compare=False, default_factory=Future)
-    deaths: int = field(compare=False, default=0)
+        """End the worker, in the middle of a task too."""
 
 
 @dataclass
-class Pool:
-    """Workers in other processes, and a thread here for each of them.
+class _Job:
+    """A pickled task, the answer once there is one, and how many workers died over it."""
+
+    task: bytes
+    answer: bytes | None = None
+    deaths: int = 0
+
+
+AnyWorker = TypeVar("AnyWorker", bound=RemoteWorker)
+
+
+@dataclass
+class Pool(Generic[AnyWorker]):
+    """Workers in other processes: a free one gets the next task.
 
     Attributes:
         size: how many workers.
         start: starts a worker, and does not wait for it.
-        attempts: how many workers may die in a row over one task, or before they are there.
-        refusal: what is said then, by how many died, why the last one did, and whether a task had been given to it.
+        wait: returns one of these workers as soon as it says something, or is dead.
+        attempts: how many workers may die over one task.
+        refusal: what is said then, by how many died, why the last one did, and whether a task had
+            been given to it.
     """
 
     size: int
-    start: Callable[[], RemoteWorker]
+    start: Callable[[], AnyWorker]
+    wait: Callable[[Collection[AnyWorker]], AnyWorker]
     attempts: int
     refusal: Callable[[int, str, bool], InputError]
-    _jobs: PriorityQueue[_Job] = field(default_factory=PriorityQueue)
-    _workers: list[RemoteWorker] = field(default_factory=list)
-    _closed: bool = False
 
     def map(self, tasks: Iterable[Any]) -> Generator[Any, None, None]:
-        """Every task's result, in order; the workers end with the generator."""
-        waiting: deque[_Job] = deque()
-        threads: list[Thread] = []
+        """Yield every task's result, in order; the workers end with the generator."""
+        free, busy = list[AnyWorker](), dict[AnyWorker, _Job | None]()  # None for one that starts
+        jobs, todo = deque[_Job](), deque[_Job]()
+        left, unstarted = iter(tasks), 0
         try:
-            for number, task in enumerate(tasks):
-                waiting.append(_Job(number, pickle.dumps(task)))
-                self._jobs.put(waiting[-1])
-                if len(threads) < self.size:
-                    threads.append(Thread(target=self._serve, daemon=True))
-                    threads[-1].start()
-                if len(waiting) >= WAITING * self.size:
-                    yield _result(waiting.popleft())
-            while waiting:
-                yield _result(waiting.popleft())
-        finally:
-            self._closed = True  # before the workers are stopped: a thread that has just started one looks at it after
-            for worker in self._workers:
-                worker.stop()
-            for _ in threads:
-                self._jobs.put(_Job(-1))  # wakes one
-            for thread in threads:
-                thread.join()
-
-    def _serve(self) -> None:
-        """Hand tasks to a worker, and start another one when it dies; a task is taken only once a worker is there."""
-        worker: RemoteWorker | None = None
-        while not self._closed:
-            try:
-                worker = worker or self._started()
-            except Exception as error:
-                self._jobs.get().answer.set_exception(error)
-                return
-            job = self._jobs.get()
-            if self._closed:
-                return
-            try:
-                job.answer.set_result(worker.ask(job.task))
-            except WorkerDiedError as death:
-                worker, job.deaths = None, job.deaths + 1
-                if job.deaths < self.attempts:
-                    self._jobs.put(job)
+            while True:
+                for task in islice(left, WAITING * self.size - len(jobs)):
+                    jobs.append(_Job(pickle.dumps(task)))
+                    todo.append(jobs[-1])
+                if not jobs:
+                    return
+                while len(free) + len(busy) < min(self.size, len(jobs)):
+                    busy[self.start()] = None
+                while free and todo:
+                    worker = free.pop()
+                    busy[worker] = job = todo.popleft()
+                    worker.give(job.task)
+                if (said := jobs[0].answer) is not None:
+                    jobs.popleft()
+                    yield _result(said)
+                    continue
+                worker = self.wait(busy.keys())
+                done = busy[worker]
+                try:
+                    answer = worker.answer()
+                except WorkerDiedError as death:
+                    worker.stop()
+                    del busy[worker]
+                    if done is None:
+                        unstarted += 1
+                        if unstarted >= self.attempts * self.size:
+                            raise self.refusal(unstarted, str(death), False) from None
+                    else:
+                        done.deaths += 1
+                        if done.deaths >= self.attempts:
+                            raise self.refusal(done.deaths, str(death), True) from None
+                        todo.appendleft(done)
+                    continue
+                del busy[worker]
+                free.append(worker)
+                if done is None:
+                    unstarted = 0
                 else:
-                    job.answer.set_exception(self.refusal(job.deaths, str(death), True))
-            except Exception as error:
-                job.answer.set_exception(error)
-
-    def _started(self) -> RemoteWorker:
-        """A worker that is there. Raises InputError where none can be started."""
-        deaths = 0
-        while True:
-            worker = self.start()
-            self._workers.append(worker)
-            if self._closed:
+                    done.answer = answer
+        finally:
+            for worker in (*free, *busy):
                 worker.stop()
-            try:
-                worker.wait_until_there()
-                return worker
-            except WorkerDiedError as death:
-                deaths += 1
-                if self._closed or deaths >= self.attempts:
-                    raise self.refusal(deaths, str(death), False) from None
 
 
-def _result(job: _Job) -> Any:
-    """What a worker answered, once it has. Raises what it raised, or what became of it."""
-    raised, content = pickle.loads(job.answer.result())  # noqa: S301  (from a process that we started)
+def _result(answer: bytes) -> Any:
+    """Return what a worker answered, or raise its error."""
+    raised, content = pickle.loads(answer)  # noqa: S301  (from a process that we started)
     if raised:
         raise content
     return content
@@ -177,7 +172,7 @@ class Worker:
         return self.make_work()
 
     def answer(self, task: bytes) -> bytes:
-        """The pickled pair (False, result) or (True, exception) of a pickled task."""
+        """Return the pickled pair (False, result) or (True, exception) of a pickled task."""
         try:
             return pickle.dumps((False, self._work(pickle.loads(task))))  # noqa: S301  (from who started this process)
         except Exception as error:

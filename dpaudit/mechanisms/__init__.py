@@ -1,4 +1,4 @@
-"""What a mechanism is: contributions, aggregators, their record, their bounds and what their claims can say."""
+"""Mechanisms: contributions, aggregators, their record, their bounds and their claims."""
 
 from dpaudit.mechanisms.budgets import charged as charged
 from dpaudit.mechanisms.budgets import range_of_draw as range_of_draw
@@ -29,14 +29,18 @@ from dpaudit.mechanisms.interfaces import Fields as Fields
 from dpaudit.mechanisms.interfaces import FirstVersion as FirstVersion
 from dpaudit.mechanisms.interfaces import FixedColumns as FixedColumns
 from dpaudit.mechanisms.interfaces import Floats as Floats
+from dpaudit.mechanisms.interfaces import Part as Part
 from dpaudit.mechanisms.interfaces import Positive as Positive
 from dpaudit.mechanisms.interfaces import Problem as Problem
 from dpaudit.mechanisms.interfaces import Recomputed as Recomputed
 from dpaudit.mechanisms.interfaces import ReducedStep as ReducedStep
+from dpaudit.mechanisms.interfaces import ReducedSteps as ReducedSteps
+from dpaudit.mechanisms.interfaces import Spans as Spans
 from dpaudit.mechanisms.interfaces import StepArray as StepArray
 from dpaudit.mechanisms.interfaces import blocks as blocks
 from dpaudit.mechanisms.interfaces import clash as clash
 from dpaudit.mechanisms.interfaces import largest_absolute as largest_absolute
+from dpaudit.mechanisms.interfaces import log_probabilities as log_probabilities
 from dpaudit.mechanisms.interfaces import log_probability as log_probability
 from dpaudit.mechanisms.interfaces import with_anchor as with_anchor
 from dpaudit.mechanisms.logits import TopClippedLogits as TopClippedLogits
@@ -51,6 +55,7 @@ from dpaudit.mechanisms.mechanism import CONTRIBUTIONS as CONTRIBUTIONS
 from dpaudit.mechanisms.mechanism import DRAWS as DRAWS
 from dpaudit.mechanisms.mechanism import MAX_VOCABULARY as MAX_VOCABULARY
 from dpaudit.mechanisms.mechanism import Mechanism as Mechanism
+from dpaudit.mechanisms.mechanism import OneOf as OneOf
 from dpaudit.mechanisms.mechanism import PublicPart as PublicPart
 from dpaudit.mechanisms.mechanism import Support as Support
 from dpaudit.mechanisms.median import Median as Median

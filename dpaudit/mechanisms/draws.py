@@ -1,10 +1,13 @@
-"""How a token follows from an aggregate: the third part of a mechanism."""
+"""The rule by which a token follows from an aggregate: the third part of a mechanism."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
+
+import numpy as np
+from typing_extensions import override
 
 from dpaudit.claims import ApproximateClaim, ClaimKind
 from dpaudit.mechanisms.interfaces import (
@@ -12,29 +15,40 @@ from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
     Doubles,
-    Fields,
     FixedColumns,
     Floats,
+    Part,
     Problem,
+    ReducedSteps,
     StepArray,
+    log_probabilities,
     log_probability,
 )
 
-#: A step's array of what was added to its aggregate.
+#: The name of a step's array of noise, which was added to its aggregate.
 NOISE = "noise"
-#: Why checks are not about draws of some kind: codes of the catalogue.
+#: Reasons why checks do not apply to draws of some kind: codes of the catalogue.
 ALL_IN = "mechanisms.every-context-drawn"
 NO_EX_POST_COST = dict.fromkeys(
-    ("neighbors.addition", "neighbors.removal", "neighbors.regenerated", "replay.lower-bound", "canaries.lower-bound"),
+    (
+        "neighbors.addition",
+        "neighbors.removal",
+        "neighbors.regenerated",
+        "replay.lower-bound",
+        "canaries.lower-bound",
+    ),
     "mechanisms.no-ex-post-cost",
 )
 
 
 class GaussianDraws(NamedTuple):
-    """What draws by noise cost: a Gaussian mechanism each, of contexts that are sampled by coins of their own.
+    """The cost of draws by noise.
+
+    Each is a Gaussian mechanism over contexts sampled by their own coins.
 
     Attributes:
-        multiplier: the noise's standard deviation, in units of how far one context moves the sum (l2).
+        multiplier: the noise's standard deviation, in units of how far one context moves the sum
+            (l2).
         rate: the probability with which a context is in a draw.
     """
 
@@ -42,20 +56,18 @@ class GaussianDraws(NamedTuple):
     rate: float
 
 
-class Draw(Fields, ABC):
-    """How a token follows from an aggregate.
+class Draw(Part):
+    """The rule by which a token follows from an aggregate.
 
     Attributes:
-        name: as configs and run.json have it.
         likely: whether tokens have probabilities, given all of the record.
-        ex_post: whether a text has an ex-post cost. Where noise is on record it has none of its own.
+        ex_post: whether a text has an ex-post cost. It has none of its own where noise is recorded.
         needs: what other fields of its mechanism must be, None for absent.
-        not_applicable: checks that are not about it, with the reason, a code of the catalogue.
-        paid_for, proof: what a run's cost is for, where `rho` bounds all of its tokens together, and where that is
-            proved.
+        not_applicable: checks that do not apply to it, with the reason, a code of the catalogue.
+        paid_for, proof: what a run's cost is for, where `rho` bounds all of its tokens together,
+            and where that is proved.
     """
 
-    name: ClassVar[str]
     likely: ClassVar[bool] = True
     ex_post: ClassVar[bool] = True
     needs: ClassVar[Mapping[str, str | float | None]] = {}
@@ -68,15 +80,18 @@ class Draw(Fields, ABC):
     proof: ClassVar[str] = "docs/plugins.md#a-mechanism"
 
     def kinds(self, of_aggregator: tuple[ClaimKind, ...]) -> tuple[ClaimKind, ...]:
-        """Of claims that its runs support, where those of the aggregator are these."""
+        """Return the kinds of claims that its runs support, given those of the aggregator."""
         return of_aggregator if self.ex_post else (ApproximateClaim.id,)
 
     def arrays(self) -> dict[str, StepArray]:
-        """What a step records of the draw, by name."""
+        """Return the arrays that a step records of the draw, by name."""
         return {}
 
     def absent(self, name: str) -> Doubles | None:
-        """What a step records as this array of the draw where it has none of its own; None where it must have one."""
+        """Return the array to record in a step that has none of this name.
+
+        It is None if it must have one.
+        """
         return None
 
     @property
@@ -86,24 +101,30 @@ class Draw(Fields, ABC):
 
     @property
     def gaussian(self) -> GaussianDraws | None:
-        """What a draw by noise costs where one context comes or goes; None of one by probabilities."""
+        """The cost of a draw by noise when one context comes or goes.
+
+        It is None for draws by probabilities.
+        """
         return None
 
     def rho(self, eta: float, aggregator: Aggregator) -> float | None:
-        """zCDP of any number of tokens where one context comes or goes, rounded up; None where each one costs.
+        """Return the zCDP of any number of tokens when one context comes or goes, rounded up.
+
+        It is None if each token costs.
 
         Args:
             eta: bounded range of one draw by softmax, in nats.
-            aggregator: what contributions became one vector by.
+            aggregator: the rule that made one vector of the contributions.
         """
         return None
 
     def quantiles(
         self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float
     ) -> Mapping[str, Doubles]:
-        """Of a step's new noise, [k] of each kind, in its declared distribution: uniform in [0, 1] if it is of that.
+        """Return the quantiles of a step's new noise in its declared distribution, [k] a kind.
 
-        NaN of what is no number. A kind is what is drawn for one purpose, in words.
+        They are uniform in [0, 1] if the noise has that distribution, and NaN of a value that is no
+        number. A kind is what is drawn for one purpose, in words.
 
         Args:
             arrays: the step's.
@@ -113,27 +134,38 @@ class Draw(Fields, ABC):
         """
         return {}
 
-    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> Problem | None:
-        """Return why a step's test is not of its contributions [n, S]; None where it is, or there is none."""
+    def test_problem(
+        self, arrays: Arrays, contributions: Floats, aggregator: Aggregator
+    ) -> Problem | None:
+        """Return why a step's test contradicts its contributions [n, S].
+
+        It is None without a problem or a test.
+        """
         return None
 
     def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
-        """What the token was drawn from, [S], at a temperature, for an aggregate [S] and a step's arrays."""
+        """Return the scores [S] to draw the token from, given an aggregate [S]."""
         return aggregate
 
     def odds(
-        self, aggregate: Floats, arrays: Arrays, temperature: float, aggregator: Aggregator, clip: float
+        self,
+        aggregate: Floats,
+        arrays: Arrays,
+        temperature: float,
+        aggregator: Aggregator,
+        clip: float,
     ) -> Floats:
-        """What softmax at a temperature gives each token's probability of, [S], over the noise that chooses the token.
+        """Return scores [S] whose softmax at a temperature gives the tokens' probabilities.
 
-        Arguments are those of `scores` and `quantiles`.
+        Those are the probabilities over the noise that chooses the token. Arguments are those of
+        `scores` and `quantiles`.
         """
         return self.scores(aggregate, arrays, temperature)
 
     def outcome(self, arrays: Arrays) -> tuple[bool, float] | None:
-        """Whether a step's test asked for a private token, and the probability over the test's own noise that it would.
+        """Return whether a step's test asked for a private token, and how probable that was.
 
-        None where there is no test.
+        The probability is over the test's own noise. Without a test it returns None.
         """
         return None
 
@@ -141,7 +173,16 @@ class Draw(Fields, ABC):
     def log_probability(
         self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
     ) -> float:
-        """Logarithm of a token's probability, in nats, given scores [S] and further columns."""
+        """Return a token's log-probability, in nats, given scores [S] and further columns."""
+
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        """Return the same of k steps, with columns one after another: [k], of scores [columns].
+
+        What does not say so itself is asked about one step at a time.
+        """
+        assert len(steps.spans) == 1
+        step = steps.one(0)
+        return np.array([self.log_probability(scores, step.token, temperature, step.fixed)])
 
 
 class Softmax(Draw):
@@ -149,8 +190,12 @@ class Softmax(Draw):
 
     name: ClassVar[str] = "softmax"
 
+    @override
     def log_probability(
         self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
     ) -> float:
-        """See `Draw`."""
         return log_probability(scores, token, temperature, fixed)
+
+    @override
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        return log_probabilities(scores, steps.tokens, steps.spans, temperature, steps.log_sums)

@@ -1,4 +1,4 @@
-"""The paper's contribution: a context's logits, clipped with their maximum at the clip (section 3)."""
+"""The paper's contribution: a context's logits, with their maximum at the clip (section 3)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem
+from dpaudit.mechanisms.interfaces import Arrays, Contribution, Floats, Problem, Spans
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,19 +17,22 @@ _NOT_FINITE = "the model gave NaN or infinite logits"
 
 
 class TopClippedLogits(Contribution):
-    """max(-c, l - max l + c): the largest logit moves to c, and what falls below -c is cut."""
+    """max(-c, l - max l + c): the largest logit moves to c, and values below -c are cut."""
 
     name: ClassVar[str] = "logits"
 
+    @override
     def row_constants(self, logits: Floats) -> Floats:
-        """See `Contribution`: each row's maximum."""
+        """Return each row's maximum."""
         tops: Floats = logits.max(axis=1, keepdims=True)  # NaN wins over every number
         if not np.isfinite(tops).all():
             raise ValueError(_NOT_FINITE)
         return tops
 
-    def write(self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats) -> None:
-        """See `Contribution`."""
+    @override
+    def write(
+        self, logits: Floats, row_constants: Floats, anchor: Floats | None, out: Floats
+    ) -> None:
         clip = np.float32(self.clip)
         with np.errstate(over="ignore"):  # -inf is cut like any other low value
             np.subtract(logits, row_constants, out=out)
@@ -37,8 +41,8 @@ class TopClippedLogits(Contribution):
         np.maximum(out, np.full(out.shape[1], -clip), out=out)
         self.rounded(out)
 
+    @override
     def on_device(self, logits: Tensor, support: NDArray[np.integer] | None) -> Tensor:
-        """See `Contribution`."""
         import torch
 
         logits = logits.detach().to(torch.float32)
@@ -52,10 +56,15 @@ class TopClippedLogits(Contribution):
         self.rounded(values)
         return values
 
+    @override
     def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
-        """See `Contribution`: every context's largest contribution is the clip."""
+        """Return why a context's largest contribution is not the clip, or None."""
+        return self.clip_problem_of_steps(arrays, values, Spans([values.shape[1]]))
+
+    @override
+    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         clip = np.asarray(self.clip).astype(values.dtype)
-        others = int((values.max(axis=1) != clip).sum())
+        others = int((spans.largest(values) != clip).sum())
         if not others:
             return None
         found = {"wrong": others, "contexts": len(values), "clip": float(clip)}

@@ -1,4 +1,4 @@
-"""What one unit's difference does to the contexts of a run: from privacy unit and relation to context level."""
+"""The change of contexts for one unit's difference: privacy unit and relation, translated."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ Relation: TypeAlias = Literal["add_remove", "replace"]
 Unit: TypeAlias = Literal["record", "context", "user"]
 BatchingRule: TypeAlias = Literal["hashed-records", "hashed-slots", "hashed-cells", "paper-slices"]
 
-#: Under these a record that comes or goes makes one context come or go, at most. Under others contexts outlive it.
+#: The rules under which adding or removing a record adds or removes at most one context. Under
+#: others contexts outlive their records.
 COME_AND_GO: frozenset[BatchingRule] = frozenset({"hashed-records", "hashed-cells"})
 
-#: In units of a context that comes or goes: a replaced one goes, and another comes.
+#: The relations in units of a context that comes or goes: a replaced one goes, and another comes.
 HALF_STEPS: dict[Relation, int] = {"add_remove": 1, "replace": 2}
 
 
 @dataclass(frozen=True)
 class ContextChange:
-    """How neighbouring data sets differ at the level of contexts, in the worst case.
+    """The difference of neighbouring data sets at the level of contexts, in the worst case.
 
     Attributes:
         relation: whether contexts come and go, or are replaced by others.
-        contexts: how many at most, in one batch or spread over several in any way (the group size of the bounds).
-        shares: how many budgets these contexts share between them, where they do not have one each.
+        contexts: how many at most, in one batch or spread over several in any way (the group size
+            of the bounds).
+        shares: how many budgets these contexts share between them; None if each has its own.
 
     Raises:
         ValueError: `contexts` or `shares` is below 1.
@@ -39,33 +41,43 @@ class ContextChange:
 
     @property
     def half_steps(self) -> int:
-        """How many contexts come and go when all of it falls on one batch: each moves a median by half a place."""
+        """The number of contexts that come and go when all of the change falls on one batch.
+
+        Each moves a median by half a place.
+        """
         return HALF_STEPS[self.relation] * self.contexts
 
     @property
     def budgets(self) -> int:
-        """Out of how many budgets, one context's or one user's each, the difference is paid."""
+        """The number of budgets, one context's or one user's each, that pay for the difference."""
         return self.half_steps if self.shares is None else self.shares
 
 
 def context_change(
-    unit: Unit, relation: Relation, rule: BatchingRule, *, records_per_user: int | None = None, shared: bool = False
+    unit: Unit,
+    relation: Relation,
+    rule: BatchingRule,
+    *,
+    records_per_user: int | None = None,
+    shared: bool = False,
 ) -> ContextChange | None:
-    """The change of contexts that covers every difference of one unit; None where nothing bounds it.
+    """Return the change of contexts that covers every difference of one unit; None if unbounded.
 
     - A claim per context takes the batches as given.
-    - "hashed-records": a record is a context. Adding or removing it adds or removes one context; exchanging it removes
-      one and adds one, in one batch or in two.
-    - "hashed-slots": the slot survives without the record, so one context is replaced. An exchanged record leaves one
-      slot and enters another.
-    - "hashed-cells": a record more or less changes how many its cell holds, so at most one context comes or goes. An
-      exchanged record does that to two cells, in one batch or in two; or to one cell, whose context goes while another
-      comes. Either way two come or go at most (docs/mathematics.md, "Cells").
+    - "hashed-records": a record is a context. Adding or removing it adds or removes one context;
+      exchanging it removes one and adds one, in one batch or in two.
+    - "hashed-slots": the slot survives without the record, so one context is replaced. An exchanged
+      record leaves one slot and enters another.
+    - "hashed-cells": a record more or less changes how many its cell holds, so at most one context
+      comes or goes. An exchanged record does that to two cells, in one batch or in two; or to one
+      cell, whose context goes while another comes. Either way two come or go at most
+      (docs/mathematics.md, "Cells").
     - "paper-slices": one record shifts every later one into another context or batch.
-    - A user is `records_per_user` records at most, a public number, wherever the rule puts them. Without it nothing
-      bounds the unit "user".
-    - With `shared`, a user's contexts have one budget between them. One record more or less then changes what its
-      user's other contexts may spend: no less than if the user were exchanged for another.
+    - A user is `records_per_user` records at most, a public number, wherever the rule puts them.
+      Without it nothing bounds the unit "user".
+    - With `shared`, a user's contexts have one budget between them. One record more or less then
+      changes what its user's other contexts may spend: no less than if the user were exchanged for
+      another.
     """
     if unit == "context":
         return ContextChange(relation)

@@ -1,13 +1,15 @@
-"""Component-wise medians, the values around them, and how far a neighbour's median can lie.
+"""Component-wise medians, the values around them, and bounds on a neighbour's median.
 
-Every component is treated as sorted between infinitely many values -clip below and +clip above, so any number of
-contexts n >= 0 has a median (0 for n = 0) and two neighbours, and no minimum batch size is needed.
+Every component is treated as sorted between infinitely many values -clip below and +clip above, so
+any number of contexts n >= 0 has a median (0 for n = 0) and two neighbours, and no minimum batch
+size is needed.
 
-Midpoints are computed in the values' own dtype, as the mechanism does. Rounding is monotone, so the bounds hold for
-the rounded medians of actual neighbours too, not only for real numbers.
+Midpoints are computed in the values' own dtype, as the mechanism does. Rounding is monotone, so the
+bounds hold for the rounded medians of actual neighbours too, not only for real numbers.
 
-Many columns are sorted at once by a network (Batcher's merge exchange; Knuth, The Art of Computer Programming 3, 5.2.2,
-algorithm M): it compares the same rows whatever they hold, so that one call compares them in thousands of columns.
+Many columns are sorted at once by a network (Batcher's merge exchange; Knuth, The Art of Computer
+Programming 3, 5.2.2, algorithm M): it compares the same rows whatever they hold, so one call
+compares them in thousands of columns.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _WEIGHTS = (1 << np.arange(7, -1, -1)).astype(np.uint8)[:, None]
 
 
 def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Floats:
-    """The order statistics around each component's median.
+    """Return the order statistics around each component's median.
 
     Args:
         values: [..., n, S] clipped logits in [-clip, clip], n >= 0; leading axes are steps.
@@ -54,7 +56,8 @@ def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Flo
     # Written so that a NaN, which both extremes pass on, is refused.
     if values.size and not (-clip <= values.min() and values.max() <= clip):
         raise ValueError(f"values must be numbers in [-{clip:g}, {clip:g}]: clip them first")
-    # Sorting contiguous rows lets numpy use its vectorised sort; along the contexts' axis it would not.
+    # Sorting contiguous rows lets numpy use its vectorised sort; along the contexts' axis it would
+    # not.
     ordered = np.sort(np.ascontiguousarray(np.swapaxes(values, -1, -2)), axis=-1)
     padding = np.full((*steps, size, width), clip, dtype=values.dtype)
     padded = np.concatenate([-padding, ordered, padding], axis=-1)
@@ -63,54 +66,79 @@ def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Flo
 
 
 def median_of(central: Floats) -> Floats:
-    """The median [..., S] at the middle of central order statistics [..., 2w + n % 2, S]: what a step samples from."""
+    """Return the median [..., S] of central order statistics [..., 2w + n % 2, S].
+
+    A step samples from it.
+    """
     return _value_at(central, central.shape[-2] + 1)
 
 
 def bounds_from_central(
     central: Floats, relation: Relation, group: int = 1, *, definition: Definition = "tight"
 ) -> tuple[Floats, Floats, Floats]:
-    """Bounds on the median of every neighbouring batch (docs/mathematics.md, "Neighbouring medians").
+    """Return bounds on the median of every neighbouring batch.
+
+    Source: docs/mathematics.md, "Neighbouring medians".
 
     Args:
         central: [..., 2w + n % 2, S] central order statistics, ascending.
         relation: whether `group` contexts are added or removed, or replaced.
-        group: how many contexts differ.
-        definition: "theorem1" gives the paper's left and right median, to reproduce its figures: never tighter than
-            the others, and no bound at all for a replaced context when n is even.
+        group: number of contexts that differ.
+        definition: "theorem1" gives the paper's left and right median, to reproduce its figures:
+            never tighter than the others, and no bound at all for a replaced context when n is
+            even.
 
     Returns:
         (lower, center, upper), each [..., S] in the dtype of `central`.
 
     Raises:
-        ValueError: `central` keeps too few values for this group, or the paper's definition does not hold.
+        ValueError: `central` keeps too few values for this group, or the paper's definition does
+            not hold.
     """
     rows = central.shape[-2]
     middle = rows + 1
-    reach = _paper_reach(rows, relation, group) if definition == "theorem1" else HALF_STEPS[relation] * group
+    reach = (
+        _paper_reach(rows, relation, group)
+        if definition == "theorem1"
+        else HALF_STEPS[relation] * group
+    )
     if group < 1 or middle - reach < 2:
         raise ValueError(
-            f"{rows} central values do not bound a {relation} of {group} context(s): record a larger width"
+            f"{rows} central values do not bound a {relation} of {group} context(s): record a "
+            "larger width"
         )
-    return _value_at(central, middle - reach), _value_at(central, middle), _value_at(central, middle + reach)
+    return (
+        _value_at(central, middle - reach),
+        _value_at(central, middle),
+        _value_at(central, middle + reach),
+    )
 
 
 def _paper_reach(rows: int, relation: Relation, group: int) -> int:
-    """Half places from the median to the paper's left and right median: the values next to it, for odd and even n."""
+    """Return the half places from the median to the paper's left and right median.
+
+    Those are the values next to it, for odd and even n.
+    """
     if group != 1:
         raise ValueError(f"the paper's Theorem 1 covers one context, not {group}")
     if rows % 2 == 0 and relation == "replace":
         raise ValueError(
-            "the paper's Theorem 1 does not hold for a replaced context when the number of contexts is even: "
+            "the paper's Theorem 1 does not hold for a replaced context when the number of "
+            "contexts is even: "
             "the neighbour's median can lie beyond the two middle values"
         )
     return 1 + rows % 2
 
 
 def median_bounds(
-    values: Floats, relation: Relation = "add_remove", *, clip: float, group: int = 1, definition: Definition = "tight"
+    values: Floats,
+    relation: Relation = "add_remove",
+    *,
+    clip: float,
+    group: int = 1,
+    definition: Definition = "tight",
 ) -> tuple[Floats, Floats, Floats]:
-    """Bounds on the component-wise median of every batch that neighbours `values` [..., n, V].
+    """Return bounds on the median of every batch that neighbours `values` [..., n, V].
 
     Args:
         values: clipped logits; leading axes are steps.
@@ -123,26 +151,28 @@ def median_bounds(
         (lower, center, upper), each [..., V].
 
     Raises:
-        ValueError: a value is NaN or outside [-clip, clip], `group` is below 1, or the paper's definition does not
-            hold here.
+        ValueError: a value is NaN or outside [-clip, clip], `group` is below 1, or the paper's
+            definition does not hold here.
     """
     width = max(1, (HALF_STEPS[relation] * group + 2) // 2)
-    return bounds_from_central(central_order_statistics(values, clip, width), relation, group, definition=definition)
+    return bounds_from_central(
+        central_order_statistics(values, clip, width), relation, group, definition=definition
+    )
 
 
 def middle(rows: int, held: int) -> slice:
-    """Which of so many rows are the `held` ones in their middle; both are even, or both odd."""
+    """Return the slice of the `held` rows in the middle of `rows`; both are even, or both odd."""
     half = rows // 2
     return slice(half - held // 2, half + (held + 1) // 2)
 
 
 def movable(central: Floats, held: int | None = None) -> NDArray[np.bool_]:
-    """Where the removal of one context can move the aggregate: bool [S], from central values [2w + n % 2, S].
+    """Return the columns in which removing one context can move the aggregate: bool [S].
 
     Elsewhere the values beside the middle are equal, and it stays whichever context goes.
 
     Args:
-        central: ascending.
+        central: [2w + n % 2, S] central values, ascending.
         held: how many places in the middle matter one by one; for a median, and by default, n % 2.
     """
     inner = middle(len(central), len(central) % 2 if held is None else held)
@@ -150,16 +180,21 @@ def movable(central: Floats, held: int | None = None) -> NDArray[np.bool_]:
     return moves
 
 
-def median_sides(values: Floats, central: Floats) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
-    """On which side of the median each context lies: what leave-one-out needs beside the central values.
+def median_sides(
+    values: Floats, central: Floats
+) -> tuple[NDArray[np.uint8], NDArray[np.uint32] | None]:
+    """Return the side of the median on which each context lies.
+
+    Leave-one-out needs this beside the central values.
 
     Args:
         values: [n, S] clipped logits.
         central: [2w + n % 2, S] their central order statistics.
 
     Returns:
-        sides: uint8 [ceil(n / 8), S], a bit for each context as `numpy.packbits(axis=0)` packs them: set for the
-            floor(n / 2) contexts that rank below the median. Ties go to lower indices.
+        sides: uint8 [ceil(n / 8), S], a bit for each context as `numpy.packbits(axis=0)` packs
+            them: set for the floor(n / 2) contexts that rank below the median. Ties go to lower
+            indices.
         holder: for odd n the index [S] of the context that is the median, else None.
         Both are 0 where no removal moves the median (`movable`).
     """
@@ -167,23 +202,28 @@ def median_sides(values: Floats, central: Floats) -> tuple[NDArray[np.uint8], ND
     if n % 2 == 0:
         below, holder = values <= central[middle - 1], None
     else:
-        below, holder = _ranked(values, central[middle], moves)
+        below, holder = _rank_at_median(values, central[middle], moves)
         holder = np.where(moves, holder, np.uint32(0))
-    packed = _packed(below)
+    packed = _pack_bits(below)
     packed *= moves.view(np.uint8)
     return packed, holder
 
 
-def held_places(values: Floats, central: Floats, held: int) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
-    """As `median_sides` for more places in the middle than one: who ranks below them, and who holds each of them.
+def held_places(
+    values: Floats, central: Floats, held: int
+) -> tuple[NDArray[np.uint8], NDArray[np.uint32]]:
+    """Return the contexts that rank below the middle places, and those that hold the places.
+
+    It is `median_sides` for more than one place in the middle.
 
     Args:
         values: [n, S] contributions, n >= 1.
         central: [2w + n % 2, S] their central order statistics.
-        held: how many places, as even or odd as n, and at most n.
+        held: number of places, as even or odd as n, and at most n.
 
     Returns:
-        sides: uint8 [ceil(n / 8), S], bits of the (n - held) / 2 contexts that rank below. Ties go to lower indices.
+        sides: uint8 [ceil(n / 8), S], bits of the (n - held) / 2 contexts that rank below. Ties go
+            to lower indices.
         holders: [held, S] indices of the contexts that hold the places, by their ranks.
         Both are 0 where no removal moves the aggregate (`movable`).
     """
@@ -193,11 +233,11 @@ def held_places(values: Floats, central: Floats, held: int) -> tuple[NDArray[np.
     below, holders = np.zeros((n, size), dtype=np.bool_), np.zeros((held, size), dtype=np.uint32)
     below[ranked[:first], columns] = True
     holders[:, columns] = ranked[first : first + held]
-    return _packed(below), holders
+    return _pack_bits(below), holders
 
 
 def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
-    """`median_sides` by torch, on whatever device the values are: the same, bit for bit, with the holder as int64."""
+    """Return `median_sides` by torch, bit for bit, with the holder as int64."""
     import torch
 
     n, middle, odd = len(values), len(central) // 2, len(central) % 2
@@ -209,11 +249,11 @@ def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Ten
         rank = tied.cumsum(dim=0, dtype=torch.int32)
         below |= tied & (rank <= wanted)
         holder = (tied & (rank == wanted + 1)).to(torch.uint8).argmax(dim=0) * moves
-    return _packed_on_device(below & moves), holder
+    return _pack_bits_on_device(below & moves), holder
 
 
 def held_places_on_device(values: Tensor, central: Tensor, held: int) -> tuple[Tensor, Tensor]:
-    """`held_places` by torch, with the holders as int64."""
+    """Return `held_places` by torch, with the holders as int64."""
     import torch
 
     inner, first = middle(len(central), held), (len(values) - held) // 2
@@ -221,10 +261,10 @@ def held_places_on_device(values: Tensor, central: Tensor, held: int) -> tuple[T
     # Devices may order -0.0 before 0.0, which are equal to numpy; the sum is 0.0 for both.
     ranked = torch.argsort(values + 0.0, dim=0, stable=True)
     below = torch.zeros_like(values, dtype=torch.bool).scatter_(0, ranked[:first], True)
-    return _packed_on_device(below & moves), ranked[first : first + held] * moves
+    return _pack_bits_on_device(below & moves), ranked[first : first + held] * moves
 
 
-def _packed_on_device(flags: Tensor) -> Tensor:
+def _pack_bits_on_device(flags: Tensor) -> Tensor:
     import torch
 
     n, columns = flags.shape
@@ -234,10 +274,13 @@ def _packed_on_device(flags: Tensor) -> Tensor:
     return (bits.view(-1, 8, columns) * weights).sum(dim=1, dtype=torch.uint8)
 
 
-def _ranked(
+def _rank_at_median(
     values: Floats, median: Floats, moves: NDArray[np.bool_]
 ) -> tuple[NDArray[np.bool_], NDArray[np.unsignedinteger]]:
-    """For odd n: which of values [n, S] rank below the median [S], and which one is it; right where `moves` says."""
+    """Return which values [n, S] rank below the median [S], and which one is it, for odd n.
+
+    It is right where `moves` is set.
+    """
     n = len(values)
     kind = np.min_scalar_type(n)
     below, tied = values < median, values == median
@@ -252,8 +295,8 @@ def _ranked(
     return below, holder
 
 
-def _packed(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """What `numpy.packbits(flags, axis=0)` gives, in less time: it sums whole rows."""
+def _pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Return `numpy.packbits(flags, axis=0)`, in less time: it sums whole rows."""
     n, size = flags.shape
     rows = -(-n // 8)
     bits = np.zeros((rows, 8, size), dtype=np.uint8)
@@ -264,7 +307,10 @@ def _packed(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
 
 
 def _value_at(central: Floats, position: int) -> Floats:
-    """The value at a position counted in half places: 2 is the first row, 3 the midpoint of the first two rows."""
+    """Return the value at a position counted in half places.
+
+    2 is the first row, 3 the midpoint of the first two rows.
+    """
     row = position // 2 - 1
     value: Floats = central[..., row, :]
     if position % 2:
@@ -273,7 +319,11 @@ def _value_at(central: Floats, position: int) -> Floats:
 
 
 class Exchange(NamedTuple):
-    """Rows, as many rows further on that each of them is compared with, and which of the two results are needed."""
+    """One comparison of a sorting network.
+
+    Rows `lower` are compared with as many rows `upper`; `smaller` and `larger` say which results
+    are needed.
+    """
 
     lower: slice
     upper: slice
@@ -283,7 +333,10 @@ class Exchange(NamedTuple):
 
 @cache
 def network(n: int, first: int, last: int) -> tuple[Exchange, ...]:
-    """The exchanges that put rows first .. last - 1 of n sorted rows into place; others end up in no order."""
+    """Return the exchanges that put rows first .. last - 1 of n sorted rows into place.
+
+    Other rows end up in no order.
+    """
     wanted = set(range(first, last))
     stages: list[list[Exchange]] = []
     for bit, parity, distance in reversed(list(_stages(n))):
@@ -291,9 +344,14 @@ def network(n: int, first: int, last: int) -> tuple[Exchange, ...]:
         stage, touched = list[Exchange](), list[int]()
         for needed in ((True, True), (True, False), (False, True)):
             alike = [row for row in rows if (row in wanted, row + distance in wanted) == needed]
-            # They come in runs of `bit`, twice as far apart: take runs, or all first rows of runs, all second ones ...
+            # They come in runs of `bit`, twice as far apart: take runs, or all first rows of runs,
+            # all second ones ...
             for low in min((_progressions(alike, step) for step in (1, 2 * bit)), key=len):
-                stage.append(Exchange(low, slice(low.start + distance, low.stop + distance, low.step), *needed))
+                stage.append(
+                    Exchange(
+                        low, slice(low.start + distance, low.stop + distance, low.step), *needed
+                    )
+                )
             touched += alike
         wanted.update(touched, (row + distance for row in touched))
         stages.append(stage)
@@ -311,7 +369,8 @@ def select(
 
     Args:
         rows: what to sort.
-        spare: [at least n // 2, columns], of the same kind, for what lies between; its contents are lost.
+        spare: [at least n // 2, columns], of the same kind, for what lies between; its contents are
+            lost.
         exchanges: of `network`.
         minimum, maximum: numpy's or torch's.
     """
@@ -336,9 +395,10 @@ def fill_central(
     minimum: Callable[..., object],
     maximum: Callable[..., object],
 ) -> None:
-    """Write central order statistics [2 width + n % 2, columns] of rows [n, columns], n >= 1, which end up in no order.
+    """Write central order statistics [2 width + n % 2, columns] of rows [n, columns], n >= 1.
 
-    Where rows run out, sentinels at the floor and at its negative take their places. The rest is as for `select`.
+    The rows end up in no order. Where rows run out, sentinels at the floor and at its negative take
+    their places. The rest is as for `select`.
     """
     n = len(rows)
     first = n // 2 - len(central) // 2
@@ -350,7 +410,10 @@ def fill_central(
 
 
 def _stages(n: int) -> Iterator[tuple[int, int, int]]:
-    """(p, r, d): row i is compared with row i + d where i & p == r. Within a stage no row occurs twice."""
+    """Yield (p, r, d): row i is compared with row i + d where i & p == r.
+
+    Within a stage no row occurs twice.
+    """
     top = 1 << (n - 1).bit_length() >> 1 if n > 1 else 0
     bit = top
     while bit:
@@ -364,7 +427,7 @@ def _stages(n: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _progressions(rows: list[int], step: int) -> list[slice]:
-    """Ascending rows as slices of this step, as long as they go."""
+    """Return ascending rows as slices of this step, as long as they go."""
     left, found = set(rows), []
     for row in rows:
         if row in left:

@@ -1,6 +1,7 @@
-"""Runs a script under a recorder: python -m dpaudit.recording GENERATOR SETTINGS SCRIPT [ARGUMENTS].
+"""Run a script under a recorder: python -m dpaudit.recording GENERATOR SETTINGS SCRIPT [ARGUMENTS].
 
-`dpaudit record` starts it, with the Python that the script is for. SETTINGS are the fields of `Asked`, as JSON.
+`dpaudit record` starts it, with the Python that the script is for. SETTINGS are the fields of
+`Asked`, as JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""A recorded generator that is run again with its outputs frozen: it goes on with the released tokens.
+"""A recorded generator that is run again with its outputs frozen.
 
-`dpaudit replay RUN --without ROW` sets the variable. What is written then is never finished: it cannot pass for a run.
+It continues with released tokens.
+
+`dpaudit replay RUN --without ROW` sets the variable. The output is never finished: it cannot pass
+for a run.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ VARIABLE = "DPAUDIT_FROZEN"
 
 @dataclass(frozen=True)
 class Frozen:
-    """What a generator is run again against.
+    """The released run that a generator is run again against.
 
     Attributes:
         released: the run that it made, which gives the key of its batches and every token.
@@ -33,7 +36,7 @@ class Frozen:
 
     @classmethod
     def asked(cls) -> Frozen | None:
-        """What the environment asks for; None where a run is to be a run."""
+        """Read the environment's request for frozen outputs; None without one."""
         found = os.environ.get(VARIABLE)
         if found is None:
             return None
@@ -41,11 +44,11 @@ class Frozen:
         return cls(fields["released"], Path(fields["out"]))
 
     def environment(self) -> dict[str, str]:
-        """The variable that says so."""
+        """Return the variable of this request."""
         return {VARIABLE: json.dumps({"released": str(self.released), "out": str(self.out)})}
 
     def tokens(self) -> Mapping[int, tuple[int, ...]]:
-        """Those of each batch, one text's after another's."""
+        """Return the tokens of each batch, one text's after another's."""
         found: dict[int, tuple[int, ...]] = {}
         for sample in RunReader(self.released).samples():
             found[sample.id] = found.get(sample.id, ()) + sample.tokens
@@ -53,7 +56,11 @@ class Frozen:
 
 
 def batching_key() -> bytes:
-    """A new secret key for batches; the released run's where outputs are frozen."""
+    """Return a new secret key for batches, or the released run's if outputs are frozen."""
     frozen = Frozen.asked()
-    recorded = None if frozen is None else RunReader(frozen.released).manifest.batching.key
-    return secrets.token_bytes(KEY_BYTES) if recorded is None else bytes.fromhex(recorded)
+    recorded = None
+    if frozen is not None:
+        recorded = RunReader(frozen.released).manifest.batching.key
+    if recorded is None:
+        return secrets.token_bytes(KEY_BYTES)
+    return bytes.fromhex(recorded)

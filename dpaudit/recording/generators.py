@@ -1,4 +1,4 @@
-"""The generators of others that are recorded as they are: an entry point each."""
+"""Other packages' generators that are recorded unchanged, by an entry point each."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from dpaudit.runs.storage import Location
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a recording.
+    """The options of a recording.
 
     Attributes:
         out: the run directory to write.
         mend: what is replaced in the generator; nothing else is.
-        texts, max_tokens: public numbers, which "lengths" puts in place of those that the generator takes from records.
-        claim: the epsilon that the generator was asked for, or the largest that it says it spent on a text.
+        texts, max_tokens: public numbers, which "lengths" puts in place of those that the generator
+            takes from records.
+        claim: the epsilon that the generator was asked for, or the largest that it says it spent on
+            a text.
         trained_on_records: whether the model's weights were trained on any of the private records.
     """
 
@@ -39,30 +41,32 @@ class Asked:
             raise ValueError("texts and max_tokens are for mend lengths, which needs both")
 
     def called(self, name: str) -> list[str]:
-        """What a Python is given before a script, to run it under the recorder of a generator."""
+        """Return Python's arguments before a script, to run it under a generator's recorder."""
         return ["-m", "dpaudit.recording", name, json.dumps(asdict(self), default=str)]
 
 
 def called_again(manifest: Manifest, out: Location) -> list[str]:
-    """As `Asked.called`, for what made a run; nothing where its script records for itself."""
+    """Return `Asked.called` for the generator of a run; nothing if its script records itself."""
     recorded = manifest.recorded
     name = "" if recorded is None else recorded.generator.partition(" ")[0]
     if recorded is None or plug_in(RECORDERS, name) is None:
         return []
     numbers = {}
     if "lengths" in recorded.mended:
-        numbers = {"texts": manifest.batches, "max_tokens": manifest.stopping.max_tokens}
+        numbers = {"texts": manifest.batches, "max_tokens": manifest.decoding.max_tokens}
     claim: Literal["asked", "spent"] = "spent" if manifest.claim_stated == "afterwards" else "asked"
     trained = manifest.model.trained_on_records
-    return Asked(out, recorded.mended, **numbers, claim=claim, trained_on_records=trained).called(name)
+    return Asked(out, recorded.mended, **numbers, claim=claim, trained_on_records=trained).called(
+        name
+    )
 
 
 def recording(name: str, asked: Asked) -> AbstractContextManager[None]:
-    """Record what a generator does while a block runs: one run, whole when the block ends.
+    """Record a generator while a block runs: one run, whole when the block ends.
 
     Raises:
-        InputError: nothing records a generator of this name; it is not installed, is of another version, or made no
-            whole run; or the directory cannot be used.
+        InputError: nothing records a generator of this name; it is not installed, is of another
+            version, or made no whole run; or the directory cannot be used.
     """
     found = find_recorder(name)
     wrapped = found.load()
@@ -72,11 +76,21 @@ def recording(name: str, asked: Asked) -> AbstractContextManager[None]:
 
 
 def find_recorder(name: str) -> PlugIn:
-    """Return the plug-in that records a generator; it is not loaded. Raises InputError where there is none."""
+    """Return the plug-in that records a generator, without loading it.
+
+    Raises:
+        InputError: there is none.
+    """
     found = plug_in(RECORDERS, name)
     if found is None:
         known = [each.name for each in plug_ins(RECORDERS)]
-        close = "".join(f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, n=1))
-        remedy = f"Known are {', '.join(known)}.{close} Another package can add one (docs/plugins.md)."
-        raise InputError("GENERATOR", f"nothing records a generator {name!r}.", remedy, "recorders.unknown")
+        close = "".join(
+            f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, n=1)
+        )
+        remedy = (
+            f"Known are {', '.join(known)}.{close} Another package can add one (docs/plugins.md)."
+        )
+        raise InputError(
+            "GENERATOR", f"nothing records a generator {name!r}.", remedy, "recorders.unknown"
+        )
     return found

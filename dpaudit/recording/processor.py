@@ -1,7 +1,7 @@
-"""Logits processors: one for `generate` of transformers, which stands beside a team's own aggregation and records it.
+"""Logits processors that record a team's own aggregation, for `generate` of transformers.
 
-Here a batch of the run is a batch of `generate`: a row for each private context, and what else the aggregation needs,
-such as the public prompt. All rows go on with one token.
+Here a batch of the run is a batch of `generate`: a row for each private context, and other rows
+that the aggregation needs, such as the public prompt. All rows continue with one token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Handed:
-    """What an aggregation hands over: the arguments of `RecordedBatch.draw`, as tensors or arrays."""
+    """The result of an aggregation: the arguments of `RecordedBatch.draw`, as tensors or arrays."""
 
     contexts: Any
     aggregate: Any
@@ -29,13 +29,17 @@ class Handed:
     anchor: Any = None
 
 
-def rows_of_batch(places: Sequence[tuple[int, int] | None], batch: int, contexts: int) -> NDArray[np.int64]:
-    """Which rows of an engine's logits are a batch's, in the order of its contexts.
+def rows_of_batch(
+    places: Sequence[tuple[int, int] | None], batch: int, contexts: int
+) -> NDArray[np.int64]:
+    """Return which rows of an engine's logits are a batch's, in the order of its contexts.
 
-    An engine that schedules requests itself reorders rows from step to step, and may have several of one, or none.
+    An engine that schedules requests itself reorders rows from step to step, and may have several
+    of one, or none.
 
     Args:
-        places: of every row [rows], batch and context that its request is of; None of a row that is something else.
+        places: of every row [rows], batch and context that its request is of; None of a row that is
+            something else.
         batch: whose rows are asked for.
         contexts: how many the batch has.
 
@@ -43,47 +47,55 @@ def rows_of_batch(places: Sequence[tuple[int, int] | None], batch: int, contexts
         The row of each context [contexts].
 
     Raises:
-        ValueError: a context has no row in this step or more than one, or a row is of a context that there is not.
+        ValueError: a context has no row in this step or more than one, or a row is of a context
+            that there is not.
     """
     rows: dict[int, int] = {}
     for row, place in enumerate(places):
         if place is None or place[0] != batch:
             continue
         if not 0 <= place[1] < contexts:
-            raise ValueError(f"row {row} is of context {place[1]} of batch {batch}, which has {contexts}")
+            raise ValueError(
+                f"row {row} is of context {place[1]} of batch {batch}, which has {contexts}"
+            )
         if place[1] in rows:
             raise ValueError(
-                f"rows {rows[place[1]]} and {row} are both of context {place[1]} of batch {batch}: one row a request "
+                f"rows {rows[place[1]]} and {row} are both of context {place[1]} of batch "
+                f"{batch}: one row a request "
                 "and step is recorded, so turn speculative decoding off"
             )
         rows[place[1]] = row
     if missing := [context for context in range(contexts) if context not in rows]:
         raise ValueError(
-            f"{len(missing)} of {contexts} contexts of batch {batch} have no row in this step, first of them context "
-            f"{missing[0]}: let all requests of a batch run at once (as many sequences, no chunked prefill)"
+            f"{len(missing)} of {contexts} contexts of batch {batch} have no row in this step, "
+            "first of them context "
+            f"{missing[0]}: let all requests of a batch run at once (as many sequences, no "
+            "chunked prefill)"
         )
     return np.array([rows[context] for context in range(contexts)], dtype=np.int64)
 
 
 class RecordingProcessor:
-    """Has a team's function aggregate the logits of all rows, draws one token for all of them, and records the step.
+    """A logits processor that aggregates, draws one token for all rows, and records the step.
 
-    To be the only one of `logits_processor`: `generate` then finds a single token in every row that can be drawn. No
-    temperature, top-k, top-p or seed of `generate` has any say after that, whatever its defaults are.
+    A team's function aggregates the logits of all rows. It must be the only one of
+    `logits_processor`: `generate` then finds a single token in every row that can be drawn.
+    Temperature, top-k, top-p and seed of `generate` have no effect after that, whatever its
+    defaults are.
     """
 
     def __init__(self, batch: RecordedBatch, aggregation: Callable[[Tensor], Handed]) -> None:
-        """One for each batch.
+        """Make a processor for one batch.
 
         Args:
             batch: what `Recorder.batch` gave.
-            aggregation: the team's own, from raw logits [rows, V] of a step to what was made of them.
+            aggregation: the team's own, from raw logits [rows, V] of a step to `Handed`.
         """
         self._batch, self._aggregation = batch, aggregation
         self._length: int | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """One step of `generate`.
+        """Run one step of `generate`.
 
         Args:
             input_ids: [rows, tokens so far].
@@ -93,25 +105,33 @@ class RecordingProcessor:
             [rows, V]: 0 at the drawn token, -inf elsewhere.
 
         Raises:
-            ValueError: steps were left out, a row went on with another token than was drawn, or the aggregation gave
-                something else; else as `RecordedBatch.draw`.
+            ValueError: steps were left out, a row went on with another token than was drawn, or the
+                aggregation gave something else; else as `RecordedBatch.draw`.
         """
         rows, length = input_ids.shape
         if self._length is not None and length != self._length + 1:
             raise ValueError(
-                f"rows grew from {self._length} to {length} tokens in a step: use plain sampling, one beam, one batch"
+                f"rows grew from {self._length} to {length} tokens in a step: use plain "
+                "sampling, one beam, one batch"
             )
         drawn = self._batch.tokens
         if drawn and any(row != drawn for row in input_ids[:, -len(drawn) :].tolist()):
             raise ValueError(
-                "a row does not end with the tokens that were drawn: leave other logits processors out, and write a "
+                "a row does not end with the tokens that were drawn: leave other logits "
+                "processors out, and write a "
                 "text in one call of generate"
             )
         if scores.dim() != 2 or scores.shape[0] != rows:
-            raise ValueError(f"scores have the shape {[*scores.shape]}, not one row of logits for each of {rows} rows")
+            raise ValueError(
+                f"scores have the shape {[*scores.shape]}, not one row of logits for each of "
+                f"{rows} rows"
+            )
         handed = self._aggregation(scores)
         if not isinstance(handed, Handed):
-            raise ValueError(f"the aggregation must give Handed(contexts, aggregate), not {type(handed).__name__}")
+            raise ValueError(
+                "the aggregation must give Handed(contexts, aggregate), not "
+                f"{type(handed).__name__}"
+            )
         token = self._batch.draw(**vars(handed))
         self._length = length
         forced = scores.new_full(scores.shape, float("-inf"))

@@ -1,4 +1,4 @@
-"""Records what a generator does, as it does it: the plain calls that any program can make, on arrays.
+"""Records of a generator's steps, made by plain calls on arrays from any program.
 
     placed = hashed_records(texts, batches=6, generated=4)
     manifest = Manifest(batching=placed.batching, data=placed.data, ...)
@@ -10,9 +10,9 @@
                 batch.finish()
         recorder.finish()
 
-Arrays may be of numpy, or whatever numpy makes arrays of: JAX's, and tensors of PyTorch on any device. What is
-misshapen or no number is refused where it is given; whether the numbers are right, the audit says. A run that was left
-midway has no claim and no hashes, and cannot pass.
+Arrays may be of numpy, or anything that numpy makes arrays of: JAX's, and tensors of PyTorch on any
+device. Misshapen arrays and values that are no numbers are refused at once; whether the numbers are
+right, the audit says. A run that was left midway has no claim and no hashes, and cannot pass.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _CLAIM_DECIMALS = 4
 
 @dataclass(frozen=True)
 class HashedRecords:
-    """Records, each in the batch that a keyed hash of it alone gives, and what a manifest says of that.
+    """Records in the batches that a keyed hash of each alone gives, and their part of a manifest.
 
     Attributes:
         batching, data: for the manifest.
@@ -81,8 +81,8 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
 
     Args:
         records: the private texts.
-        batches: how many the records are hashed into; a public number.
-        generated: of how many of them, the first ones, texts are made; public too.
+        batches: number of batches that the records are hashed into; public.
+        generated: number of batches, the first ones, of which texts are made; public too.
 
     Raises:
         ValueError: there are no such batches, or a record is no text.
@@ -92,8 +92,13 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
     key = batching_key()
     keyed = KeyedHash(key)
     places = keyed.of_round(0)
-    placed = [(digest, places.batch(digest, batches), text) for digest, text in _by_digest(keyed, records)]
-    assignment = [Assigned(digest, number if number < generated else None, slot=None) for digest, number, _ in placed]
+    placed = [
+        (digest, places.batch(digest, batches), text) for digest, text in _by_digest(keyed, records)
+    ]
+    assignment = [
+        Assigned(digest, number if number < generated else None, slot=None)
+        for digest, number, _ in placed
+    ]
     return HashedRecords(
         batching=Batching(
             rule="hashed-records",
@@ -105,7 +110,9 @@ def hashed_records(records: Iterable[str], *, batches: int, generated: int) -> H
         ),
         data=Data(records=len(placed), digest=data_digest(digest for digest, _, _ in placed)),
         assignment=tuple(assignment),
-        batches=tuple(tuple(text for _, number, text in placed if number == each) for each in range(generated)),
+        batches=tuple(
+            tuple(text for _, number, text in placed if number == each) for each in range(generated)
+        ),
     )
 
 
@@ -116,8 +123,11 @@ def _by_digest(keyed: KeyedHash, records: Iterable[str]) -> list[tuple[str, str]
     return sorted((keyed.digest("", record), record) for record in distinct)
 
 
-def _whole(name: str, value: Any) -> int:
-    """A whole number, whoever's type it has. What else was given may be private, and is not said."""
+def _whole_number(name: str, value: Any) -> int:
+    """Return a whole number of any type.
+
+    Other values may be private, and are not repeated.
+    """
     try:
         return operator.index(value)
     except TypeError:
@@ -132,15 +142,28 @@ class Recorder:
     """
 
     def __init__(
-        self, writer: RunWriter, tokenizer: Vocabulary | None, frozen: Frozen | None, seed: CommittedSeed | None
+        self,
+        writer: RunWriter,
+        tokenizer: Vocabulary | None,
+        frozen: Frozen | None,
+        seed: CommittedSeed | None,
     ) -> None:
-        """Not for callers: use `create`."""
-        self._writer, self._tokenizer, self.manifest, self._seed = writer, tokenizer, writer.manifest, seed
+        """Use `create` instead."""
+        self._writer, self._tokenizer, self.manifest, self._seed = (
+            writer,
+            tokenizer,
+            writer.manifest,
+            seed,
+        )
         change = self.manifest.privacy.change(self.manifest.batching.rule)
         ex_post = self.manifest.mechanism.draw.ex_post
-        stated = self.manifest.claim is not None or change is None or frozen is not None or not ex_post
+        stated = (
+            self.manifest.claim is not None or change is None or frozen is not None or not ex_post
+        )
         per_round = self.manifest.batching.per_round
-        self._accountant = None if stated else ExPostAccountant(self.manifest.mechanism, change, per_round)
+        self._accountant = (
+            None if stated else ExPostAccountant(self.manifest.mechanism, change, per_round)
+        )
         self._frozen = None if frozen is None else frozen.tokens()
 
     @classmethod
@@ -157,32 +180,44 @@ class Recorder:
 
         Args:
             path: of the directory, or its URL.
-            manifest: all that is known beforehand. `record.contexts` must be on: the audit sees from contributions
-                alone that an aggregate is what the mechanism makes of them. `batching.allocation` says how records
-                were given to batches; where it is None, both levels of the run are equal.
+            manifest: all that is known beforehand. `record.contexts` must be on: the audit sees
+                from contributions alone that an aggregate is what the mechanism makes of them.
+                `batching.allocation` says how records were given to batches; where it is None, both
+                levels of the run are equal.
             assignment: where each record went, in ascending order of digests.
-            tokenizer_json: the tokenizer in the form of the `tokenizers` library; None releases token ids alone.
+            tokenizer_json: the tokenizer in the form of the `tokenizers` library; None releases
+                token ids alone.
             seed: what `draw` takes its numbers from, of a manifest that has the hashes of its parts
                 (`dpaudit.runs.read_seed`); None for the operating system's.
 
         Raises:
-            InputError: the directory holds something else, cannot be written, or another writer has it.
-            ValueError: the manifest asks for what is not recorded here, or for another seed; or the tokenizer cannot be
-                read.
+            InputError: the directory holds something else, cannot be written, or another writer has
+                it.
+            ValueError: the manifest asks for what is not recorded here, or for another seed; or the
+                tokenizer cannot be read.
         """
         if manifest.sampling.seed_hashes != (() if seed is None else seed.hashes):
-            raise ValueError("sampling.seed_hashes are not those of `seed`: give Sampling the hashes that it has")
+            raise ValueError(
+                "sampling.seed_hashes are not those of `seed`: give Sampling the hashes that it has"
+            )
         if not manifest.record.contexts:
-            raise ValueError("record.contexts is off: set Record(contexts=True), for a recorder is given contributions")
+            raise ValueError(
+                "record.contexts is off: set Record(contexts=True), for a recorder is given "
+                "contributions"
+            )
         if manifest.mechanism.budget is not None:
-            raise ValueError("mechanism.budget is set: what contexts spend is not recorded; leave it out")
+            raise ValueError(
+                "mechanism.budget is set: what contexts spend is not recorded; leave it out"
+            )
         try:
             tokenizer = None if tokenizer_json is None else Vocabulary.of(tokenizer_json)
         except ValueError as error:
             raise ValueError(f"tokenizer_json cannot be read: {error}") from None
         frozen = Frozen.asked()
         where = path if frozen is None else frozen.out
-        writer = RunWriter.create(where, manifest, tokenizer_json=tokenizer_json, assignment=assignment)
+        writer = RunWriter.create(
+            where, manifest, tokenizer_json=tokenizer_json, assignment=assignment
+        )
         return cls(writer, tokenizer, frozen, seed)
 
     def __enter__(self) -> Recorder:
@@ -192,20 +227,28 @@ class Recorder:
         self._writer.close()
 
     @contextmanager
-    def batch(self, number: int, *, contexts: int, label: str | None = None) -> Iterator[RecordedBatch]:
-        """Record one batch of so many private contexts. It is kept if `finish` was called within the block.
+    def batch(
+        self, number: int, *, contexts: int, label: str | None = None
+    ) -> Iterator[RecordedBatch]:
+        """Record one batch of `contexts` private contexts, kept if the block calls `finish`.
 
         Raises:
             BatchExistsError: it is whole already.
             ValueError: the manifest has no such batch, or one of the numbers is none.
         """
-        header = BatchHeader(id=_whole("number", number), contexts=_whole("contexts", contexts), label=label)
+        header = BatchHeader(
+            id=_whole_number("number", number),
+            contexts=_whole_number("contexts", contexts),
+            label=label,
+        )
         with self._writer.batch(header) as writer:
             frozen = None if self._frozen is None else self._frozen.get(number, ())
             source: RandomBytes = OsEntropy()
             if self._seed is not None and (commitment := self.manifest.commitment) is not None:
                 source = CommittedStream(self._seed, commitment, number)
-            yield RecordedBatch(self.manifest, header, writer, self._accountant, self._tokenizer, source, frozen)
+            yield RecordedBatch(
+                self.manifest, header, writer, self._accountant, self._tokenizer, source, frozen
+            )
         if self._accountant is not None:
             self._accountant.close(number)
 
@@ -213,8 +256,8 @@ class Recorder:
         """Close the run.
 
         Args:
-            claim: what the run claims. None keeps a claim of the manifest; where it has none, the run states the
-                ex-post epsilon that its record supports, at both levels.
+            claim: what the run claims. None keeps a claim of the manifest; where it has none, the
+                run states the ex-post epsilon that its record supports, at both levels.
 
         Raises:
             ValueError: a batch is missing, or nothing bounds the cost.
@@ -226,16 +269,21 @@ class Recorder:
         self._writer.finish(claim)
 
     def _ex_post_claim(self) -> Claim:
-        """What the record supports at both levels, rounded up."""
+        """Return the claim that the record supports at both levels, rounded up."""
         accountant, manifest = self._accountant, self.manifest
         if accountant is None or not math.isfinite(accountant.epsilon):
-            raise ValueError("nothing bounds what this run costs: state a claim, or batch by a hash of each record")
+            raise ValueError(
+                "nothing bounds what this run costs: state a claim, or batch by a hash of each "
+                "record"
+            )
         privacy, known = manifest.privacy, accountant.epsilon
         unclustered = manifest.clustering.method == "none"  # of clusters a recorder is not told
         secret = secret_batches(manifest, privacy.unit) if unclustered else None
         change, cost = accountant.change, accountant.batch_cost
         readers = readers_cost(manifest, secret, privacy.relation, change, None, known, cost)
-        epsilon, batch_epsilon = (float(decimals(each, _CLAIM_DECIMALS, most=math.inf)) for each in (readers, known))
+        epsilon, batch_epsilon = (
+            float(decimals(each, _CLAIM_DECIMALS, most=math.inf)) for each in (readers, known)
+        )
         return Claim(
             epsilon=epsilon,
             batch_epsilon=batch_epsilon,
@@ -246,14 +294,14 @@ class Recorder:
 
 
 class RecordedBatch:
-    """One batch being recorded, a step at a time. Made by `Recorder.batch`.
+    """One batch being recorded, a step at a time. `Recorder.batch` makes it.
 
     n contexts, S tokens to sample from: all V, or those of `support`.
 
     Attributes:
         truncated: whether every step needs a support.
         tokens: of the text so far.
-        stop: why the text ends with its last token; None where it goes on.
+        stop: why the text ends with its last token; None while it continues.
     """
 
     def __init__(
@@ -266,31 +314,43 @@ class RecordedBatch:
         source: RandomBytes,
         frozen: Sequence[int] | None,
     ) -> None:
-        """Not for callers."""
+        """Use `Recorder.batch` instead."""
         self._manifest, self._header, self._writer = manifest, header, writer
-        self._accountant, self._tokenizer, self._source, self._frozen = accountant, tokenizer, source, frozen
+        self._accountant, self._tokenizer, self._source, self._frozen = (
+            accountant,
+            tokenizer,
+            source,
+            frozen,
+        )
         self.truncated = manifest.truncated
         self.tokens: list[int] = []
         self.stop: StopReason | None = None
         self._steps = 0
 
-    def draw(self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None) -> int:
-        """Draw a token with the operating system's randomness, or the run's committed seed, and record the step.
+    def draw(
+        self, *, contexts: Any, aggregate: Any, support: Any = None, anchor: Any = None
+    ) -> int:
+        """Draw a token by the operating system or the committed seed, and record the step.
 
         Args:
             contexts: [n, S] what each context gave, clipped: in [-clip, clip].
-            aggregate: [S] what you made of it, before the temperature; with the anchor, where there is one.
-            support: int [S] ids of the tokens to sample from, ascending, where these are not the whole vocabulary.
+            aggregate: [S] what you made of it, before the temperature; with the anchor, where there
+                is one.
+            support: int [S] ids of the tokens to sample from, ascending, where these are not the
+                whole vocabulary.
             anchor: [S] what is public and was added to the aggregate, where the mechanism has such.
 
         Raises:
             ValueError: names the array that is missing, misshapen or no number, and where.
         """
         if self._manifest.mechanism.draw.arrays():
-            raise self._refused(f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call step")
-        given = self._given(contexts, aggregate, support, anchor)
+            raise self._refused(
+                f"tokens are drawn by {self._manifest.mechanism.draw.name}: draw them, and call "
+                "step"
+            )
+        given = self._check_step(contexts, aggregate, support, anchor)
         if self._frozen is not None:
-            return self._go_on(given, self._frozen)
+            return self._continue_frozen(given, self._frozen)
         drawn = sample(given.sampled, self._manifest.mechanism.temperature, self._source)
         return self._write(given, int(given.ids[drawn.index]), drawn.log_probability)
 
@@ -309,21 +369,24 @@ class RecordedBatch:
 
         Args:
             token: its id.
-            log_probability: logarithm of the probability that your sampler gave it, at most 0; 0 where noise decides.
-            drawn: what the mechanism's draw records, by name (`Draw.arrays`). With `noisy-argmax`, `noise` is [S], what
-                you added to the aggregate, which you give without it. With `sparse-vector`, `test` is the test's
-                distance, the threshold's noise and its own, or None once all private tokens are used; `aggregate` is
-                what a private token would be drawn from.
+            log_probability: logarithm of the probability that your sampler gave it, at most 0; 0
+                where noise decides.
+            drawn: what the mechanism's draw records, by name (`Draw.arrays`). With `noisy-argmax`,
+                `noise` is [S], what you added to the aggregate, which you give without it. With
+                `sparse-vector`, `test` is the test's distance, the threshold's noise and its own,
+                or None once all private tokens are used; `aggregate` is what a private token would
+                be drawn from.
 
         Returns:
-            The token to go on with: yours, or the released one where a run is made again with its outputs frozen.
+            The token to go on with: yours, or the released one where a run is made again with its
+                outputs frozen.
 
         Raises:
             ValueError: as `draw`.
         """
-        given = self._given(contexts, aggregate, support, anchor, drawn)
+        given = self._check_step(contexts, aggregate, support, anchor, drawn)
         try:
-            number, logarithm = _whole("token", token), float(log_probability)
+            number, logarithm = _whole_number("token", token), float(log_probability)
         except (TypeError, ValueError):
             kinds = f"{type(token).__name__} and {type(log_probability).__name__}"
             raise self._refused(
@@ -331,15 +394,24 @@ class RecordedBatch:
             ) from None
         if self._frozen is not None:
             here = self._log_probability(given, number)
-            return self._go_on(given, self._frozen, as_said=math.isclose(here, logarithm, **_ROUNDED))
+            return self._continue_frozen(
+                given, self._frozen, as_said=math.isclose(here, logarithm, **_ROUNDED)
+            )
         if not -math.inf < logarithm <= _ROUNDED_ONE:
-            raise self._refused(f"log_probability is {logarithm}, which is no logarithm of a probability")
+            raise self._refused(
+                f"log_probability is {logarithm}, which is no logarithm of a probability"
+            )
         if number not in given.ids:
-            raise self._refused(f"token {number} is not among the {len(given.ids)} that could be drawn")
+            raise self._refused(
+                f"token {number} is not among the {len(given.ids)} that could be drawn"
+            )
         return self._write(given, number, logarithm)
 
     def end_text(self, text: str | None = None) -> None:
-        """End a text whose batch goes on with another (`Stopping.tokens_per_batch`). `text`: as for `finish`."""
+        """End a text whose batch continues with another (`Decoding.tokens_per_batch`).
+
+        `text` is as for `finish`.
+        """
         self._writer.end_text(text=self._text(text), stop=self._reason())
         self.tokens, self.stop = [], None
 
@@ -350,44 +422,65 @@ class RecordedBatch:
             text: what is released. None takes the tokens as the run's tokenizer decodes them.
 
         Raises:
-            ValueError: the text does not end here by the manifest's `stopping`.
+            ValueError: the text does not end here by the manifest's `decoding`.
         """
         self._writer.finish(text=self._text(text), stop=self._reason())
 
     def _reason(self) -> StopReason:
         if self.stop is None:
-            most = self._manifest.stopping.max_tokens
-            raise self._refused(f"a text ends after {len(self.tokens)} of {most} tokens, and at no stop sequence")
+            most = self._manifest.decoding.max_tokens
+            raise self._refused(
+                f"a text ends after {len(self.tokens)} of {most} tokens, and at no stop sequence"
+            )
         return self.stop
 
     def _text(self, text: str | None) -> str | None:
         if text is not None or self._tokenizer is None:
             return text
-        return self._tokenizer.decode(without_stop(self.tokens, self._manifest.stopping.sequences), special=False)
+        return self._tokenizer.decode(
+            without_stop(self.tokens, self._manifest.decoding.sequences), special=False
+        )
 
-    def _given(
-        self, contexts: Any, aggregate: Any, support: Any, anchor: Any, drawn: Mapping[str, Any] = MappingProxyType({})
-    ) -> _Given:
-        """What a step was made of, once it has the right shapes."""
+    def _check_step(
+        self,
+        contexts: Any,
+        aggregate: Any,
+        support: Any,
+        anchor: Any,
+        drawn: Mapping[str, Any] = MappingProxyType({}),
+    ) -> _CheckedStep:
+        """Check and return the parts of a step."""
         manifest, mechanism = self._manifest, self._manifest.mechanism
         if self.stop is not None:
             raise self._refused(f"the text has ended ({self.stop}): call finish")
-        ids = np.arange(manifest.record.vocabulary) if not manifest.truncated else self._support(support)
+        ids = (
+            np.arange(manifest.record.vocabulary)
+            if not manifest.truncated
+            else self._support(support)
+        )
         if support is not None and not manifest.truncated:
-            raise self._refused("support is given, and mechanism.support of the manifest is the whole vocabulary")
+            raise self._refused(
+                "support is given, and mechanism.support of the manifest is the whole vocabulary"
+            )
         size, dtype = len(ids), np.dtype(manifest.record.dtype)
         values = self._floats("contexts", contexts, (self._header.contexts, size))
         if values.dtype.itemsize > dtype.itemsize:
-            raise self._refused(f"contexts are {values.dtype}, and record.dtype of the manifest is {dtype}")
+            raise self._refused(
+                f"contexts are {values.dtype}, and record.dtype of the manifest is {dtype}"
+            )
         values = values.astype(dtype)
         arrays = mechanism.aggregator.step(values, mechanism.clip, manifest.record.width)
         if mechanism.contribution.anchored:
             public = self._floats(ANCHOR, anchor, (size,))
             arrays[ANCHOR] = public.astype(np.float32)
             if (arrays[ANCHOR] != public).any():
-                raise self._refused("anchor is more precise than float32, in which it is recorded: round it first")
+                raise self._refused(
+                    "anchor is more precise than float32, in which it is recorded: round it first"
+                )
         elif anchor is not None:
-            raise self._refused(f"anchor is given, and the contribution {mechanism.contribution.name} has none")
+            raise self._refused(
+                f"anchor is given, and the contribution {mechanism.contribution.name} has none"
+            )
         theirs = self._floats("aggregate", aggregate, (size,))
         described = mechanism.draw.arrays()
         for name in drawn.keys() - described.keys():
@@ -401,26 +494,35 @@ class RecordedBatch:
                 arrays[name] = self._floats(name, value, shape).astype(np.float64)
         theirs = mechanism.draw.scores(theirs, arrays, mechanism.temperature)
         own = mechanism.aggregate(arrays)
-        # Sums in another order are the same sums. What differs by more is recorded as it was: the audit objects.
+        # Sums in another order are the same sums. What differs by more is recorded as it was: the
+        # audit objects.
         same = np.abs(own - theirs).max(initial=0.0) <= FLOAT64_ROUNDING
-        return _Given(ids, values, arrays, own if same else theirs)
+        return _CheckedStep(ids, values, arrays, own if same else theirs)
 
-    def _go_on(self, given: _Given, released: Sequence[int], *, as_said: bool = True) -> int:
-        """With the released token, whether or not it could be drawn here.
+    def _continue_frozen(
+        self, given: _CheckedStep, released: Sequence[int], *, as_said: bool = True
+    ) -> int:
+        """Continue with the released token, whether or not it could be drawn here.
 
-        Its log-probability is NaN where the script's own token had another one by the mechanism than the script said.
+        Its log-probability is NaN if the mechanism gives the script's own token another one than
+        the script did.
         """
         if self._steps >= len(released):
-            raise self._refused(f"the released batch ends after {len(released)} tokens, and this one goes on")
+            raise self._refused(
+                f"the released batch ends after {len(released)} tokens, and this one goes on"
+            )
         token = released[self._steps]
-        return self._write(given, token, self._log_probability(given, token) if as_said else math.nan)
+        logarithm = self._log_probability(given, token) if as_said else math.nan
+        return self._write(given, token, logarithm)
 
-    def _log_probability(self, given: _Given, token: int) -> float:
-        """Of a token, by the mechanism; -inf where it could not be drawn."""
+    def _log_probability(self, given: _CheckedStep, token: int) -> float:
+        """Return a token's log-probability by the mechanism; -inf if it could not be drawn."""
         found = np.flatnonzero(given.ids == token)
-        return self._manifest.mechanism.log_probability(given.sampled, int(found[0])) if len(found) else -math.inf
+        if len(found):
+            return self._manifest.mechanism.log_probability(given.sampled, int(found[0]))
+        return -math.inf
 
-    def _write(self, given: _Given, token: int, log_probability: float) -> int:
+    def _write(self, given: _CheckedStep, token: int, log_probability: float) -> int:
         self._writer.write(
             Step(
                 token=token,
@@ -433,36 +535,44 @@ class RecordedBatch:
         )
         if self._accountant is not None:
             index = int(np.searchsorted(given.ids, token))
-            self._accountant.charge(self._header.id, self._manifest.mechanism.reduced(given.arrays, index))
+            self._accountant.charge(
+                self._header.id, self._manifest.mechanism.reduced(given.arrays, index)
+            )
         self.tokens.append(token)
         self._steps += 1
-        self.stop = self._manifest.stopping.reason(self.tokens, self._steps)
+        self.stop = self._manifest.decoding.reason(self.tokens, self._steps)
         return token
 
     def _support(self, support: Any) -> NDArray[np.int64]:
-        """Token ids, ascending."""
+        """Check and return token ids, ascending."""
         if support is None:
             raise self._refused("support is missing: give the ids of the tokens to sample from")
         ids, vocabulary = self._array("support", support), self._manifest.record.vocabulary
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or not len(ids):
             raise self._refused(f"support must be whole numbers in one row, not {_described(ids)}")
         if (np.diff(ids.astype(np.int64)) <= 0).any():
-            raise self._refused("support must ascend, each token once: sort it, and the columns of all else with it")
+            raise self._refused(
+                "support must ascend, each token once: sort it, and the columns of all else with it"
+            )
         if ids[0] < 0 or ids[-1] >= vocabulary:
             raise self._refused(f"support holds ids outside the vocabulary of {vocabulary}")
         return ids.astype(np.int64)
 
     def _floats(self, name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.floating]:
-        """Finite real numbers of a shape."""
+        """Check and return finite real numbers of a shape."""
         if value is None:
             raise self._refused(f"{name} is missing")
         array = self._array(name, value)
         if array.dtype.kind != "f":
             raise self._refused(f"{name} must be real numbers, not {_described(array)}")
         if array.shape != shape:
-            raise self._refused(f"{name} must have the shape {list(shape)}, not {list(array.shape)}")
+            raise self._refused(
+                f"{name} must have the shape {list(shape)}, not {list(array.shape)}"
+            )
         if not np.isfinite(array).all():
-            raise self._refused(f"{name} holds a value that is not finite: leave such tokens out of the support")
+            raise self._refused(
+                f"{name} holds a value that is not finite: leave such tokens out of the support"
+            )
         return array
 
     def _array(self, name: str, value: Any) -> NDArray[Any]:
@@ -471,7 +581,9 @@ class RecordedBatch:
         try:
             return np.asarray(value)
         except (TypeError, ValueError) as error:
-            raise self._refused(f"{name} is nothing that numpy makes an array of ({error}): try float32") from None
+            raise self._refused(
+                f"{name} is nothing that numpy makes an array of ({error}): try float32"
+            ) from None
 
     def _refused(self, problem: str) -> ValueError:
         return ValueError(f"batch {self._header.id}, step {self._steps}: {problem}")
@@ -484,8 +596,8 @@ _ROUNDED = {"rel_tol": FLOAT64_ROUNDING, "abs_tol": FLOAT64_ROUNDING}
 
 
 @dataclass(frozen=True)
-class _Given:
-    """One step: its tokens' ids [S], contributions [n, S], record, and the vector [S] that is sampled from."""
+class _CheckedStep:
+    """One step: token ids [S], contributions [n, S], record, and the vector [S] to sample from."""
 
     ids: NDArray[np.int64]
     contexts: NDArray[np.floating]

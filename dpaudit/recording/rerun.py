@@ -1,8 +1,9 @@
-"""Runs a recorded generator's script again without a record, its outputs frozen, and says what moved.
+"""Reruns of a recorded generator's script without a record, its outputs frozen, to see what moves.
 
-A record may change its own contribution to the aggregates of its own batch, which is what the accounting charges for.
-Whatever else differs, with every token the released one, private data reached by another way: settings, batches,
-supports, anchors, other rows (https://arxiv.org/abs/2602.17454).
+A record may change its own contribution to the aggregates of its own batch, which is what the
+accounting charges for. If anything else differs, with every token the released one, private data
+was reached by another way: settings, batches, supports, anchors, other rows
+(https://arxiv.org/abs/2602.17454).
 """
 
 from __future__ import annotations
@@ -27,32 +28,45 @@ from dpaudit.recording.frozen import Frozen
 from dpaudit.recording.generators import called_again
 from dpaudit.results import Finding, Place, Value
 from dpaudit.results.replay import Difference, Rerun
-from dpaudit.runs import Assigned, BatchReader, InputError, Manifest, RunReader, Step, aggregate_digest
+from dpaudit.runs import (
+    Assigned,
+    BatchReader,
+    InputError,
+    Manifest,
+    RunReader,
+    Step,
+    aggregate_digest,
+)
 from dpaudit.runs.storage import Location
 
-#: What differs between any two runs, or was measured on the records; a claim that was stated afterwards, too.
+#: What differs between any two runs, or was measured on the records; a claim that was stated
+#: afterwards, too.
 _FREE = {"created", "nonce", "commitment", "recorded", "data"}
 
 
 @dataclass(frozen=True)
 class Script:
-    """A generator's script as it was called.
+    """A generator's script and its arguments.
 
     Attributes:
         python: the interpreter's path.
-        arguments: the script's file, and what it is given; one of them names the data.
+        arguments: the script's file, and its arguments; one of them names the data.
     """
 
     python: str
     arguments: tuple[str, ...]
 
     def run(self, released: RunReader, out: Path, data: Path, instead: Path) -> int:
-        """Run it with frozen outputs and `instead` in place of the data. Its exit code."""
-        arguments = [str(instead) if argument == str(data) else argument for argument in self.arguments]
+        """Run it with frozen outputs and `instead` in place of the data; return its exit code."""
+        arguments = [
+            str(instead) if argument == str(data) else argument for argument in self.arguments
+        ]
         frozen = Frozen(released.location, out)
         command = [self.python, *called_again(released.manifest, out), *arguments]
         # What it prints is not what this prints.
-        done = subprocess.run(command, check=False, stdout=sys.stderr, env=os.environ | frozen.environment())  # noqa: S603
+        done = subprocess.run(  # noqa: S603
+            command, check=False, stdout=sys.stderr, env=os.environ | frozen.environment()
+        )
         return done.returncode
 
 
@@ -65,12 +79,12 @@ def rerun(
         run: a finished run that the script made under a recorder.
         data: the file of records that the script is given.
         rows: which records to leave out, by their number in the file, from 1.
-        script: what made the run.
-        note: is told what is being done.
+        script: the script that made the run.
+        note: receives progress messages.
 
     Raises:
-        InputError: the script does not run or writes no run, the data are not the run's, or a row is no record of it;
-            or the run itself cannot be read.
+        InputError: the script does not run or writes no run, the data are not the run's, or a row
+            is no record of it; or the run itself cannot be read.
     """
     released = RunReader(run)
     for _ in chain(released.samples(), released.assignment()):
@@ -80,37 +94,53 @@ def rerun(
         raise InputError("--data", problem, "Name the file as the command does.")
     with TemporaryDirectory(prefix="dpaudit-") as temporary:
         folder = Path(temporary)
-        neighbours = {row: folder / f"data-{row}" / data.name for row in rows}  # a script may look at the name
+        neighbours = {
+            row: folder / f"data-{row}" / data.name for row in rows
+        }  # a script may look at the name
         for row, neighbour in neighbours.items():
             neighbour.parent.mkdir()
             write_without_row(data, row, neighbour)
         note("Running the script again on the same data")
-        same = _again(released, script, folder / "same", data)
+        same = _rerun_unchanged(released, script, folder / "same", data)
         if same.manifest.batching.key != released.manifest.batching.key:
             remedy = "Take it from dpaudit.recording.hashed_records, or from batching_key there."
-            raise InputError(script.arguments[0], "it hashes records under a key of its own.", remedy)
+            raise InputError(
+                script.arguments[0], "it hashes records under a key of its own.", remedy
+            )
         if same.manifest.data != released.manifest.data:
-            raise InputError("--data", "these are not the records of the run.", "Give those that the script was given.")
+            raise InputError(
+                "--data",
+                "these are not the records of the run.",
+                "Give those that the script was given.",
+            )
         unstable = _by_kind(differences(released, same, None))
         found = []
         for row, neighbour in neighbours.items():
             note(f"Running the script again without record {row}")
-            found.append(_without(released, script, row, folder / str(row), data, neighbour, unstable))
+            found.append(
+                _rerun_without(released, script, row, folder / str(row), data, neighbour, unstable)
+            )
     return tuple(found)
 
 
-def _again(released: RunReader, script: Script, out: Path, data: Path) -> RunReader:
+def _rerun_unchanged(released: RunReader, script: Script, out: Path, data: Path) -> RunReader:
     code = script.run(released, out, data, data)
     if code:
-        raise InputError(script.arguments[0], f"it ended with exit code {code}.", "Give the command that made the run.")
+        raise InputError(
+            script.arguments[0],
+            f"it ended with exit code {code}.",
+            "Give the command that made the run.",
+        )
     try:
         return RunReader(out)
     except InputError:
-        remedy = "It must record with dpaudit.recording.Recorder, or be one that `dpaudit record` knows."
+        remedy = (
+            "It must record with dpaudit.recording.Recorder, or be one that `dpaudit record` knows."
+        )
         raise InputError(script.arguments[0], "it recorded nothing.", remedy) from None
 
 
-def _without(
+def _rerun_without(
     released: RunReader,
     script: Script,
     row: int,
@@ -123,7 +153,7 @@ def _without(
     try:
         left = RunReader(out)
     except InputError:
-        return Rerun(row, unstable=None, differences=(_ended(code),))
+        return Rerun(row, unstable=None, differences=(_exit_difference(code),))
     gone = {each.digest: each for each in released.assignment()}
     for each in left.assignment():
         gone.pop(each.digest, None)
@@ -131,12 +161,20 @@ def _without(
         remedy = "Choose a row whose text no other row has."
         raise InputError("--without", f"without row {row} the run's records are the same.", remedy)
     kinds = _by_kind(differences(released, left, next(iter(gone.values()))))
-    moved = [found for kind, found in kinds.items() if kind not in unstable] + [_ended(code)] * bool(code)
-    return Rerun(row, unstable=next((found.first for found in unstable.values()), None), differences=tuple(moved))
+    moved = [found for kind, found in kinds.items() if kind not in unstable] + [
+        _exit_difference(code)
+    ] * bool(code)
+    return Rerun(
+        row,
+        unstable=next((found.first for found in unstable.values()), None),
+        differences=tuple(moved),
+    )
 
 
-def _ended(code: int) -> Difference:
-    ended = Finding(code="rerun.exit-code", values={"exit_code": code}) if code else Finding(code="rerun.no-record")
+def _exit_difference(code: int) -> Difference:
+    ended = Finding(code="rerun.no-record")
+    if code:
+        ended = Finding(code="rerun.exit-code", values={"exit_code": code})
     return Difference("ends", 1, ended)
 
 
@@ -149,62 +187,74 @@ def _by_kind(differences: Iterable[Found]) -> dict[str, Difference]:
 
 
 class Found(NamedTuple):
-    """One place where two runs differ: what it is about; where, and how."""
+    """One place where two runs differ: its kind, and the difference."""
 
     kind: str
     finding: Finding
 
 
-def _found(kind: str, code: str, **values: Value) -> Found:
+def _difference_at(kind: str, code: str, **values: Value) -> Found:
     return Found(kind, Finding(code=f"rerun.{code}", values=values))
 
 
 def differences(released: RunReader, again: RunReader, own: Assigned | None) -> Iterator[Found]:
-    """Where a run that was made again differs from the released one, other than by the contribution of a record.
+    """Yield where a run made again differs from the released one, but for a record's contribution.
 
     Args:
         released: the run.
-        again: what its script made with frozen outputs.
-        own: the record that was left out; None where nothing was.
+        again: the script's run with frozen outputs.
+        own: the record that was left out; None if none was.
     """
     yield from _settings(released.manifest, again.manifest)
     yield from _places(released, again, own)
     made = set(again.batches)
     for extra in sorted(made - set(released.batches)):
-        yield _found("batches", "batch-made", place=Place(batch=extra))
+        yield _difference_at("batches", "batch-made", place=Place(batch=extra))
     for batch in released.batches:
         if batch not in made:
-            yield _found("batches", "batch-not-made", place=Place(batch=batch))
+            yield _difference_at("batches", "batch-not-made", place=Place(batch=batch))
             continue
         with released.batch(batch) as one, again.batch(batch) as other:
             mine = own is not None and own.batch == batch
-            yield from _batch(_Made(released.manifest, one), _Made(again.manifest, other), own=mine)
+            yield from _batch(
+                _MadeBatch(released.manifest, one), _MadeBatch(again.manifest, other), own=mine
+            )
 
 
 def _settings(one: Manifest, other: Manifest) -> Iterator[Found]:
-    before, after = (dict(_flat("", manifest)) for manifest in (one, other))
+    before, after = (dict(_flatten_settings("", manifest)) for manifest in (one, other))
     free = _FREE | ({"claim"} if one.claim_stated == "afterwards" else set())
     for name in sorted(before.keys() | after.keys()):
         values = before.get(name), after.get(name)
         if values[0] != values[1] and name.partition(".")[0] not in free:
             # A text that a record moved may be the record's own.
             numbers = all(isinstance(value, int | float | None) for value in values)
-            known = {key: value for key, value in zip(("before", "after"), values, strict=True) if value is not None}
-            yield _found("settings", "setting", name=name, **known if numbers else {})
+            known = {
+                key: value
+                for key, value in zip(("before", "after"), values, strict=True)
+                if value is not None
+            }
+            yield _difference_at("settings", "setting", name=name, **known if numbers else {})
 
 
-def _flat(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
-    """Settings by their names. Those of a mapping are left together: its keys may be of records, too."""
+def _flatten_settings(name: str, fields: Fields) -> Iterator[tuple[str, Any]]:
+    """Yield settings by their names.
+
+    Those of a mapping are left together: its keys may be of records, too.
+    """
     for key, value in fields.model_dump(mode="json").items():
         inner = getattr(fields, key, None)
         if isinstance(value, dict) and isinstance(inner, Fields):
-            yield from _flat(f"{name}{key}.", inner)
+            yield from _flatten_settings(f"{name}{key}.", inner)
         else:
             yield f"{name}{key}", value
 
 
 def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iterator[Found]:
-    """Records that are elsewhere. A slot of the record that is gone may show another one."""
+    """Yield records that are in another place.
+
+    A slot of the record that is gone may show another one.
+    """
     after = {each.digest: (each.batch, each.slot) for each in again.assignment()}
     shared = released.manifest.batching.slots is not None
     for number, each in enumerate(released.assignment(), start=1):
@@ -212,24 +262,27 @@ def _places(released: RunReader, again: RunReader, own: Assigned | None) -> Iter
         if place == (each.batch, each.slot) or (own is not None and each.digest == own.digest):
             continue
         if place is None or not (shared and own is not None and place == (own.batch, own.slot)):
-            yield _found("places", "record-gone" if place is None else "record-moved", line=number)
+            found = "record-gone" if place is None else "record-moved"
+            yield _difference_at("places", found, line=number)
     for _ in after:
-        yield _found("places", "record-new")
+        yield _difference_at("places", "record-new")
 
 
 @dataclass(frozen=True)
-class _Made:
-    """One batch as a run has it."""
+class _MadeBatch:
+    """One batch of a run."""
 
     manifest: Manifest
     batch: BatchReader
 
     def tokens(self, step: Step) -> NDArray[np.integer]:
-        """Ids of the tokens that a step could draw."""
-        return np.arange(self.manifest.record.vocabulary) if step.support is None else step.support
+        """Return the ids of the tokens that a step could draw."""
+        if step.support is None:
+            return np.arange(self.manifest.record.vocabulary)
+        return step.support
 
     def is_drawn_as_declared(self, step: Step) -> bool:
-        """Whether a step's token came from what the mechanism makes of its contributions, in the mechanism's way."""
+        """Return whether a step's token came from its contributions by the mechanism."""
         mechanism, tokens, arrays = self.manifest.mechanism, self.tokens(step), dict(step.arrays)
         aggregate = mechanism.aggregate(arrays)
         contributions = np.zeros((0, len(tokens))) if step.contexts is None else step.contexts
@@ -238,12 +291,19 @@ class _Made:
         if mechanism.draw.test_problem(arrays, contributions, mechanism.aggregator):
             return False
         index = np.flatnonzero(tokens == step.token)
-        right = mechanism.log_probability(aggregate, int(index[0])) if len(index) else -math.inf
-        return math.isclose(right, step.log_probability, rel_tol=FLOAT64_ROUNDING, abs_tol=FLOAT64_ROUNDING)
+        right = -math.inf
+        if len(index):
+            right = mechanism.log_probability(aggregate, int(index[0]))
+        return math.isclose(
+            right, step.log_probability, rel_tol=FLOAT64_ROUNDING, abs_tol=FLOAT64_ROUNDING
+        )
 
 
-def _batch(released: _Made, made: _Made, *, own: bool) -> Iterator[Found]:
-    """`own`: whether the record that is gone was in this batch."""
+def _batch(released: _MadeBatch, made: _MadeBatch, *, own: bool) -> Iterator[Found]:
+    """Yield the differences of one batch.
+
+    `own` says whether the record that is gone was in this batch.
+    """
     one, other = released.batch, made.batch
 
     def where(position: int) -> Place:
@@ -251,35 +311,40 @@ def _batch(released: _Made, made: _Made, *, own: bool) -> Iterator[Found]:
 
     place = Place(batch=one.header.id)
     if (one.header.label, one.header.cluster) != (other.header.label, other.header.cluster):
-        yield _found("batches", "other-group", place=place)
+        yield _difference_at("batches", "other-group", place=place)
     before, after = one.header.contexts, other.header.contexts
     if abs(before - after) > own:
-        yield _found("batches", "contexts", place=place, before=before, after=after)
+        yield _difference_at("batches", "contexts", place=place, before=before, after=after)
         return
     if len(one.tokens) != len(other.tokens):
-        yield _found("lengths", "tokens", place=place, before=len(one.tokens), after=len(other.tokens))
-    shared = max(before, after) - (before != after or (own and released.manifest.batching.slots is not None))
+        yield _difference_at(
+            "lengths", "tokens", place=place, before=len(one.tokens), after=len(other.tokens)
+        )
+    shared = max(before, after) - (
+        before != after or (own and released.manifest.batching.slots is not None)
+    )
     rows: dict[int, _Rows] = {}
     for position, (step, again) in enumerate(zip(one.steps(), other.steps(), strict=False)):
         if released.is_drawn_as_declared(step) and not made.is_drawn_as_declared(again):
-            yield _found("draws", "draw", place=where(position))
-        if swapped := _swapped(released.tokens(step), made.tokens(again)):
-            yield _found("supports", "support", place=where(position), tokens=swapped)
+            yield _difference_at("draws", "draw", place=where(position))
+        if swapped := _count_swapped(released.tokens(step), made.tokens(again)):
+            yield _difference_at("supports", "support", place=where(position), tokens=swapped)
             continue
-        if anchors := _apart(step.arrays.get(ANCHOR), again.arrays.get(ANCHOR)):
-            yield _found("anchors", "anchor", place=where(position), difference=anchors)
+        if anchors := _largest_gap(step.arrays.get(ANCHOR), again.arrays.get(ANCHOR)):
+            yield _difference_at("anchors", "anchor", place=where(position), difference=anchors)
         if step.contexts is not None and again.contexts is not None:
             rows[position] = _Rows.of(step.contexts, again.contexts, shared)
         if not own and step.aggregate_digest != again.aggregate_digest:
-            yield _found("aggregates", "aggregate", place=where(position))
-    for position, moved in _moved(rows, shared):
-        yield _found("rows", "rows", place=where(position), difference=moved)
+            yield _difference_at("aggregates", "aggregate", place=where(position))
+    for position, moved in _moved_rows(rows, shared):
+        yield _difference_at("rows", "rows", place=where(position), difference=moved)
 
 
 class _Rows(NamedTuple):
-    """How far contexts' rows lie apart in two runs, where one run, or either, may have one row that is a record's own.
+    """The distances between contexts' rows in two runs, at most one row being the record's own.
 
-    Rows before that one are in the same place counted from the first row, and those behind it counted from the last.
+    Rows before that one are in the same place counted from the first row, and those behind it
+    counted from the last.
 
     Attributes:
         first, last: [n], counted so; n is the number of other rows.
@@ -290,20 +355,21 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, one: NDArray[np.floating], other: NDArray[np.floating], shared: int) -> _Rows:
-        """Of two steps' rows, [n, S] or one more."""
+        """Return the distances between two steps' rows, [n, S] or one more."""
         first = np.abs(one[:shared] - other[:shared])
         last = np.abs(one[len(one) - shared :] - other[len(other) - shared :])
         return cls(first.max(axis=1), last.max(axis=1))
 
     def others(self, own: int) -> float:
-        """The furthest that rows lie apart, where the record's is this one."""
+        """Return the largest distance between rows other than the record's."""
         return float(max(self.first[:own].max(initial=0.0), self.last[own:].max(initial=0.0)))
 
 
-def _moved(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float]]:
-    """Where rows moved that are not the record's own, and how far.
+def _moved_rows(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float]]:
+    """Yield where rows moved that are not the record's own, and how far.
 
-    Rows may be alike at some steps: the record's own is the one without which all steps together are most alike.
+    Rows may be alike at some steps: the record's own is the one without which all steps together
+    are most alike.
     """
     if not steps:
         return
@@ -314,10 +380,14 @@ def _moved(steps: Mapping[int, _Rows], shared: int) -> Iterator[tuple[int, float
             yield position, moved
 
 
-def _swapped(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:
-    """How many tokens only one of two supports has."""
-    return 0 if np.array_equal(one, other) else len(np.setxor1d(one, other))
+def _count_swapped(one: NDArray[np.integer], other: NDArray[np.integer]) -> int:
+    """Return how many tokens only one of two supports has."""
+    if np.array_equal(one, other):
+        return 0
+    return len(np.setxor1d(one, other))
 
 
-def _apart(one: Any, other: Any) -> float:
-    return 0.0 if one is None or other is None else float(np.abs(one - other).max(initial=0.0))
+def _largest_gap(one: Any, other: Any) -> float:
+    if one is None or other is None:
+        return 0.0
+    return float(np.abs(one - other).max(initial=0.0))

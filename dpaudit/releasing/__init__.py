@@ -1,1 +1,1 @@
-"""What leaves the house: policies that runs are held to, release folders, their attestations, and who signs them."""
+"""Releases: policies for runs, release folders, their attestations, and signatures."""

@@ -1,4 +1,7 @@
-"""Attestations: what an audit found, as in-toto statements about released files, in DSSE envelopes."""
+"""Attestations: an audit's findings, as in-toto statements about released files.
+
+They are in DSSE envelopes.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +47,27 @@ from dpaudit.runs import strict_json
 #: Of the file, and of values of a payload.
 MAX_BYTES, MAX_VALUES = 1 << 20, 1 << 14
 _OTHERWISE = (
-    "it is written otherwise than releases are, which have an envelope a line, no blanks between JSON's signs, and a "
+    "it is written otherwise than releases are, which have an envelope a line, no blanks between "
+    "JSON's signs, and a "
     "line feed behind each line. What it says may be unchanged: ask for the file as it was released"
 )
 
 
 def statements(
-    public: AuditResult, kind: ClaimKind, commitment: str | None, digests: Mapping[str, str], now: datetime
+    public: AuditResult,
+    kind: ClaimKind,
+    commitment: str | None,
+    digests: Mapping[str, str],
+    now: datetime,
 ) -> tuple[TestResultStatement, SvrStatement]:
-    """Both statements of a passed audit about the released files.
+    """Return both statements of a passed audit about the released files.
 
     Args:
-        public: the audit's result, in its public form: nothing else is attested, but for what follows.
-        kind: of the claim, which the public form says in its sentence alone where it withholds the claim.
-        commitment: that was made before the run, in hexadecimal; None where there is none.
+        public: the audit's result, in its public form: nothing else is attested, but for what
+            follows.
+        kind: of the claim, which the public form says in its sentence alone where it withholds the
+            claim.
+        commitment: that was made before the run, in hexadecimal; None without one.
         digests: SHA-256 of each released file in hexadecimal, by its path in the folder.
         now: when.
 
@@ -66,19 +76,28 @@ def statements(
     """
     if public.audience != "public" or public.verdict != "pass":
         raise ValueError("only a pass is attested, in its public form")
-    subject = tuple(Subject(name=name, digest=Sha256(sha256=digest)) for name, digest in sorted(digests.items()))
+    subject = tuple(
+        Subject(name=name, digest=Sha256(sha256=digest)) for name, digest in sorted(digests.items())
+    )
     found = found_by(public, kind, commitment)
-    held = () if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
+    held = (
+        () if public.policy is None else (PolicyDigest(digest=Sha256(sha256=public.policy.sha256)),)
+    )
     summary = Svr(
         verifier=Verifier(id=verifier(public.run.dpaudit), policies=held),
         time_created=now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         properties=properties(public.evidence, kind, bool(held)),
     )
-    return TestResultStatement(subject=subject, predicate=found), SvrStatement(subject=subject, predicate=summary)
+    return TestResultStatement(subject=subject, predicate=found), SvrStatement(
+        subject=subject, predicate=summary
+    )
 
 
 def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> TestResult:
-    """What the first statement says of an audit's public form. Arguments are those of `statements`."""
+    """Return the first statement's findings of an audit's public form.
+
+    Arguments are those of `statements`.
+    """
     warned = _named(public, "warn")
     return TestResult(
         result="WARNED" if warned else "PASSED",
@@ -90,23 +109,31 @@ def found_by(public: AuditResult, kind: ClaimKind, commitment: str | None) -> Te
 
 
 def properties(evidence: int, kind: ClaimKind, policy: bool) -> tuple[str, ...]:
-    """What the summary says of a pass."""
-    said = ("DPAUDIT_CLAIM_HOLDS", f"DPAUDIT_CLAIM_{kind.upper().replace('-', '_')}", f"DPAUDIT_EVIDENCE_{evidence}")
+    """Return what the summary says of a pass."""
+    said = (
+        "DPAUDIT_CLAIM_HOLDS",
+        f"DPAUDIT_CLAIM_{kind.upper().replace('-', '_')}",
+        f"DPAUDIT_EVIDENCE_{evidence}",
+    )
     return (*said, *["DPAUDIT_POLICY_MET"] * policy)
 
 
 def verifier(version: str) -> str:
-    """The id of a dpaudit of this version."""
+    """Return the id of a dpaudit of this version."""
     return f"urn:dpaudit:verifier:{version}"
 
 
-def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None) -> tuple[Configured, ...]:
-    versions = public.run.model_dump(include={"dpaudit", "dp_accounting"})
+def _configuration(
+    public: AuditResult, kind: ClaimKind, commitment: str | None
+) -> tuple[Configured, ...]:
+    versions = public.run.model_dump(include={"dpaudit", "dp_accounting", "plugins"})
     found: list[Configured] = [
         ClaimTested(annotations=stated_claim(public, kind)),
         Audit(
             annotations=AuditMade(
-                evidence=public.evidence, not_made=tuple(public.not_checked), guarantee=str(public.guarantee)
+                evidence=public.evidence,
+                not_made=tuple(public.not_checked),
+                guarantee=str(public.guarantee),
             )
         ),
         Tool(annotations=Made.model_validate(versions)),
@@ -120,7 +147,7 @@ def _configuration(public: AuditResult, kind: ClaimKind, commitment: str | None)
 
 
 def stated_claim(public: AuditResult, kind: ClaimKind) -> StatedClaim:
-    """The claim as a public form has it."""
+    """Return the claim as a public form has it."""
     if public.claim is None:
         return StatedClaim(kind=kind, withheld=str(public.guarantee))
     return StatedClaim.model_validate(public.claim.model_dump())
@@ -130,11 +157,15 @@ def _named(result: AuditResult, *statuses: Status) -> tuple[str, ...]:
     return tuple(check.id for check in result.checks if check.status in statuses)
 
 
-def envelopes(found: Sequence[TestResultStatement | SvrStatement], signer: CryptoSigner | None) -> bytes:
-    """The attestation file: an envelope a line, signed unless there is no signer."""
+def envelopes(
+    found: Sequence[TestResultStatement | SvrStatement], signer: CryptoSigner | None
+) -> bytes:
+    """Return the attestation file: an envelope a line, signed unless there is no signer."""
     lines = []
     for statement in found:
-        payload = json.dumps(statement.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        payload = json.dumps(
+            statement.document(), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+        )
         envelope = Envelope(payload.encode(), PAYLOAD_TYPE, {})
         if signer is not None:
             envelope.sign(signer)
@@ -160,13 +191,16 @@ class Opened(NamedTuple):
     signed: bytes
 
     def signed_by(self, key: SSlibKey) -> bool:
-        """Whether a signature of this key is there and fits what the envelope holds now.
+        """Return whether a signature of this key is there and fits what the envelope holds now.
 
-        Each signature is tried, whatever key it names: a name is a hint that nobody signed, and may be empty.
+        Each signature is tried, whatever key it names: a name is a hint that nobody signed, and may
+        be empty.
         """
         for signature in self.signatures:
             try:
-                key.verify_signature(Signature(key.keyid, b64decode(signature.sig).hex()), self.signed)
+                key.verify_signature(
+                    Signature(key.keyid, b64decode(signature.sig).hex()), self.signed
+                )
             except UnverifiedSignatureError:
                 continue
             return True
@@ -174,11 +208,13 @@ class Opened(NamedTuple):
 
 
 def opened(content: bytes) -> tuple[Opened, ...]:
-    """The envelopes of an attestation file. Raises ValueError where it is none."""
+    """Return the envelopes of an attestation file. Raises ValueError where it is none."""
     if len(content) > MAX_BYTES:
         raise ValueError("it is too large")
     lines = content.splitlines()
-    if b"".join(line + b"\n" for line in lines) != content:  # no signature is of what is between the lines
+    if (
+        b"".join(line + b"\n" for line in lines) != content
+    ):  # no signature is of what is between the lines
         raise ValueError(_OTHERWISE)
     return tuple(map(_opened, lines))
 
@@ -196,6 +232,8 @@ def _opened(line: bytes) -> Opened:
         place = ".".join(str(part)[:60] for part in first["loc"][:8])
         raise ValueError(f"{place}: {first['msg']}") from None
     encoded = (fields.payload, *(each.sig for each in fields.signatures))
-    if _compact(values) != line or any(b64encode(b64decode(text)).decode() != text for text in encoded):
+    if _compact(values) != line or any(
+        b64encode(b64decode(text)).decode() != text for text in encoded
+    ):
         raise ValueError(_OTHERWISE)
     return Opened(statement, fields.signatures, Envelope(payload, fields.payloadType, {}).pae())

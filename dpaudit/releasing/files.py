@@ -1,4 +1,4 @@
-"""YAML files of a release that people write: read strictly, with errors that say what is allowed."""
+"""YAML files of a release that people write, read strictly: errors say what is allowed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Kind = TypeVar("_Kind", bound=Fields)
 
 
 def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[_Kind, bytes]:
-    """What a YAML file says, and its bytes.
+    """Read what a YAML file says, and its bytes.
 
     Args:
         path: the file.
@@ -43,8 +43,12 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
     if not isinstance(values, dict):
         raise InputError(str(path), "the file holds no mapping of fields.", remedy)
     for name in kind.model_fields:
-        if name in values and values[name] is None:  # what lost its value is not what was never asked
-            raise InputError(f"{path}: {name}", "this field has no value.", "Give it one, or leave it out.")
+        if (
+            name in values and values[name] is None
+        ):  # what lost its value is not what was never asked
+            raise InputError(
+                f"{path}: {name}", "this field has no value.", "Give it one, or leave it out."
+            )
     try:
         return kind.model_validate(values), data
     except ValidationError as error:
@@ -57,7 +61,9 @@ def _input_error(path: Path, error: ValidationError, kind: type[Fields], remedy:
     where = f"{path}: {field}" if field else str(path)
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(field, kind.model_fields, n=1)
-        return InputError(where, "there is no such field.", remedy + "".join(f" Did you mean {n}?" for n in close))
+        return InputError(
+            where, "there is no such field.", remedy + "".join(f" Did you mean {n}?" for n in close)
+        )
     if first["type"] == "missing":
         return InputError(where, "this field is missing.", remedy)
     if first["type"] == "value_error":

@@ -41,34 +41,58 @@ class RefusedError(Exception):
 
 
 def read_about(path: Path | None) -> About:
-    """What a publisher says of the texts in a YAML file; nothing where there is none. Raises InputError."""
-    return About() if path is None else read_fields(path, About, "a YAML description", _ABOUT)[0]
+    """Read a publisher's description of the texts in a YAML file; nothing without one.
+
+    Raises:
+        InputError: the file is none.
+    """
+    if path is None:
+        return About()
+    return read_fields(path, About, "a YAML description", _ABOUT)[0]
 
 
 def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> None:
-    """Raises RefusedError where a policy names signers, and this is none of them."""
+    """Raise RefusedError where a policy names signers, and this is none of them."""
     wanted = None if policy is None else policy.policy.signers
     if wanted is None:
         return
     if signer is None:
-        raise RefusedError("policy.signers: the policy names who may sign, and this release would be unsigned.")
+        raise RefusedError(
+            "policy.signers: the policy names who may sign, and this release would be unsigned."
+        )
     if signer.public_key.keyid not in wanted:
-        raise RefusedError(f"policy.signers: the policy does not name the key {signer.public_key.keyid}.")
+        raise RefusedError(
+            f"policy.signers: the policy does not name the key {signer.public_key.keyid}."
+        )
 
 
 def require_new(out: Path) -> None:
-    """Raises InputError where something is at the place of a release: it is written once, as a whole."""
+    """Refuse a place for a release where something is: a release is written once, as a whole.
+
+    Raises:
+        InputError: something is there.
+    """
     try:
         os.lstat(out)
     except FileNotFoundError:
         return
     except OSError as error:  # such as a name that is too long
-        raise InputError(str(out), f"cannot be written ({error.strerror}).", "Name another --out.") from None
-    raise InputError(str(out), "there is something already, and releases are not replaced.", "Name another --out.")
+        raise InputError(
+            str(out), f"cannot be written ({error.strerror}).", "Name another --out."
+        ) from None
+    raise InputError(
+        str(out),
+        "there is something already, and releases are not replaced.",
+        "Name another --out.",
+    )
 
 
 def require_split(reader: RunReader, test_share: float) -> None:
-    """Raises InputError where the texts cannot be split. What else is wrong with them is for the audit to say."""
+    """Refuse texts that cannot be split. The audit judges everything else about them.
+
+    Raises:
+        InputError: they cannot.
+    """
     try:
         rows = rows_of(reader.samples(), reader.where(SAMPLES))
     except InputError:
@@ -95,7 +119,7 @@ def write_release(
         out: the folder, which is made.
         signer: None leaves it unsigned.
         about: what the publisher says.
-        quality: the run's evaluation, None where there is none.
+        quality: the run's evaluation, None without one.
         test_share: of the texts, in a split of their own; None for a single split.
         now: when; by default the clock's.
 
@@ -129,11 +153,13 @@ def write_release(
     files[ATTESTATION] = envelopes(signed, signer)
     _write_whole(files, out)
     keyid = None if signer is None else signer.public_key.keyid
-    return ReleasedFolder(folder=str(out), texts=texts, evidence=public.evidence, signer=keyid, files=digests)
+    return ReleasedFolder(
+        folder=str(out), texts=texts, evidence=public.evidence, signer=keyid, files=digests
+    )
 
 
 def _seen(samples: Iterator[Sample], digest: hashlib._Hash) -> Iterator[Sample]:
-    """The samples, and the digest of the file that they are all of."""
+    """Yield the samples, and digest the file that they are all of."""
     for sample in samples:
         digest.update(sample.line().encode("utf-8", "surrogatepass"))
         yield sample
@@ -144,7 +170,7 @@ def _bytes(text: str) -> bytes:
 
 
 def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
-    """All files, or no folder: they are written beside it, and renamed once they are on the disk.
+    """Write all files, or no folder: they are written beside it, and renamed at the end.
 
     Everybody may read them, for they are what is published.
     """
@@ -160,7 +186,9 @@ def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
             write_files(held, partial / folder)
         for path in (*partial.rglob("*"), partial):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        os.rename(partial, out)  # fails where something else but an empty folder came into being there
+        os.rename(
+            partial, out
+        )  # fails where something else but an empty folder came into being there
     except BaseException:
         with suppress(OSError):
             shutil.rmtree(partial)

@@ -20,7 +20,9 @@ from dpaudit.results.shell import context_for
 from dpaudit.runs import InputError
 from dpaudit.runs.strict_yaml import in_short
 
-_REMEDY = f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."
+_REMEDY = (
+    f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."
+)
 
 
 class PolicyFile(NamedTuple):
@@ -31,7 +33,7 @@ class PolicyFile(NamedTuple):
 
     @property
     def held_to(self) -> HeldTo:
-        """What results say of it."""
+        """The policy's entry in results."""
         return HeldTo(name=self.policy.name, sha256=self.sha256)
 
 
@@ -44,15 +46,20 @@ def read_policy(path: Path) -> PolicyFile:
     policy, data = read_fields(path, Policy, "a YAML policy", _REMEDY)
     for check in policy.checks or ():
         if check not in registered():
-            close = "".join(f" Did you mean {name}?" for name in difflib.get_close_matches(check, registered(), n=1))
+            close = "".join(
+                f" Did you mean {name}?"
+                for name in difflib.get_close_matches(check, registered(), n=1)
+            )
             raise InputError(
-                f"{path}: checks", f"there is no check {in_short(check)}.", f"`dpaudit checks` lists them.{close}"
+                f"{path}: checks",
+                f"there is no check {in_short(check)}.",
+                f"`dpaudit checks` lists them.{close}",
             )
     return PolicyFile(policy, hashlib.sha256(data).hexdigest())
 
 
 class Facts(NamedTuple):
-    """What rules look at: an audited run, its evaluation where there is one, and why there is none."""
+    """The basis of rules: an audited run, its evaluation if any, and why there is none."""
 
     policy: Policy
     result: AuditResult
@@ -74,13 +81,18 @@ def _most(name: str) -> Callable[[Facts], Outcome]:
             "stated": Quantity(value=stated, unit=unit),
             "most": Quantity(value=most, unit=unit),
         }
-        return Outcome("pass", "within", values) if stated <= most else Outcome("fail", "exceeded", values)
+        if stated <= most:
+            return Outcome("pass", "within", values)
+        return Outcome("fail", "exceeded", values)
 
     return judge
 
 
 def _not_claimed(facts: Facts, values: dict[str, Value]) -> Outcome:
-    """Judge a limit on a figure that the claim does not state: the policy has to limit the one that it promises."""
+    """Judge a limit on a figure that the claim does not state.
+
+    The policy has to limit the one that it promises.
+    """
     claim = facts.result.claim
     assert claim is not None
     promised = CLAIM_KINDS[claim.kind].figures[0]
@@ -90,20 +102,27 @@ def _not_claimed(facts: Facts, values: dict[str, Value]) -> Outcome:
 
 
 def _batch(facts: Facts) -> Outcome:
-    """Judge the batch level, against which a claim of the release level holds too where both are equal."""
+    """Judge the batch level.
+
+    A claim of the release level holds at it too if both are equal.
+    """
     most, claim = facts.policy.batch_epsilon, facts.result.claim
     assert claim is not None
     assert most is not None
     found = facts.result.guarantees.epsilons(claim.kind)
     equal = found is None or bool(found.amplification.reason)
-    stated = claim.epsilon if equal and claim.batch_epsilon is None else claim.batch_epsilon
+    stated = claim.batch_epsilon
+    if equal and claim.batch_epsilon is None:
+        stated = claim.epsilon
     values: dict[str, Value] = {"most": Quantity(value=most, unit="nats")}
     if claim.epsilon is None:
         return _not_claimed(facts, values)
     if stated is None:
         return Outcome("fail", "not-claimed", values)
     values["stated"] = Quantity(value=stated, unit="nats")
-    return Outcome("pass", "within", values) if stated <= most else Outcome("fail", "exceeded", values)
+    if stated <= most:
+        return Outcome("pass", "within", values)
+    return Outcome("fail", "exceeded", values)
 
 
 def _same(name: str) -> Callable[[Facts], Outcome]:
@@ -112,7 +131,9 @@ def _same(name: str) -> Callable[[Facts], Outcome]:
         assert claim is not None
         stated = getattr(claim, name)
         values: dict[str, Value] = {"stated": stated, "allowed": wanted}
-        return Outcome("pass", "allowed", values) if stated == wanted else Outcome("fail", "other", values)
+        if stated == wanted:
+            return Outcome("pass", "allowed", values)
+        return Outcome("fail", "other", values)
 
     return judge
 
@@ -121,12 +142,18 @@ def _kinds(facts: Facts) -> Outcome:
     kinds, claim = facts.policy.kinds or (), facts.result.claim
     assert claim is not None
     values: dict[str, Value] = {"stated": claim.kind, "allowed": kinds}
-    return Outcome("pass", "allowed", values) if claim.kind in kinds else Outcome("fail", "other", values)
+    if claim.kind in kinds:
+        return Outcome("pass", "allowed", values)
+    return Outcome("fail", "other", values)
 
 
 def _evidence(facts: Facts) -> Outcome:
     level, result = facts.policy.evidence or 0, facts.result
-    unmade = [check for check in result.checks if check.id in result.not_checked and check.evidence <= level]
+    unmade = [
+        check
+        for check in result.checks
+        if check.id in result.not_checked and check.evidence <= level
+    ]
     values: dict[str, Value] = {"level": level, "asked": result.evidence}
     if result.evidence < level:
         return Outcome("skip", "lower", values)
@@ -169,11 +196,14 @@ def _short_texts(facts: Facts) -> Outcome:
         return Outcome("fail", "no-texts", values)
     short = texts.empty + texts.very_short
     values |= {"short": short, "texts": texts.texts}
-    return Outcome("pass", "within", values) if short <= share * texts.texts else Outcome("fail", "exceeded", values)
+    if short <= share * texts.texts:
+        return Outcome("pass", "within", values)
+    return Outcome("fail", "exceeded", values)
 
 
 def _quality(facts: Facts) -> Outcome:
-    # A gate on a figure of private records opens for some secret keys and stays shut for others, by the records.
+    # A gate on a figure of private records opens for some secret keys and stays shut for others, by
+    # the records.
     if _rests_on_secrecy(facts.result):
         return Outcome("fail", "chooses-by-records")
     if facts.quality is None:
@@ -186,11 +216,13 @@ def _quality(facts: Facts) -> Outcome:
     worse = tuple(added.measure for added in facts.quality.added if _worse(added))
     if worse:
         return Outcome("fail", "worse", {"measures": worse})
-    return Outcome("pass", "not-worse", {"measures": tuple(added.measure for added in facts.quality.added)})
+    return Outcome(
+        "pass", "not-worse", {"measures": tuple(added.measure for added in facts.quality.added)}
+    )
 
 
 def _rests_on_secrecy(result: AuditResult) -> bool:
-    """Tell whether the claim holds for readers of the texts alone, who do not know a record's batch."""
+    """Return whether the claim holds only for readers who do not know a record's batch."""
     claim = result.claim
     if claim is None:
         return False
@@ -199,7 +231,10 @@ def _rests_on_secrecy(result: AuditResult) -> bool:
 
 
 def _worse(added: Added) -> bool:
-    """Return whether texts without records did better; where nothing tells chance apart, any difference counts."""
+    """Return whether texts without records did better.
+
+    Where nothing tells chance apart, any difference counts.
+    """
     return added.outcome == "less" or (added.outcome == "unknown" and added.difference < 0)
 
 
@@ -209,7 +244,9 @@ def _signers(facts: Facts) -> Outcome:
     if facts.signer is None:
         return Outcome("skip", "unsigned", values, applicable=False)
     values["signer"] = facts.signer
-    return Outcome("pass", "named", values) if facts.signer in signers else Outcome("fail", "other", values)
+    if facts.signer in signers:
+        return Outcome("pass", "named", values)
+    return Outcome("fail", "other", values)
 
 
 def _trained(facts: Facts) -> Outcome:
@@ -251,11 +288,12 @@ def held_to(
     It fails where a rule is not met, and is not verified where one asks for what was not made.
 
     Args:
-        result: an audit's, in its internal form. One of a run that cannot be read has nothing to be held to.
+        result: an audit's, in its internal form. One of a run that cannot be read has nothing to be
+            held to.
         file: the policy.
-        quality: the run's evaluation, None where there is none.
-        no_quality: why it cannot be read; empty where it can, or there is none.
-        signer: id of the key that will sign a release; None where nothing is to be signed.
+        quality: the run's evaluation, None without one.
+        no_quality: why it cannot be read; empty if it can, or there is none.
+        signer: id of the key that will sign a release; None if nothing is to be signed.
     """
     result = result.model_copy(update={"policy": file.held_to})
     if result.claim is None or result.verdict == "error":
@@ -263,17 +301,26 @@ def held_to(
     rules = tuple(_judged(Facts(file.policy, result, quality, no_quality, signer)))
     unmet = tuple(rule.id for rule in rules if rule.status == "fail")
     unmade = tuple(rule.id for rule in rules if rule.status == "skip" and rule.applicable)
-    held = result.model_copy(update={"checks": (*result.checks, *rules), "not_checked": (*result.not_checked, *unmade)})
-    holds: dict[str, Value] = {"holds": Finding(code="verdict.claim-holds")} if result.verdict == "pass" else {}
+    held = result.model_copy(
+        update={"checks": (*result.checks, *rules), "not_checked": (*result.not_checked, *unmade)}
+    )
+    holds: dict[str, Value] = (
+        {"holds": Finding(code="verdict.claim-holds")} if result.verdict == "pass" else {}
+    )
     found = None
     if unmet and result.verdict != "fail":
         found = "fail", Finding(code="verdict.policy-unmet", values=holds | {"rules": unmet})
     elif unmade and result.verdict == "pass":
-        found = "not_verified", Finding(code="verdict.policy-open", values=holds | {"rules": unmade})
+        found = (
+            "not_verified",
+            Finding(code="verdict.policy-open", values=holds | {"rules": unmade}),
+        )
     if found is None:
         return held
     verdict, said = found
-    return held.model_copy(update={"verdict": verdict, "guarantee": message(said, context_for(result)), "caveats": ()})
+    return held.model_copy(
+        update={"verdict": verdict, "guarantee": message(said, context_for(result)), "caveats": ()}
+    )
 
 
 def _judged(facts: Facts) -> Iterator[CheckResult]:

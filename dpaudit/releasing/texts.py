@@ -22,7 +22,7 @@ class Row(NamedTuple):
 
 
 def rows_of(samples: Iterable[Sample], where: str) -> list[Row]:
-    """The texts in the run's order.
+    """Return the texts in the run's order.
 
     Raises:
         InputError: the run releases token ids alone, or a text cannot be written as UTF-8.
@@ -35,17 +35,20 @@ def rows_of(samples: Iterable[Sample], where: str) -> list[Row]:
         try:
             f"{sample.text}{sample.label}".encode()
         except UnicodeEncodeError:
-            problem = f"a text or label of {sample.place} holds half a character, which no table takes."
+            problem = (
+                f"a text or label of {sample.place} holds half a character, which no table takes."
+            )
             raise InputError(where, problem, "It cannot be released as it is.") from None
         rows.append(Row(sample.text, sample.label, sample.id))
     return rows
 
 
 def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, list[Row]]:
-    """The texts by split, in order. Whole batches are put aside: texts of one are made from the same records.
+    """Return the texts by split, in order.
 
-    Of each label, batches go to the test split by a hash of their number, which looks at no text, until it has the
-    share; one batch of the label stays at least.
+    Whole batches are put aside: their texts have records in common. Of each label, batches go to
+    the test split by a hash of their number, which looks at no text, until it has the share; one
+    batch of the label stays at least.
 
     Args:
         rows: all of them.
@@ -59,7 +62,10 @@ def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, lis
     aside: set[int] = set()
     for label in dict.fromkeys(row.label for row in rows):
         batches = [row.batch for row in rows if row.label == label]
-        order = sorted(set(batches), key=lambda batch: hashlib.sha256(f"test split, batch {batch}".encode()).digest())
+        order = sorted(
+            set(batches),
+            key=lambda batch: hashlib.sha256(f"test split, batch {batch}".encode()).digest(),
+        )
         taken = 0
         for batch in order[:-1]:
             if taken >= test_share * len(batches):
@@ -76,12 +82,16 @@ def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, lis
 
 
 def tables(splits: dict[Split, list[Row]]) -> dict[str, bytes]:
-    """Files by their paths: each split as Parquet and as JSON lines, with labels if any text has one."""
+    """Return files by their paths: each split as Parquet and as JSON lines.
+
+    They have labels if any text has one.
+    """
     labelled = has_labels(splits)
     files = {}
     for split, rows in splits.items():
         records: list[dict[str, str | None]] = [
-            {"text": row.text, "label": row.label} if labelled else {"text": row.text} for row in rows
+            {"text": row.text, "label": row.label} if labelled else {"text": row.text}
+            for row in rows
         ]
         files[f"{PARQUET}/{split}.parquet"] = _parquet(records, labelled)
         files[f"{JSONL}/{split}.jsonl"] = "".join(
@@ -91,7 +101,7 @@ def tables(splits: dict[Split, list[Row]]) -> dict[str, bytes]:
 
 
 def has_labels(splits: dict[Split, list[Row]]) -> bool:
-    """Whether any text has one."""
+    """Return whether any text has one."""
     return any(row.label is not None for rows in splits.values() for row in rows)
 
 

@@ -1,9 +1,12 @@
-"""Release folders held against their attestation, without the run: signature, every byte, and what is said of them.
+"""Release folders compared with their attestation, without the run: signature and bytes.
 
-A folder may come from anywhere. Nothing is unpickled, and sizes are limited before anything is read as a whole. What
-no release has is not read at all. A link is followed in one case: as the Hugging Face hub's cache has it, into the
-`blobs` beside `snapshots`. What lies there is the receiver's own copy; whoever made the folder cannot change it
-afterwards, which a link to anywhere else would allow.
+The statements about them are compared, too.
+
+A folder may come from anywhere. Nothing is unpickled, and sizes are limited before anything is read
+as a whole. What no release has is not read at all. A link is followed in one case: as the Hugging
+Face hub's cache has it, into the `blobs` beside `snapshots`. What lies there is the receiver's own
+copy; whoever made the folder cannot change it afterwards, which a link to anywhere else would
+allow.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
+from dpaudit.catalogue import message
 from dpaudit.claims import CLAIM_KINDS
 from dpaudit.releasing.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
 from dpaudit.releasing.policy import PolicyFile
-from dpaudit.results import AuditResult
+from dpaudit.results import AuditResult, Finding, Message, Quantity, Value
 from dpaudit.results.attestation import (
     ATTESTATION,
     Audit,
@@ -35,7 +39,6 @@ from dpaudit.results.attestation import (
     Tool,
 )
 from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
-from dpaudit.results.rounding import exactly
 from dpaudit.runs import InputError, strict_json
 
 if TYPE_CHECKING:
@@ -53,10 +56,12 @@ _NEEDED = (
 _ALLOWED = {*_NEEDED, f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl"}
 #: Files and folders that are listed: a release has a dozen.
 _MOST_ENTRIES = 1_000
-#: Bytes of a table of texts, which was written from memory, and of any other file; values of a public report.
+#: Bytes of a table of texts, which was written from memory, and of any other file; values of a
+#: public report.
 _MOST_TABLE, _MOST_BYTES, _MOST_VALUES = 1 << 33, 1 << 24, 1 << 18
 _CHUNK = 1 << 20
-#: What hosts of data sets and their clients add to a copy, at its top; no release has it, and nobody vouches for it.
+#: What hosts of data sets and their clients add to a copy, at its top; no release has it, and
+#: nobody vouches for it.
 _ADDED_BY_HOSTS = frozenset({".cache", ".git", ".gitattributes", ".huggingface"})
 #: Of the hub's cache, where a file of SNAPSHOTS/REVISION is a link into BLOBS.
 _SNAPSHOTS, _BLOBS = "snapshots", "blobs"
@@ -81,6 +86,18 @@ class _Attested(NamedTuple):
     envelopes: tuple[Opened, ...]
 
 
+class _UnusableError(Exception):
+    """A folder in which nothing more can be looked at."""
+
+    def __init__(self, problem: Message) -> None:
+        super().__init__(problem.words)
+        self.problem = problem
+
+
+def _problem(code: str, **values: Value) -> Message:
+    return message(Finding(code=f"released.{code}", values=values))
+
+
 def verify_folder(
     folder: Path,
     key: SSlibKey | None,
@@ -93,29 +110,32 @@ def verify_folder(
     """Hold a release folder against its attestation.
 
     Args:
-        folder: as it was received, or as the hub's cache has it (`snapshots/REVISION`, its files links into `blobs`).
+        folder: as it was received, or as the hub's cache has it (`snapshots/REVISION`, its files
+            links into `blobs`).
         key: whose signature is asked for; None looks at no signature.
         level: the evidence that the audit must rest on at least.
-        question: the claim that the audit must have tested: at most its epsilons and delta, its relation, its unit.
+        question: the claim that the audit must have tested: at most its epsilons and delta, its
+            relation, its unit.
         policy: that the run must have been held to, and whose signers must have signed.
-        commitment: that the run's must be: what `dpaudit generate` printed before the first token, in hexadecimal.
+        commitment: that the run's must be: what `dpaudit generate` printed before the first token,
+            in hexadecimal.
 
     Returns:
-        A result that never raises for bad content: each problem is a sentence in it.
+        A result. Nothing is raised for bad content: each problem is in the result, by its code.
 
     Raises:
         InputError: there is no such folder, or it cannot be read.
     """
-    problems: list[str] = []
+    problems: list[Message] = []
     try:
         held, ignored = _listed(folder)
         attested = _attested(held)
     except InputError:
         raise
-    except ValueError as error:
+    except _UnusableError as error:
         return VerifiedFolder(
             verdict="fail",
-            problems=(str(error),),
+            problems=(error.problem,),
             guarantee="",
             evidence=None,
             created="",
@@ -124,7 +144,7 @@ def verify_folder(
             ignored=(),
         )
     if key is not None:
-        problems += dict.fromkeys(_signature_problems(attested.envelopes, key))
+        problems += _signature_problems(attested.envelopes, key)
     named = {subject.name: subject.digest.sha256 for subject in attested.found.subject}
     problems += _name_problems(held, named)
     problems += _content_problems(held, named)
@@ -149,7 +169,11 @@ def verify_folder(
 
 
 def _listed(folder: Path) -> tuple[_Held, tuple[str, ...]]:
-    """What is in a folder, and what its host added, which is not looked at. Raises ValueError where it is too much."""
+    """Return the contents of a folder, and its host's additions.
+
+    Raises:
+        _UnusableError: it is too much.
+    """
     found: dict[str, _File | None] = {}
     ignored = []
     with _readable(folder):
@@ -163,13 +187,13 @@ def _listed(folder: Path) -> tuple[_Held, tuple[str, ...]]:
                 ignored.append(name.rstrip("/"))
                 continue
             if len(found) >= _MOST_ENTRIES:
-                raise ValueError(f"There are more than {_MOST_ENTRIES:,} files: a release has a dozen.")
+                raise _UnusableError(_problem("too-many-files", most=_MOST_ENTRIES))
             found[name] = _file(Path(entry.path), blobs)
     return found, tuple(ignored)
 
 
 def _file(path: Path, blobs: Path | None) -> _File | None:
-    """The plain file at a path, or the one in `blobs` that a link there leads to; None where there is none."""
+    """Return the plain file at a path, or the one in `blobs` that its link leads to, or None."""
     if path.is_symlink() and blobs is not None:
         target = path.parent / os.readlink(path)
         if os.path.realpath(target.parent) != str(blobs):
@@ -179,7 +203,9 @@ def _file(path: Path, blobs: Path | None) -> _File | None:
         status = path.lstat()
     except FileNotFoundError:  # of a link that leads nowhere
         return None
-    return _File(path, status.st_size) if stat.S_ISREG(status.st_mode) else None
+    if stat.S_ISREG(status.st_mode):
+        return _File(path, status.st_size)
+    return None
 
 
 @contextmanager
@@ -187,25 +213,29 @@ def _readable(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(str(folder), f"cannot be read ({error.strerror}).", "Check the path.") from None
+        raise InputError(
+            str(folder), f"cannot be read ({error.strerror}).", "Check the path."
+        ) from None
 
 
 def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Everything that is no folder, and folders that are empty or were added by hosts, by their paths."""
+    """Yield the paths of all files, and of folders that are empty or were added by hosts."""
     with os.scandir(folder) as entries:
         listed = sorted(islice(entries, _MOST_ENTRIES + 1), key=lambda entry: entry.name)
     for entry in listed:
         name = f"{prefix}{entry.name}"
         if not entry.is_dir(follow_symlinks=False):
             yield name, entry
-        elif prefix.count("/") > 4 or name in _ADDED_BY_HOSTS or not os.listdir(entry.path):  # a release nests little
+        elif (
+            prefix.count("/") > 4 or name in _ADDED_BY_HOSTS or not os.listdir(entry.path)
+        ):  # a release nests little
             yield f"{name}/", entry
         else:
             yield from _walk(Path(entry.path), f"{name}/")
 
 
 def _digest(file: _File, most: int) -> str | None:
-    """The digest of a file; None where it is no plain file any more, or larger than `most` bytes."""
+    """Return the digest of a file; None if it is no plain file, or larger than `most` bytes."""
     digest, left = hashlib.sha256(), most
     with _plain(file.path) as opened_file:
         if not stat.S_ISREG(os.fstat(opened_file.fileno()).st_mode):
@@ -218,114 +248,135 @@ def _digest(file: _File, most: int) -> str | None:
 
 
 def _plain(path: Path) -> Any:
-    """A file that is opened without following a link or waiting for a pipe."""
+    """Open a file without following a link or waiting for a pipe."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
 def _attested(held: _Held) -> _Attested:
-    """What the attestation says. Raises ValueError, with a sentence, where it is missing or none."""
+    """Return what the attestation says. Raises _UnusableError where it is missing or none."""
     there = held.get(ATTESTATION)
     if there is None:
-        raise ValueError(f"The attestation is missing: there is no plain file {ATTESTATION}.")
+        raise _UnusableError(_problem("no-attestation", name=ATTESTATION))
     with _readable(there.path), _plain(there.path) as file:
         content = file.read(MAX_BYTES + 1)
     try:
         envelopes = opened(content)
-        found, summary = (each.statement for each in envelopes) if len(envelopes) == 2 else (None, None)
+        found, summary = (
+            (each.statement for each in envelopes) if len(envelopes) == 2 else (None, None)
+        )
         if not (isinstance(found, TestResultStatement) and isinstance(summary, SvrStatement)):
             raise ValueError("it has other statements than the two of a release")
     except ValueError as error:
-        raise ValueError(f"The attestation cannot be read: {str(error)[:200]}.") from None
+        raise _UnusableError(_problem("unreadable", problem=str(error)[:200])) from None
     return _Attested(found, summary, envelopes)
 
 
-def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> Iterator[str]:
+def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> list[Message]:
+    """Return the faults of the statements' signatures, once if both have the same fault."""
+    found: list[Message] = []
     for each in envelopes:
         named = [signature.keyid for signature in each.signatures if signature.keyid]
         if each.signed_by(key):
             continue
         if not each.signatures:
-            yield "Nobody signed the attestation."
+            problem = _problem("unsigned")
         elif key.keyid in named:
-            yield "The signature is stale: the attestation was changed after the key had signed it."
+            problem = _problem("stale-signature")
         elif len(named) == len(each.signatures):
-            yield f"The signature is foreign: it is of the key {_shown(', '.join(named))}, and not of {key.keyid}."
+            problem = _problem("other-key", keys=_shown(", ".join(named)), wanted=key.keyid)
         else:
-            yield f"No signature is of the key {key.keyid}, or the attestation was changed after it had signed."
+            problem = _problem("no-signature", wanted=key.keyid)
+        if problem not in found:
+            found.append(problem)
+    return found
 
 
-def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each file that is missing, or is there and should not be."""
+def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
+    """Yield each file that is missing, or is there and should not be."""
     for name in named:
         if name not in _ALLOWED:
-            yield f"The attestation names {_shown(name)}, which no release has."
+            yield _problem("foreign-name", name=_shown(name))
         elif name not in held:
-            yield f"{name} is missing: the attestation names it."
+            yield _problem("missing", name=name)
     for name in _NEEDED:
         if name not in named:
-            yield f"The attestation does not name {name}, which every release has."
+            yield _problem("unnamed", name=name)
     for name, file in held.items():
         if file is None:
-            yield f"{_shown(name)} was added, and is no plain file."
+            yield _problem("no-plain-file", name=_shown(name))
         elif name not in named and name != ATTESTATION:
-            yield f"{_shown(name)} was added: the attestation does not name it."
+            yield _problem("added", name=_shown(name))
 
 
-def _content_problems(held: _Held, named: Mapping[str, str]) -> Iterator[str]:
-    """A sentence for each file that is not as attested. No other is read, and none that is larger than it can be."""
-    there = {name: file for name, file in held.items() if file is not None and name in named and name in _ALLOWED}
+def _content_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
+    """Yield each file that is not as attested. No other is read, and none that is too large."""
+    there = {
+        name: file
+        for name, file in held.items()
+        if file is not None and name in named and name in _ALLOWED
+    }
     changed = []
     for name, file in there.items():
         with _readable(file.path):
             if file.size > _most(name) or _digest(file, _most(name)) != named[name]:
                 changed.append(name)
     for name in changed:
-        yield f"{_what(name)} ({name}) was changed: it is not the one that was audited and released."
+        yield _problem("changed", what=_what(name), name=name)
     if changed and len(changed) == len(there):
-        yield "The attestation is of another release: it fits no file here."
+        yield _problem("other-release")
 
 
 def _most(name: str) -> int:
-    return _MOST_TABLE if name.startswith((f"{PARQUET}/", f"{JSONL}/")) else _MOST_BYTES
+    if name.startswith((f"{PARQUET}/", f"{JSONL}/")):
+        return _MOST_TABLE
+    return _MOST_BYTES
 
 
 def _what(name: str) -> str:
-    """What a file is, at the beginning of a sentence."""
+    """Return what a file is, at the beginning of a sentence."""
     folder = name.partition("/")[0]
-    parts = {PARQUET: "A table of texts", JSONL: "A file of texts", REPORT: "The public report", CARD: "The card"}
+    parts = {
+        PARQUET: "A table of texts",
+        JSONL: "A file of texts",
+        REPORT: "The public report",
+        CARD: "The card",
+    }
     return parts.get(folder, "The registry's entry" if name == REGISTRY else "A file")
 
 
-def _statement_problems(attested: _Attested) -> Iterator[str]:
-    """Where the two statements contradict each other, or are of no pass."""
+def _statement_problems(attested: _Attested) -> Iterator[Message]:
+    """Yield where the two statements contradict each other, or are of no pass."""
     found, summary = attested.found, attested.summary
     names = [subject.name for subject in found.subject]
     if len(set(names)) < len(names):
-        yield "The attestation names a file twice."
+        yield _problem("named-twice")
     if found.subject != summary.subject:
-        yield "The attestation's statements name different files."
+        yield _problem("other-subjects")
     if found.predicate.result == "FAILED" or found.predicate.failed_tests:
-        yield "The attestation is of an audit that failed."
-    claim, audit, policy = (found.configured(ClaimTested), found.configured(Audit), found.configured(PolicyMet))
+        yield _problem("failed-audit")
+    claim, audit, policy = (
+        found.configured(ClaimTested),
+        found.configured(Audit),
+        found.configured(PolicyMet),
+    )
     tool = found.configured(Tool)
     if claim is None or audit is None or tool is None:
-        yield "The attestation lacks the claim, the audit or what made it."
+        yield _problem("incomplete")
         return
     said = properties(audit.annotations.evidence, claim.annotations.kind, policy is not None)
     if summary.predicate.properties != said:
-        yield (
-            f"The attestation's statements contradict each other: one says {', '.join(said)}, the other "
-            f"{', '.join(summary.predicate.properties)}."
+        yield _problem(
+            "contradiction", said=tuple(said), summary=tuple(summary.predicate.properties)
         )
     digests = [held.digest for held in summary.predicate.verifier.policies]
     if digests != ([] if policy is None else [policy.digest]):
-        yield "The attestation's statements name different policies."
+        yield _problem("other-policies")
     if summary.predicate.verifier.id != verifier(tool.annotations.dpaudit):
-        yield "The attestation's statements are of different versions of dpaudit, or of another program."
+        yield _problem("other-versions")
 
 
-def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[str]:
-    """Where the attestation says something else of the audit than the report in the folder does."""
+def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Message]:
+    """Yield where the attestation contradicts the folder's report of the audit."""
     claim, there = found.configured(ClaimTested), held.get(_REPORT_JSON)
     if there is None or claim is None:
         return
@@ -337,35 +388,37 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[str]:
         strict_json.load(content, _MOST_VALUES)
         report = AuditResult.model_validate_json(content)
         made = found.configured(Commitment)
-        expected = found_by(report, claim.annotations.kind, None if made is None else made.digest.sha256)
+        digest = None if made is None else made.digest.sha256
+        expected = found_by(report, claim.annotations.kind, digest)
     except (ValueError, OSError):  # pydantic's, too
-        yield f"{_REPORT_JSON} is no report that this dpaudit reads."
+        yield _problem("no-report", name=_REPORT_JSON)
         return
     if report.audience != "public" or report.verdict != "pass":
-        yield f"{_REPORT_JSON} is not the public report of a pass."
+        yield _problem("no-pass", name=_REPORT_JSON)
         return
     yield from _contradictions(found.predicate, expected)
 
 
-def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[str]:
-    """What differs between what is attested and what the report gives, a sentence each."""
+def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[Message]:
+    """Yield what differs between what is attested and what the report gives."""
     mine, theirs = ({type(each): each for each in of.configuration} for of in (attested, expected))
     audit, reported = mine.get(Audit), theirs[Audit]
     if isinstance(audit, Audit) and isinstance(reported, Audit) and audit != reported:
         levels = (audit.annotations.evidence, reported.annotations.evidence)
         if levels[0] != levels[1]:
-            yield (
-                f"The evidence level was changed: the attestation says level {levels[0]}, and the report in the "
-                f"folder level {levels[1]}."
-            )
+            yield _problem("level-changed", attested=levels[0], reported=levels[1])
         else:
-            yield "The attestation says something else of the audit than the report in the folder."
-    for kind, what in ((ClaimTested, "claim"), (Tool, "versions"), (PolicyMet, "policy")):
+            yield _problem("other-audit")
+    for kind, code in (
+        (ClaimTested, "other-claim"),
+        (Tool, "other-tool"),
+        (PolicyMet, "other-met-policy"),
+    ):
         if mine.get(kind) != theirs.get(kind):
-            yield f"The attestation and the report in the folder have different {what}{'s' * (kind is ClaimTested)}."
+            yield _problem(code)
     parts = ("result", "passed_tests", "warned_tests", "failed_tests")
     if any(getattr(attested, part) != getattr(expected, part) for part in parts):
-        yield "The attestation and the report in the folder have different checks."
+        yield _problem("other-checks")
 
 
 def _asked_problems(
@@ -375,46 +428,49 @@ def _asked_problems(
     policy: PolicyFile | None,
     key: SSlibKey | None,
     commitment: str | None,
-) -> Iterator[str]:
-    """What whoever receives the folder asks beyond its being whole."""
+) -> Iterator[Message]:
+    """Yield what whoever receives the folder asks beyond its being whole."""
     if evidence is not None and evidence < level:
-        yield f"The release rests on evidence level {evidence}, and level {level} is asked for."
+        yield _problem("low-evidence", evidence=evidence, level=level)
     made = found.configured(Commitment)
-    if commitment is not None and (made is None or made.digest.sha256 != commitment):
-        theirs = "none" if made is None else made.digest.sha256
-        yield f"The release is of another run: its commitment is {theirs}, and not {commitment}."
+    if commitment is not None and made is None:
+        yield _problem("no-commitment", wanted=commitment)
+    elif commitment is not None and made is not None and made.digest.sha256 != commitment:
+        yield _problem("other-commitment", commitment=made.digest.sha256, wanted=commitment)
     if policy is None:
         return
     met = found.configured(PolicyMet)
     if met is None:
-        yield "The run was held to no policy, and one is asked for."
+        yield _problem("no-policy")
     elif met.digest.sha256 != policy.sha256:
-        theirs, ours = _policy(met.annotations.name, met.digest.sha256), _policy(policy.policy.name, policy.sha256)
-        yield f"The run was held to another policy: to {theirs}, and not to {ours}."
+        theirs, ours = (
+            _policy(met.annotations.name, met.digest.sha256),
+            _policy(policy.policy.name, policy.sha256),
+        )
+        yield _problem("other-policy", policy=theirs, wanted=ours)
     signers = policy.policy.signers
     if signers is not None and (key is None or key.keyid not in signers):
-        whose = "no signature was asked for" if key is None else f"the key {key.keyid} is none of them"
-        yield f"The policy names who may sign, and {whose}."
+        if key is None:
+            yield _problem("signer-unasked")
+        else:
+            yield _problem("signer-unknown", key=key.keyid)
 
 
-def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[str]:
-    """Where the claim that was tested is weaker than the one that is asked for, or another one."""
+def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[Message]:
+    """Yield where the tested claim is weaker than the requested one, or another one."""
     tested = found.configured(ClaimTested)
     if not question.asked or tested is None:  # the second is a problem of its own
         return
     claim = tested.annotations
     promised = CLAIM_KINDS[claim.kind].figures[0]
     if None in (getattr(claim, promised), claim.delta, claim.relation, claim.unit):
-        yield f"The claim is withheld, and one is asked for: {', '.join(question.asked)}."
+        yield _problem("claim-withheld", asked=question.asked)
         return
     for name in ("epsilon", "rho"):
         if getattr(question, name) is not None and getattr(claim, name) is None:
-            yield f"The claim states {promised} and no {name}, which is asked for. Give --{promised}."
+            yield _problem("other-figure", promised=promised, name=name)
     if question.batch_epsilon is not None and claim.batch_epsilon is None:
-        yield (
-            "The claim says nothing of the batch level, and one is asked for. Leave out --batch-epsilon, or have the "
-            "run released with that option."
-        )
+        yield _problem("no-batch-level")
     stated_and_asked = (
         ("epsilon", claim.epsilon, question.epsilon),
         ("batch_epsilon", claim.batch_epsilon, question.batch_epsilon),
@@ -423,10 +479,15 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
     )
     for name, stated, most in stated_and_asked:
         if most is not None and stated is not None and not stated <= most:
-            yield f"The claim states {name} {exactly(stated)}, and at most {exactly(most)} is asked for."
-    for name, of, wanted in (("relation", claim.relation, question.relation), ("unit", claim.unit, question.unit)):
+            yield _problem(
+                "claim-larger", name=name, stated=Quantity(value=stated), most=Quantity(value=most)
+            )
+    for name, of, wanted in (
+        ("relation", claim.relation, question.relation),
+        ("unit", claim.unit, question.unit),
+    ):
         if wanted is not None and of != wanted:
-            yield f"The claim is for the {name} {of}, and {wanted} is asked for."
+            yield _problem("claim-of-others", name=name, stated=of or "", wanted=wanted)
 
 
 def _policy(name: str | None, digest: str) -> str:
@@ -434,5 +495,5 @@ def _policy(name: str | None, digest: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A file's name in a sentence: it may hold anything."""
+    """Return a file's name in a sentence: it may hold anything."""
     return ascii(name[:100])[1:-1]

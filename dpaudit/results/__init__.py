@@ -1,4 +1,7 @@
-"""What audits, comparisons, inspections, evaluations and replays give: types only, which reports render."""
+"""Types of results: of audits, comparisons, inspections, evaluations and replays.
+
+Reports render them.
+"""
 
 from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
@@ -23,6 +26,7 @@ from dpaudit.results.audit import CurvePoint as CurvePoint
 from dpaudit.results.audit import DearToken as DearToken
 from dpaudit.results.audit import Empirical as Empirical
 from dpaudit.results.audit import ExPost as ExPost
+from dpaudit.results.audit import ForNeighbours as ForNeighbours
 from dpaudit.results.audit import Guarantees as Guarantees
 from dpaudit.results.audit import LedgerEntry as LedgerEntry
 from dpaudit.results.audit import OtherNeighbours as OtherNeighbours
@@ -35,29 +39,18 @@ from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict
 from dpaudit.results.audit import Zcdp as Zcdp
-from dpaudit.results.clusters import ClusterComparison as ClusterComparison
-from dpaudit.results.clusters import ClusteredBy as ClusteredBy
-from dpaudit.results.comparison import Affordable as Affordable
-from dpaudit.results.comparison import Afforded as Afforded
-from dpaudit.results.comparison import BudgetCurve as BudgetCurve
-from dpaudit.results.comparison import BudgetPanel as BudgetPanel
-from dpaudit.results.comparison import ComparedRun as ComparedRun
-from dpaudit.results.comparison import ComparedText as ComparedText
 from dpaudit.results.comparison import Comparison as Comparison
-from dpaudit.results.comparison import LeftOut as LeftOut
+from dpaudit.results.comparison import Differing as Differing
 from dpaudit.results.comparison import QualityColumn as QualityColumn
-from dpaudit.results.comparison import RunEpsilon as RunEpsilon
-from dpaudit.results.comparison import RunRho as RunRho
 from dpaudit.results.comparison import RunScore as RunScore
 from dpaudit.results.comparison import SameLength as SameLength
-from dpaudit.results.comparison import Spread as Spread
 from dpaudit.results.composition import Continued as Continued
 from dpaudit.results.composition import JointCost as JointCost
 from dpaudit.results.composition import Release as Release
 from dpaudit.results.composition import Shared as Shared
+from dpaudit.results.composition import Spent as Spent
 from dpaudit.results.composition import Total as Total
 from dpaudit.results.composition import TotalRho as TotalRho
-from dpaudit.results.likelihood import Spent as Spent
 from dpaudit.results.summary import RunSummary as RunSummary
 from dpaudit.results.summary import Settings as Settings
 from dpaudit.results.values import Finding as Finding

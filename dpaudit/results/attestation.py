@@ -1,7 +1,9 @@
-"""What is attested of a release, as types: in-toto Statements (v1) with the predicates test-result and svr.
+"""Attestations of a release: in-toto Statements (v1) with the predicates test-result and svr.
 
-The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the statements. Names of
-fields are in-toto's (https://github.com/in-toto/attestation).
+They are given as types.
+
+The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the
+statements. Names of fields are in-toto's (https://github.com/in-toto/attestation).
 """
 
 from __future__ import annotations
@@ -26,6 +28,8 @@ ATTESTATION_VERSION: Literal[1] = 1
 MAX_WORDS, MAX_NAME = 1 << 12, 1 << 10
 #: Files of a release, and checks of an audit.
 MAX_FILES, MAX_CHECKS = 64, 1 << 10
+#: Packages beside dpaudit that took part.
+MAX_PLUGINS = 1 << 6
 #: Of one envelope: whoever countersigns adds one.
 MAX_SIGNATURES = 16
 
@@ -37,10 +41,12 @@ _Checks = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS, strict=False)
 class Attested(Fields):
     """Base of all that is attested: immutable, no unknown fields, names as in-toto writes them."""
 
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, validate_by_name=True, serialize_by_alias=True
+    )
 
     def document(self) -> dict[str, Any]:
-        """This as JSON's values; what is None is left out."""
+        """Return this as JSON's values; what is None is left out."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
@@ -62,12 +68,13 @@ class StatedClaim(Attested):
 
     Attributes:
         kind: what sort of statement it makes.
-        epsilon, delta: at the release level, against whoever does not know which batch a record was in; epsilon in
-            nats; None where they are withheld.
-        batch_epsilon: at the batch level, against whoever does; None where the claim says nothing of it, too.
+        epsilon, delta: at the release level, against whoever does not know which batch a record was
+            in; epsilon in nats; None if they are withheld.
+        batch_epsilon: at the batch level, against whoever does; None if the claim says nothing of
+            it, too.
         rho: of zCDP, at the batch level, in place of epsilons; None for the other kinds, too.
         relation, unit, records_per_user: what neighbouring data sets differ by; None likewise.
-        withheld: why they are; None where they are not.
+        withheld: why they are; None if they are not.
     """
 
     kind: ClaimKind
@@ -82,7 +89,7 @@ class StatedClaim(Attested):
 
 
 class AuditMade(Attested):
-    """Of the audit.
+    """The audit's metadata.
 
     Attributes:
         evidence: the level up to which every check that is about the run was made.
@@ -96,15 +103,21 @@ class AuditMade(Attested):
 
 
 class Made(Attested):
-    """Versions of what made the audit. `attestation`: of this format."""
+    """Versions of what made the audit.
+
+    Attributes:
+        attestation: version of this format.
+        plugins: versions of other packages that took part in the run or its audit, by name.
+    """
 
     attestation: FirstVersion = ATTESTATION_VERSION
     dpaudit: Name
     dp_accounting: Name | None = None
+    plugins: Annotated[dict[Name, Name], Field(default_factory=dict, max_length=MAX_PLUGINS)]
 
 
 class PolicyName(Attested):
-    """What the house calls its policy; None where it does not."""
+    """The organisation's name for its policy; None without one."""
 
     name: Name | None = None
 
@@ -134,7 +147,7 @@ class Tool(Attested):
 
 
 class Commitment(Attested):
-    """The digest of all that was settled before the run's first token, which `dpaudit generate` printed then."""
+    """The digest of all settled before the run's first token, as `dpaudit generate` printed it."""
 
     name: Literal["commitment"] = "commitment"
     digest: Sha256
@@ -149,7 +162,9 @@ class PolicyMet(Attested):
 
 
 Entry = TypeVar("Entry", ClaimTested, Audit, Tool, Commitment, PolicyMet)
-Configured = Annotated[ClaimTested | Audit | Tool | Commitment | PolicyMet, Field(discriminator="name")]
+Configured = Annotated[
+    ClaimTested | Audit | Tool | Commitment | PolicyMet, Field(discriminator="name")
+]
 
 
 class TestResult(Attested):
@@ -158,7 +173,9 @@ class TestResult(Attested):
     __test__ = False  # no test of pytest
 
     result: Literal["PASSED", "WARNED", "FAILED"]
-    configuration: Annotated[tuple[Configured, ...], Field(min_length=3, max_length=5, strict=False)]
+    configuration: Annotated[
+        tuple[Configured, ...], Field(min_length=3, max_length=5, strict=False)
+    ]
     passed_tests: _Checks
     warned_tests: _Checks
     failed_tests: _Checks
@@ -178,14 +195,21 @@ class PolicyDigest(Attested):
 
 
 class Verifier(Attested):
-    """Who verified: this program of a version. `policies`: that it held the run to; svr says [] where there is none."""
+    """The verifier: this program of a version.
+
+    Attributes:
+        policies: those that it held the run to; svr says [] where there is none.
+    """
 
     id: Name
     policies: Annotated[tuple[PolicyDigest, ...], Field(max_length=1, strict=False)] = ()
 
 
 class Svr(Attested):
-    """The predicate svr v0.2, a summary for policy engines: properties that were verified, when and by what."""
+    """The predicate svr v0.2, a summary for policy engines.
+
+    It has the verified properties, when they were verified, and by what.
+    """
 
     verifier: Verifier
     time_created: Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$")]
@@ -201,24 +225,30 @@ _Subjects = Annotated[tuple[Subject, ...], Field(min_length=1, max_length=MAX_FI
 
 
 class TestResultStatement(Attested):
-    """What the audit found, of the released files."""
+    """The audit's result, about the released files."""
 
     __test__ = False
 
-    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
+    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(
+        default=STATEMENT, alias="_type"
+    )
     subject: _Subjects
     predicate_type: Literal["https://in-toto.io/attestation/test-result/v0.1"] = TEST_RESULT
     predicate: TestResult
 
     def configured(self, kind: type[Entry]) -> Entry | None:
-        """The configuration's entry of this type; None where there is none."""
-        return next((entry for entry in self.predicate.configuration if isinstance(entry, kind)), None)
+        """Return the configuration's entry of this type; None without one."""
+        return next(
+            (entry for entry in self.predicate.configuration if isinstance(entry, kind)), None
+        )
 
 
 class SvrStatement(Attested):
-    """Which properties hold of the released files."""
+    """The properties of the released files that hold."""
 
-    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(default=STATEMENT, alias="_type")
+    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(
+        default=STATEMENT, alias="_type"
+    )
     subject: _Subjects
     predicate_type: Literal["https://in-toto.io/attestation/svr/v0.2"] = SVR
     predicate: Svr
@@ -229,14 +259,21 @@ class Statement(RootModel[TestResultStatement | SvrStatement]):
 
 
 class DsseSignature(Fields):
-    """A signature in base64. `keyid`: whose it says to be, which nobody signed; empty where it does not say."""
+    """A signature in base64.
+
+    Attributes:
+        keyid: whose it says to be, which nobody signed; empty if it does not say.
+    """
 
     keyid: Name = ""
     sig: Annotated[str, Field(max_length=1 << 10, pattern=r"^[A-Za-z0-9+/=]+$")]
 
 
 class DsseEnvelope(Fields):
-    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse). Others may have signed, too."""
+    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse).
+
+    Others may have signed, too.
+    """
 
     payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
     payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's

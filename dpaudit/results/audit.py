@@ -1,4 +1,4 @@
-"""What an audit found, as types. report.json is one AuditResult; reports only render it."""
+"""Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 from __future__ import annotations
 
@@ -35,20 +35,44 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     def to_json(self) -> str:
-        """This as strict JSON text: no bare NaN or Infinity."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        """Return this as strict JSON text: no bare NaN or Infinity."""
+        return (
+            json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False)
+            + "\n"
+        )
 
 
-class ClaimResult(Result):
+class ForNeighbours(Result):
+    """Base of what holds for neighbouring data sets alone.
+
+    Attributes:
+        relation: what they differ by.
+        unit: what one unit of that difference is.
+        records_per_user: the most that the unit "user" stands for; None if nothing bounds it.
+    """
+
+    relation: Relation
+    unit: Unit
+    records_per_user: int | None = None
+
+    @property
+    def neighbours(self) -> tuple[Relation, Unit, int | None]:
+        """The difference of neighbouring data sets.
+
+        Users with different numbers of records are different units.
+        """
+        return (self.relation, self.unit, self.records_per_user)
+
+
+class ClaimResult(ForNeighbours):
     """The claim that was tested, in nats.
 
     Attributes:
-        epsilon: at the release level, against whoever does not know which batch a record was in; None for a kind that
-            has another figure.
-        batch_epsilon: at the batch level, against whoever does; None where nothing is claimed there.
+        epsilon: at the release level, against whoever does not know which batch a record was in;
+            None for a kind that has another figure.
+        batch_epsilon: at the batch level, against whoever does; None if nothing is claimed there.
         rho: of zCDP, at the batch level; None for the other kinds.
         delta: 0 where the kind has none. For zCDP what epsilons are worked out at, or 0 for none.
-        records_per_user: the most that the unit "user" stands for.
     """
 
     epsilon: Number | None = None
@@ -56,9 +80,6 @@ class ClaimResult(Result):
     rho: Number | None = None
     delta: Number
     kind: ClaimKind
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
 
     @property
     def stated(self) -> float:
@@ -67,14 +88,15 @@ class ClaimResult(Result):
 
 
 class Amplification(Result):
-    """What secret batches give, and why where they give nothing. Public where the claim is.
+    """The gain of secret batches, or the reason for none. Public where the claim is.
 
     Attributes:
-        groups: how many batches a group's records are hashed into, and how many of them are generated, in a round; each
-            pair of numbers once, ascending. Empty where the levels are equal.
+        groups: how many batches a group's records are hashed into, and how many of them are
+            generated, in a round; each pair of numbers once, ascending. Empty if the levels are
+            equal.
         rounds: how often that is done.
-        reason: why both levels are equal; None where they are not.
-        assumption: what the release level rests on; None where the levels are equal.
+        reason: why both levels are equal; None if they are not.
+        assumption: what the release level rests on; None if the levels are equal.
     """
 
     groups: tuple[tuple[int, int], ...] = ()
@@ -89,28 +111,26 @@ class Amplification(Result):
         return Finding(code=f"levels.{reason}", values=values)
 
 
-class ExPost(Result):
+class ExPost(ForNeighbours):
     """Data-dependent ex-post epsilon, in nats, recomputed from the record. Itself private.
 
     All but `epsilon` is of the batch level: against whoever knows which batch a record was in.
 
     Attributes:
-        epsilon: at the release level, clusters included: for someone who knows all other records and their batches, but
-            not hers.
+        epsilon: at the release level, clusters included: for someone who knows all other records
+            and their batches, but not hers.
         theorem1: the paper's Theorem 1, summed over tokens, worst batch.
-        exact: the larger of `rise` and `fall`, suprema over all aggregates that a neighbour can have; never above
-            `theorem1`.
+        exact: the larger of `rise` and `fall`, suprema over all aggregates that a neighbour can
+            have; never above `theorem1`.
         rise: how much more probable a neighbour can have made the texts.
         fall: how much less probable.
         rebalancing: epsilon of what decided how records were grouped: noisy counts, and centres.
         batch_epsilon: exact + rebalancing.
-        delta: of noised centres; where it is not 0, the claim is about sets of outcomes (docs/mathematics.md).
+        delta: of noised centres; where it is not 0, the claim is about sets of outcomes
+            (docs/mathematics.md).
         amplification: what lies between the levels.
     """
 
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     epsilon: Number
     theorem1: Number
     exact: Number
@@ -123,7 +143,12 @@ class ExPost(Result):
 
 
 class OtherNeighbours(Result):
-    """The same run between other neighbours, at the claim's delta: `epsilon` by the tightest accounting, and `rdp`."""
+    """The same run between other neighbours, at the claim's delta.
+
+    Attributes:
+        epsilon: by the tightest accounting.
+        rdp: by Rényi accounting.
+    """
 
     relation: Relation
     unit: Unit
@@ -131,23 +156,26 @@ class OtherNeighbours(Result):
     rdp: Number
 
 
-class Approximate(Result):
+class Approximate(ForNeighbours):
     """(epsilon, delta)-DP of the mean mechanism, from public settings alone.
 
     Attributes:
-        epsilon: the smallest sound figure at the release level, against whoever does not know which batch a record was
-            in; rebalancing is inside.
-        batch_epsilon: the same at the batch level, against whoever does, by `method`; accounted for jointly.
-        batch_lower: no accountant can do better than this for an exponential mechanism of this range at the batch
-            level; None where none above 0 is known.
+        epsilon: the smallest sound figure at the release level, against whoever does not know which
+            batch a record was in; rebalancing is inside.
+        batch_epsilon: the same at the batch level, against whoever does, by `method`; accounted for
+            jointly.
+        batch_lower: no accountant can do better than this for an exponential mechanism of this
+            range at the batch level; None if none above 0 is known.
         batch_rdp: what Renyi accounting (the paper's method) gives for the same run there.
         amplification: what lies between the levels.
         tokens: the most that a batch may have, which were accounted for, in each round.
-        rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None without either.
+        rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None
+            without either.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
-        others: between other neighbours, for a recorded generator, whose claim may leave open which it is about.
+        others: between other neighbours, for a recorded generator, whose claim may leave open which
+            it is about.
     """
 
     epsilon: Number
@@ -157,9 +185,6 @@ class Approximate(Result):
     amplification: Amplification = Amplification()
     delta: Number
     method: str
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     tokens: int
     rho: Number | None = None
     sensitivity: str
@@ -169,20 +194,22 @@ class Approximate(Result):
     others: tuple[OtherNeighbours, ...] = ()
 
 
-class Zcdp(Result):
-    """rho-zCDP of everything at the batch level, in nats, from public settings alone. Worked out for a claim of rho.
+class Zcdp(ForNeighbours):
+    """rho-zCDP of everything at the batch level, in nats, from public settings alone.
+
+    Worked out for a claim of rho.
 
     Attributes:
-        rho: of generation and clusters, rounded up. It holds at every delta, and against whoever knows all batches.
+        rho: of generation and clusters, rounded up. It holds at every delta, and against whoever
+            knows all batches.
         rebalancing: rho of what decided how records were grouped; already in `rho`.
         tokens: the most that a batch may have, in each round.
-        any_length: whether budgets, or a draw that bounds all tokens, keep generation within it however many there are.
-        advantage: the most by which a test's rate of true positives exceeds that of false ones, by the claimed rho.
+        any_length: whether budgets, or a draw that bounds all tokens, keep generation within it
+            however many there are.
+        advantage: the most by which a test's rate of true positives exceeds that of false ones, by
+            the claimed rho.
     """
 
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
     rho: Number
     rebalancing: Number
     tokens: int
@@ -199,7 +226,11 @@ class ContextLoss(Result):
 
 
 class CurvePoint(Result):
-    """The smallest delta that goes with an epsilon: as the sampled texts suggest, and from below with confidence."""
+    """The smallest delta of an epsilon, as the sampled texts suggest, and a lower bound.
+
+    Attributes:
+        delta_lower: holds with the attack's confidence.
+    """
 
     epsilon: Number
     delta: Number
@@ -207,13 +238,17 @@ class CurvePoint(Result):
 
 
 class Attack(Result):
-    """What telling a run from its neighbour by its texts showed. A lower bound: the mechanism is no more private.
+    """The result of telling a run from its neighbour by its texts.
+
+    It is a lower bound: the mechanism is no more private.
 
     Attributes:
-        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
+            0 where none is.
         estimate: the same without allowing for chance.
         trials: texts that were generated on either side.
-        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
+            very text.
     """
 
     epsilon: Number
@@ -226,12 +261,15 @@ class Attack(Result):
 
 
 class CanaryGuesses(Result):
-    """What the texts of this very run told of the secret coins of canaries. A lower bound, for all outputs.
+    """The texts' information on the secret coins of this very run's canaries.
+
+    It is a lower bound, for all outputs.
 
     Attributes:
         coins: how many there are; all are guessed.
         right: how many of the guesses are.
-        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`; 0 where none is.
+        epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
+            0 where none is.
         most: what so many coins could refute, were every guess right: known beforehand.
     """
 
@@ -247,11 +285,12 @@ class Empirical(Result):
     """Losses that were realised on actual neighbours. They prove nothing about the others.
 
     Attributes:
-        leave_one_out_max: the largest absolute loss of a left-out context; None where the record gives none.
+        leave_one_out_max: the largest absolute loss of a left-out context; None if the record gives
+            none.
         contexts: how many contexts were left out, one at a time.
         worst: the contexts with the largest absolute losses, largest first.
-        attack: None where no replay made one.
-        canaries: None where the run has none, or its record does not bear their coins out.
+        attack: None if no replay made one.
+        canaries: None if the run has none, or its record does not bear their coins out.
     """
 
     leave_one_out_max: Number | None
@@ -262,7 +301,11 @@ class Empirical(Result):
 
 
 class Guarantees(Result):
-    """Figures of each kind, never added up and never in one column. `zcdp`: None unless the claim is of that kind."""
+    """Figures of each kind, never added up and never in one column.
+
+    Attributes:
+        zcdp: None unless the claim is of that kind.
+    """
 
     ex_post: ExPost | None
     approximate: Approximate | None
@@ -270,7 +313,7 @@ class Guarantees(Result):
     empirical: Empirical
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
-        """Return the recomputed epsilons at both levels that go with a kind of claim; None where there are none."""
+        """Return a kind of claim's recomputed epsilons at both levels, or None without any."""
         found: ExPost | Approximate | None = getattr(self, CLAIM_KINDS[kind].epsilons)
         return found
 
@@ -279,8 +322,9 @@ class LedgerEntry(Result):
     """One node of the composition: what it costs, of which kind, and how its children make it up.
 
     Attributes:
-        rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an accountant.
-        delta: None where the kind has none.
+        rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an
+            accountant.
+        delta: None if the kind has none.
         reference: the theorem or the documentation's place that justifies the rule.
         omitted: children that are not listed (the cheaper batches of a long run).
     """
@@ -298,7 +342,7 @@ class LedgerEntry(Result):
 
 
 class BatchResult(Result):
-    """One batch's ex-post costs in nats, as in ExPost; None where the record gives no such figure.
+    """One batch's ex-post costs in nats, as in ExPost; None if the record gives no such figure.
 
     Attributes:
         steps: tokens of all its texts.
@@ -317,23 +361,24 @@ class BatchResult(Result):
 
 
 class BudgetUse(Result):
-    """How a run's contexts used the budgets that each has of its own. Never public.
+    """The use of the budgets that a run's contexts have of their own. Never public.
 
     Attributes:
         budget: the most that a context may spend, in nats of zCDP's rho.
-        smallest: what the one may spend that may spend least: less where users' contexts share budgets, or earlier
-            runs have spent of them.
-        worst_case: what all tokens that a batch may have would cost a context that moves each as far as any can.
+        smallest: the smallest allowance of a context: less where users' contexts share budgets, or
+            earlier runs have spent of them.
+        worst_case: the cost of all tokens that a batch may have for a context that moves each as
+            far as any can.
         contexts: of all batches.
         left_out: how many of them a draw was made without, at least once.
-        spent: the least, the quartiles and the most that a context has spent, as shares of the budget, rounded up to
-            hundredths.
+        spent: the least, the quartiles and the most that a context has spent, as shares of the
+            budget, rounded up to hundredths.
         position: of tokens in their batch, 1-based.
         active: the share of contexts that took part in those draws, over all batches.
         fewest: the same for the batch where it was least.
-        moved: how far contexts moved the draws that they took part in, as a share of what the clip lets any: the range
-            of a draw that costs what they paid on average. A clip of about that share costs as much by worst-case
-            accounting.
+        moved: how far contexts moved the draws that they took part in, as a share of what the clip
+            lets any: the range of a draw that costs what they paid on average. A clip of about that
+            share costs as much by worst-case accounting.
     """
 
     budget: Number
@@ -349,13 +394,15 @@ class BudgetUse(Result):
 
 
 class TokenBand(Result):
-    """How the exact costs of tokens, in nats, are spread over the batches, at each position or group of positions.
+    """The spread of tokens' exact costs over the batches, in nats, at each position or group.
 
-    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most above `high`, and
-    `median` is at least the upper middle one. None lies beyond the least and the largest cost there.
+    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
+    above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
+    largest cost there.
 
     Attributes:
-        first, last: the positions of each group, 1-based, ascending; equal where every position has its own.
+        first, last: the positions of each group, 1-based, ascending; equal where every position has
+            its own.
         tokens: how many tokens the group's quantiles are of.
     """
 
@@ -368,7 +415,9 @@ class TokenBand(Result):
 
 
 class TokenCurve(Result):
-    """Ex-post cost by token position, in nats, over the batches that reached it (the paper's appendix figures).
+    """Ex-post cost by token position, in nats, over the batches that reached it.
+
+    The paper's appendix has such figures.
 
     Positions are those in the batch: where it has several texts, they go on from one to the next.
 
@@ -392,7 +441,7 @@ class TokenCurve(Result):
 
 
 class Alternative(Result):
-    """A token that could have been drawn in place of one: its text, and its probability by the record."""
+    """A token that could have been drawn instead: its text, and its probability by the record."""
 
     text: str
     probability: Number
@@ -403,9 +452,9 @@ class DearToken(Result):
 
     Attributes:
         at: which of the text's tokens, from 0.
-        text: the token alone; empty where it is a part of a character, or ends the text.
-        exact, rise, fall: as in ExPost. A neighbour's probability lies between probability * e^-fall and
-            probability * e^rise.
+        text: the token alone; empty if it is a part of a character, or ends the text.
+        exact, rise, fall: as in ExPost. A neighbour's probability lies between probability *
+            e^-fall and probability * e^rise.
         probability: of the token, by the record.
         likeliest: the most probable others.
     """
@@ -420,12 +469,12 @@ class DearToken(Result):
 
 
 class TokenCosts(Result):
-    """What each token of a text cost.
+    """The cost of each token of a text.
 
     Attributes:
         ends: where each ends in the text, in characters; the same twice for one that shows none.
-        exact: its exact cost in nats, infinite where nothing bounds it.
-        dearest: those of them that are among the dearest of all texts, dearest first.
+        exact: its exact cost in nats, infinite if nothing bounds it.
+        dearest: those of them that are among the most expensive of all texts, most expensive first.
     """
 
     ends: tuple[int, ...]
@@ -438,11 +487,11 @@ class SampleText(Result):
 
     Attributes:
         batch, number: which one: the batch, and which of its texts, from 0.
-        text: at most SAMPLE_LENGTH characters; None where the run releases token ids alone.
+        text: at most SAMPLE_LENGTH characters; None if the run releases token ids alone.
         characters: of the whole text.
         tokens: of the text, its end included.
-        costs: None where the record gives none, where they would be too many, and where the text is not what its
-            tokens spell.
+        costs: None if the record gives none, where they would be too many, and where the text is
+            not what its tokens spell.
     """
 
     batch: int
@@ -455,7 +504,7 @@ class SampleText(Result):
 
 
 class TextCounts(Result):
-    """How many texts are released, and how many of them say nothing or next to it.
+    """The number of released texts, and of those that are empty or nearly so.
 
     Attributes:
         texts: all of them.
@@ -475,12 +524,17 @@ class CheckResult(Result):
         title: states the outcome, good or bad.
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
-        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty where that is private.
-        values: what was found: numbers with their units, places, names. Readers outside get those that may be public.
+        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty if
+            that is private.
+        values: what was found: numbers with their units, places, names. Readers outside get those
+            that may be public.
         notes: further findings: where, and what to do.
-        measured, expected, detail: code, values and notes in words, for people. A program needs none of them.
-        applicable: False for a skip that hides nothing, since the run has no part that the check is about.
-        made_with: options of `dpaudit report` that make a check that was not made; empty where none do.
+        measured, expected, detail: code, values and notes in words, for people. A program needs
+            none of them.
+        applicable: False for a skip that hides nothing, since the run has no part that the check is
+            about.
+        made_with: options of `dpaudit report` that make a check that was not made; empty if none
+            do.
         why: what harm comes where the check fails. The same for every run.
         remedy: how to mend it where it fails, in general; `detail` may know more of this run.
         reference: the paper's or the documentation's place.
@@ -503,7 +557,7 @@ class CheckResult(Result):
     remedy: str = ""
 
     def required(self, level: int) -> bool:
-        """Return whether a pass lacks this check: it was not made, and the level or the policy asks for it.
+        """Return whether a pass lacks this check: not made, but asked for by level or policy.
 
         Args:
             level: of evidence, up to which all checks that are about the run must be made.
@@ -516,23 +570,29 @@ class AuditResult(Result):
     """The result of one audit.
 
     Attributes:
-        audience: "public" for the form that `dpaudit.auditing.disclosure.public_form` makes for readers outside.
-        verdict: "fail" when a check failed; "not_verified" when none did, and one that a pass needs was not made (see
-            `CheckResult.required`); "error" when the run cannot be read; else "pass".
+        audience: "public" for the form that `dpaudit.auditing.disclosure.public_form` makes for
+            readers outside.
+        verdict: "fail" when a check failed; "not_verified" when none did, and one that a pass needs
+            was not made (see `CheckResult.required`); "error" when the run cannot be read; else
+            "pass".
         evidence: the level that was asked for.
         guarantee: the guarantee, or why there is none.
         caveats: what a reader of that sentence must know beside it.
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.
         not_checked: ids of the checks that are about the run and were not made, at any level.
         run: its settings, how much there is of it, versions and digests.
-        quality: how good the texts are, where that was evaluated. No part of the audit, and never public.
+        quality: how good the texts are, where that was evaluated. No part of the audit, and never
+            public.
         asked: fields of the claim that were given to the audit, in place of the run's own.
-        samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public: the verdict does not
-            say that they may be.
-        own_claim: the run's own claim, where `asked` gave another. Public where it was fixed beforehand.
-        released: how many texts there are, and how many are empty or very short. Never public; None where unknown.
-        budgets: how contexts used budgets of their own. Never public; None where they have none.
-        policy: which policy the run was held to. Public, for it is the house's and was there before; None without one.
+        samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public:
+            the verdict does not say that they may be.
+        own_claim: the run's own claim, where `asked` gave another. Public where it was fixed
+            beforehand.
+        released: how many texts there are, and how many are empty or very short. Never public; None
+            if unknown.
+        budgets: how contexts used budgets of their own. Never public; None if they have none.
+        policy: which policy the run was held to. Public, for it is the house's and was there
+            before; None without one.
     """
 
     schema_version: Literal["2"] = "2"

@@ -1,4 +1,4 @@
-"""What mean runs cost, from public numbers alone. Epsilons are in nats."""
+"""The cost of mean runs, from public numbers alone. Epsilons are in nats."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dpaudit.results.values import Number
 
 
 class MeanBudget(Result):
-    """What all three answers say.
+    """The common part of all three answers.
 
     Attributes:
         batch_epsilon: at the batch level, for someone who knows which batch a record was in.
-        tokens: the most tokens of a batch, in a round; None where any number is paid for.
-        batch_size: what the sum of contexts is divided by.
+        tokens: the most tokens of a batch, in a round; None if any number is paid for.
+        batch_size: the divisor of the sum of contexts.
         group_size: contexts, or records in rounds, that one unit can change.
         rebalancing_epsilon: the noisy counts' part of epsilon.
     """
@@ -33,7 +33,7 @@ class BatchCost(MeanBudget):
 
     Attributes:
         rho: of zero-concentrated differential privacy (zCDP).
-        batch_lower: no accountant can state a smaller epsilon; None where that is not known.
+        batch_lower: no accountant can state a smaller epsilon; None if that is not known.
         sensitivity: how far one unit moves the mean, in words.
     """
 
@@ -45,7 +45,10 @@ class BatchCost(MeanBudget):
 
 
 class OneLabel(Result):
-    """The same records without labels: batches in a round, and what that gives and costs at the release level."""
+    """The same records without labels: a round's batches, and what they give and cost.
+
+    The cost is that of the release level.
+    """
 
     batches: int
     rounds: int
@@ -65,12 +68,14 @@ class RoundsCost(MeanBudget):
     """Texts in rounds, every record hashed in secret into one of its label's batches.
 
     Attributes:
-        rounds, texts: what is paid for; 0 where one round is too dear, and epsilons are those of one round then.
+        rounds, texts: what is paid for; 0 where one round is too dear, and epsilons are those of
+            one round then.
         epsilon: at the release level, for readers of the texts.
-        asked_epsilon: the epsilon that the texts must stay within; None where it follows from texts or rounds.
+        asked_epsilon: the epsilon that the texts must stay within; None if it follows from texts or
+            rounds.
         batches, generated: batches of a label in a round, and how many of them are generated.
         one_label: None with one label, or where it was not asked for.
-        menu: other clips at `asked_epsilon`; empty where there is none, or it was not asked for.
+        menu: other clips at `asked_epsilon`; empty without one, or it was not asked for.
     """
 
     rounds: int
@@ -90,12 +95,14 @@ class OwnBudgets(MeanBudget):
     """A budget of rho for each context that keeps any number of tokens within epsilon.
 
     Attributes:
-        epsilon: at the release level; None where batches are not known, so that it is no smaller than the other.
+        epsilon: at the release level; None if batches are not known, so that it is no smaller than
+            the other.
         rho: what one unit can spend in one round.
         budget: rho of one context in one round.
-        rounds, texts: `texts` is None where batches are not known.
+        rounds, texts: `texts` is None if batches are not known.
         sure_tokens: the first tokens of a batch, which every context pays for whatever it says.
-        share: of the clip's range, with which a context can pay for all `tokens`; None without `tokens`.
+        share: of the clip's range, with which a context can pay for all `tokens`; None without
+            `tokens`.
     """
 
     epsilon: float | None

@@ -1,16 +1,23 @@
-"""What several releases of the same records cost together, as types. `dpaudit compose --json` prints one JointCost."""
+"""The joint cost of releases of the same records, as types.
+
+`dpaudit compose --json` prints one JointCost.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.results.audit import Result
-from dpaudit.results.likelihood import Spent
 from dpaudit.results.values import Message, Number
+
+
+class Spent(Result):
+    """An epsilon, in nats, with its delta."""
+
+    epsilon: Number
+    delta: Number
 
 
 class Release(Result):
@@ -18,14 +25,16 @@ class Release(Result):
 
     Attributes:
         name: the run directory as it was named, or the name that a statement gives.
-        source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee was stated.
+        source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee
+            was stated.
         aggregator: of a run.
         records_per_user: the most that the unit "user" stands for in this run.
-        rho: of zCDP, in nats, at the batch level: as another tool states it, or as recomputed for a run that claims it.
-        approximate: for every output, at the release level; None for a run that has none, and for zCDP and Renyi DP,
-            which have no one delta.
-        ex_post: for the output that there is, at the release level; depends on the records, and is private; None where
-            there is none.
+        rho: of zCDP, in nats, at the batch level: as another tool states it, or as recomputed for a
+            run that claims it.
+        approximate: for every output, at the release level; None for a run that has none, and for
+            zCDP and Renyi DP, which have no one delta.
+        ex_post: for the output that there is, at the release level; depends on the records, and is
+            private; None if there is none.
         batch_approximate, batch_ex_post: the same at the batch level.
     """
 
@@ -41,16 +50,14 @@ class Release(Result):
 
 
 class Total(Result):
-    """What some of the releases cost together, by one kind of epsilon.
+    """The joint cost of some of the releases, by one kind of epsilon.
 
     Attributes:
-        releases: names of those that it is for; empty where there is none.
+        releases: names of those that it is for; empty without one.
         figure: None likewise.
-        method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint accounting.
-        reason: why it is not for all releases, None where it is.
-
-    Raises:
-        ValidationError: a figure is for fewer than two releases, or releases have none.
+        method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint
+            accounting.
+        reason: why it is not for all releases, None if it is.
     """
 
     kind: ClaimKind
@@ -59,19 +66,13 @@ class Total(Result):
     method: Literal["sum", "rdp", "optimal"] | None = None
     reason: Message | None = None
 
-    @model_validator(mode="after")
-    def _is_of_releases(self) -> Total:
-        if (self.figure is None) != (len(self.releases) < 2) or (self.figure is None and self.releases):
-            raise ValueError("a total is of two releases or more")
-        return self
-
 
 class TotalRho(Result):
     """The rho of zCDP of some of the releases together, in nats, at the batch level: rhos add up.
 
     Attributes:
         releases: names of those that it is for, two or more.
-        reason: why it is not for all releases; None where it is.
+        reason: why it is not for all releases; None if it is.
     """
 
     releases: tuple[str, ...]
@@ -103,17 +104,20 @@ class Continued(Result):
 
 
 class JointCost(Result):
-    """What two or more releases of the same records cost together. Kinds of epsilon are never added to each other.
+    """The joint cost of two or more releases of the same records.
+
+    Kinds of epsilon are never added to each other.
 
     Attributes:
-        approximate: a statement about all outputs, whatever the data, at the release level: against whoever does not
-            know which batches a record was in. It may be published.
-        ex_post: one about the outputs that there are, at that level: for someone who knows all other records and their
-            batches in every run, but not hers. Private.
-        batch_approximate, batch_ex_post: the same at the batch level, against whoever knows all batches.
-        zcdp: None where no release states a rho, or fewer than two have one. It may be published.
+        approximate: a statement about all outputs, whatever the data, at the release level: against
+            readers who do not know which batches a record was in. It may be published.
+        ex_post: one about the outputs that there are, at that level: for someone who knows all
+            other records and their batches in every run, but not hers. Private.
+        batch_approximate, batch_ex_post: the same at the batch level, against someone who knows all
+            batches.
+        zcdp: None if no release states a rho, or fewer than two have one. It may be published.
         continued: runs that have budgets of their records in common.
-        notes: what else the totals rest on.
+        notes: other assumptions of the totals.
     """
 
     schema_version: Literal["1"] = "1"

@@ -1,4 +1,7 @@
-"""The levels of evidence, from the weakest: what a check of each level looks at, in the words of those who say it."""
+"""The levels of evidence, from the weakest: what a level's checks look at.
+
+It is told in the words of those who say it.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,31 @@ class Level(NamedTuple):
 
 
 EVIDENCE_LEVELS: Final = (
-    Level("what the run declares", "taken on trust from what the run says about itself", "declared in the manifest"),
-    Level("the record's arithmetic", "worked out from the recorded numbers alone", "arithmetic on the record"),
+    Level(
+        "what the run declares",
+        "taken on trust from what the run says about itself",
+        "declared in the manifest",
+    ),
+    Level(
+        "the record's arithmetic",
+        "worked out from the recorded numbers alone",
+        "arithmetic on the record",
+    ),
     Level(
         "record and release",
         "record and released text compared with each other",
         "record and release held against each other",
     ),
-    Level("model and data", "repeated with the model and the private data", "recomputed with the model and the data"),
-    Level("actual neighbours", "tried on actual neighbouring data sets", "tested against actual neighbours"),
+    Level(
+        "model and data",
+        "repeated with the model and the private data",
+        "recomputed with the model and the data",
+    ),
+    Level(
+        "actual neighbours",
+        "tried on actual neighbouring data sets",
+        "tested against actual neighbours",
+    ),
 )
 #: The highest level.
 HIGHEST: Final = len(EVIDENCE_LEVELS) - 1

@@ -1,4 +1,4 @@
-"""What a run would be, before anything of it is written."""
+"""The preview of a run, before anything of it is written."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from dpaudit.results.values import Finding
 
 
 class Plan(Result):
-    """What is known of a run beforehand. Numbers of records and of contexts are private figures.
+    """The facts about a run that are known beforehand. Numbers of records and contexts are private.
 
     Attributes:
         records: distinct ones.
         labels: the public ones; 0 where there are none.
         rounds: how often every record serves.
         batches: that are to be generated, in all rounds.
-        contexts: of a batch that show a record, on average: by settings and the number of records, not as drawn.
+        contexts: of a batch that show a record, on average: by settings and the number of records,
+            not as drawn.
         tokens: the most of a batch.
         longest: the most of a text.
         several: whether a batch writes one text after another until its tokens are spent.
         claim: fixed beforehand; None for an ex-post one.
-        equal: why both levels of the claim are equal; None where they are not, or nothing
-            is claimed.
-        fewest: batches that some group's records go into in a round; None where the levels are equal.
-        one_label: epsilon of as many texts at the release level, had all records one label; None without several.
-        affordable: texts that the claim's epsilon pays for in more or fewer rounds; None where it is not a choice.
-        withheld: why readers outside are not told the claim, and which setting would do; empty where they are.
-        sure: how many tokens of a batch every context's own budget pays for, whatever it says; None without budgets.
-        left: the share of its budget that earlier runs left a context, on average; None without earlier ones.
+        equal: why both levels of the claim are equal; None if they are not, or nothing is
+            claimed.
+        fewest: batches that some group's records go into in a round; None if the levels are
+            equal.
+        one_label: epsilon of as many texts at the release level, had all records one label; None
+            without several.
+        affordable: texts that the claim's epsilon pays for in more or fewer rounds; None if it
+            is not a choice.
+        withheld: why readers outside are not told the claim, and which setting would do; empty
+            where they are.
+        sure: how many tokens of a batch every context's own budget pays for, whatever it says; None
+            without budgets.
+        left: the share of its budget that earlier runs left a context, on average; None without
+            earlier ones.
         seconds: on this machine, where no text ends early; loading the model is left out.
         stored: bytes of all steps before they are compressed.
-        obstacles: what keeps the run from passing its audit, as sentences; empty where nothing is known to.
+        obstacles: what keeps the run from passing its audit, as sentences; empty if nothing is
+            known to.
         public_parts: what steps take from public prompts, which audits recompute with the model.
         canaries: how many made-up records are in the data or out of it; None without any.
-        refutable: the most that these could refute, at the claim's delta with 95% confidence, in nats.
+        refutable: the most that these could refute, at the claim's delta with 95% confidence, in
+            nats.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
     """
 

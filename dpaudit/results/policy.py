@@ -1,4 +1,7 @@
-"""What a house asks of a run before its texts go out, as types: a policy file, and which one an audit was held to."""
+"""An organisation's demands on a run before its texts go out, as types.
+
+There is a policy file, and the policy that an audit was held to.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ FAMILY = "policy"
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 DIGEST, CHECK = r"^[0-9a-f]{64}$", r"^[a-z-]+\.[a-z0-9-]+$"
-_Kinds = Annotated[tuple[ClaimKind, ...], Field(min_length=1, max_length=len(CLAIM_KINDS), strict=False)]
+_Kinds = Annotated[
+    tuple[ClaimKind, ...], Field(min_length=1, max_length=len(CLAIM_KINDS), strict=False)
+]
 _Digest = Annotated[str, Field(pattern=DIGEST)]
 _Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
 
@@ -29,17 +34,18 @@ class Policy(Fields):
         policy_version: of this format.
         name: what the house calls it. It is published with the texts.
         epsilon: the largest that a claim may state at the release level, in nats.
-        batch_epsilon: the largest that it may state at the batch level, where that is another; in nats.
-        rho: the largest that a claim of zCDP may state, in nats. A claim fails a policy that limits other figures than
-            its own alone.
+        batch_epsilon: the largest that it may state at the batch level, where that is another; in
+            nats.
+        rho: the largest that a claim of zCDP may state, in nats. A claim fails a policy that limits
+            other figures than its own alone.
         delta: the largest that a claim may state.
         kinds: of claims that may be made.
         relation, unit: what neighbouring data sets differ by.
         evidence: the level up to which every check that is about the run must have been made.
         checks: ids of checks that must have passed, and not been skipped.
         short_texts: the largest share of texts that are empty or very short.
-        quality: "public-baseline" asks that no figure of evaluation.json is worse than that of texts without any
-            record, beyond what chance explains.
+        quality: "public-baseline" asks that no figure of evaluation.json is worse than that of
+            texts without any record, beyond what chance explains.
         trained_on_records: "no" asks that the run says so of its model.
         signers: ids of the keys that may sign a release, as `dpaudit key` prints them.
     """
@@ -54,11 +60,17 @@ class Policy(Fields):
     relation: Relation | None = None
     unit: Unit | None = None
     evidence: Annotated[int, Field(ge=0, le=4)] | None = None
-    checks: Annotated[tuple[_Check, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)] | None = None
+    checks: (
+        Annotated[tuple[_Check, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)]
+        | None
+    ) = None
     short_texts: _Share | None = None
     quality: Literal["public-baseline"] | None = None
     trained_on_records: Literal["no"] | None = None
-    signers: Annotated[tuple[_Digest, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)] | None = None
+    signers: (
+        Annotated[tuple[_Digest, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)]
+        | None
+    ) = None
 
     @model_validator(mode="after")
     def _asks_for_something(self) -> Policy:
@@ -70,7 +82,11 @@ class Policy(Fields):
     def rules(self) -> tuple[str, ...]:
         """Names of the fields that ask for something, in their order."""
         about = ("policy_version", "name")
-        return tuple(name for name in type(self).model_fields if name not in about and getattr(self, name) is not None)
+        return tuple(
+            name
+            for name in type(self).model_fields
+            if name not in about and getattr(self, name) is not None
+        )
 
 
 class HeldTo(Fields):

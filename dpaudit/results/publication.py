@@ -1,4 +1,4 @@
-"""What a release folder says of itself beside its audit, as types: who publishes it, and the registry's entry."""
+"""A release folder's words on itself beside its audit, as types: its publisher and its files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dpaudit.mechanisms import Fields
 from dpaudit.results.audit import Result
 from dpaudit.results.hub import Language, Licence
 from dpaudit.results.policy import CHECK, DIGEST
+from dpaudit.results.values import Message
 
 CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
 #: Of a release: its texts are in data/SPLIT.parquet and, the same, in jsonl/SPLIT.jsonl.
@@ -31,7 +32,7 @@ _Lines = Annotated[tuple[_Line, ...], Field(min_length=1, max_length=20, strict=
 
 
 class About(Fields):
-    """What whoever publishes says of the texts; all of it is published. Nobody checks it.
+    """The publisher's statements about the texts; all are published, and nobody checks them.
 
     Attributes:
         name: of the data set.
@@ -43,8 +44,8 @@ class About(Fields):
         license: by its id on the Hugging Face hub, such as cc-by-4.0.
         languages: of the texts, by their codes of ISO 639.
         contact: whom to write to.
-        public_reference: the real texts of evaluation.json are public, and none of them is a private record. The card
-            then has the public baseline's figures.
+        public_reference: the real texts of evaluation.json are public, and none of them is a
+            private record. The card then has the public baseline's figures.
     """
 
     name: _Line = "Synthetic texts"
@@ -52,110 +53,25 @@ class About(Fields):
     description: _Text = NOT_STATED
     intended_use: _Text = NOT_STATED
     region: _Line = NOT_STATED
-    sector: Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] | None = None
+    sector: (
+        Literal["Technology", "Healthcare", "Education", "Government", "Energy", "Finance"] | None
+    ) = None
     license: Licence | None = None
-    languages: Annotated[tuple[Language, ...], Field(min_length=1, max_length=20, strict=False)] | None = None
+    languages: (
+        Annotated[tuple[Language, ...], Field(min_length=1, max_length=20, strict=False)] | None
+    ) = None
     contact: _Line | None = None
     public_reference: bool = False
 
 
-class Basic(Fields):
-    """Of a deployment: what is published, by whom, for what."""
-
-    name: str
-    data_curators: tuple[str, ...]
-    intended_use: str
-    data_product_type: Literal["Synthetic data"] = "Synthetic data"
-    data_product_region: str
-    description: str
-    publication_date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
-    data_product_sector: str | None = None
-
-
-class Variant(Fields):
-    """Of a deployment: which notion of differential privacy, and what it does not cover."""
-
-    variant_name: Literal["Approximate DP", "Zero-concentrated DP", "Custom"]
-    data_domain: str
-    unprotected_quantities: str
-
-
-class Parameters(Fields):
-    """Epsilon in nats; None where there is none to state. Never of an ex-post claim."""
-
-    epsilon: float | None = None
-    delta: float | None = None
-    rho: float | None = None
-
-
-class Loss(Fields):
-    """Of a deployment: its unit, and how much is lost."""
-
-    privacy_unit: str
-    privacy_unit_details: str
-    privacy_parameters: Parameters = Parameters()
-    privacy_parameters_details: str | None = None
-
-
-class Deployed(Fields):
-    """Of a deployment: under which model of trust."""
-
-    model_name: Literal["Central"] = "Central"
-    release_type: Literal["One release"] = "One release"
-    data_source_type: Literal["Static"] = "Static"
-    access_type: Literal["Non-interactive"] = "Non-interactive"
-
-
-class Accounting(Fields):
-    """Of a deployment: how its loss adds up."""
-
-    post_processing: str
-    composition: str
-
-
-class Implementation(Fields):
-    """Of a deployment: what was tuned on what, and how it was made."""
-
-    preprocessing_and_hyperparameter_tuning: str
-    mechanisms: str
-
-
-class Administrative(Fields):
-    """Of a deployment: who wrote its entry."""
-
-    notes: str
-    registry_authors: tuple[str, ...]
-
-
-class Deployment(Fields):
-    """What is registered."""
-
-    basic: Basic
-    dp_variant: Variant
-    privacy_loss: Loss
-    deployment_model: Deployed = Deployed()
-    accounting: Accounting
-    implementation: Implementation
-    administrative: Administrative
-
-
-class RegistryEntry(Fields):
-    """An entry of OpenDP's registry of deployments (opendp/deployments-registry-data), as a draft."""
-
-    url_slug: str
-    status: Literal["Draft"] = "Draft"
-    tier: Literal[1, 2, 3]
-    deployment: Deployment
-
-
 class ReleasedFolder(Result):
-    """What `dpaudit release` wrote.
+    """The output of `dpaudit release`.
 
     Attributes:
         folder: where.
         texts: of each split.
         evidence: level of the audit.
-        signer: id of the key that signed; None where nobody did.
+        signer: id of the key that signed; None if nobody did.
         files: SHA-256 of each file that the attestation names, by its path.
     """
 
@@ -167,21 +83,22 @@ class ReleasedFolder(Result):
 
 
 class VerifiedFolder(Result):
-    """What `dpaudit verify` found of a release folder, without the run.
+    """The findings of `dpaudit verify` about a release folder, without the run.
 
     Attributes:
         verdict: "pass" where there is no problem.
-        problems: each in a sentence.
-        guarantee: as attested; empty where that cannot be read.
+        problems: each by its code, with its values and its sentence.
+        guarantee: as attested; empty if that cannot be read.
         evidence: level of the audit, as attested; None likewise.
         created: when it was released, as attested.
-        signer: id of the key that was given and signed; None where none was given, or it did not.
+        signer: id of the key that was given and signed; None if none was given, or it did not.
         files: how many files were compared.
-        ignored: what the folder's host added beside them, such as .gitattributes: nobody looked at it.
+        ignored: files that the folder's host added, such as .gitattributes: they were not looked
+            at.
     """
 
     verdict: Literal["pass", "fail"]
-    problems: tuple[str, ...]
+    problems: tuple[Message, ...]
     guarantee: str
     evidence: int | None
     created: str

@@ -1,7 +1,8 @@
-"""How good a run is, as types: MAUVE, downstream accuracy, held-out likelihood. From private records, without noise.
+"""A run's quality, as types: MAUVE, downstream accuracy, held-out likelihood.
 
-A file of these may come from anywhere, so nothing is coerced, unknown fields are refused, and figures that do not
-follow from the values beside them are too.
+The figures are from private records, without noise. A file of these may come from anywhere, so
+nothing is coerced, unknown fields are refused, and figures that do not follow from the values
+beside them are too.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from dpaudit.mechanisms import Fields
 #: What stands in every evaluation, and wherever its figures are shown.
 PRIVATE: Final = "computed from private records, and no epsilon pays for publishing it"
 
-#: The most of everything that is counted: texts of a side, iterations, steps; and of what costs more than its time.
+#: The most of everything that is counted: texts of a side, iterations, steps; and of what costs
+#: more than its time.
 MOST, MOST_POINTS, MOST_SEEDS, MOST_FITS = (1 << 31) - 1, 100_000, 1000, 10_000
-#: mauve-text keeps a single component where its sums of float32 shares miss the target; they reach this one.
+#: mauve-text keeps a single component where its sums of float32 shares miss the target; they reach
+#: this one.
 MOST_VARIANCE = 0.999
 
 #: Held-out texts whose standard error tells a gain from chance.
@@ -36,7 +39,9 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Words = Annotated[str, Field(max_length=1000)]
-Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min_length=1, max_length=MOST_SEEDS)]
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=1 << 31)], ...], Field(min_length=1, max_length=MOST_SEEDS)
+]
 
 #: Sums of a thousand shares in another order differ by less.
 _ROUNDING = 1e-9
@@ -47,8 +52,8 @@ class Scores(Fields):
 
     Attributes:
         values: in the seeds' order.
-        std: sample standard deviation (n - 1); None for a single value. It has what the seeds change in it and no
-            more: not what another generation of the texts would change.
+        std: sample standard deviation (n - 1); None for a single value. It has what the seeds
+            change in it and no more: not what another generation of the texts would change.
     """
 
     values: Annotated[tuple[Share, ...], Field(min_length=1, max_length=MOST_SEEDS)]
@@ -58,14 +63,20 @@ class Scores(Fields):
     @model_validator(mode="after")
     def _follow_from_the_values(self) -> Scores:
         mean, std = _mean_and_std(self.values)
-        agree = (self.std is None) == (std is None) and abs((self.std or 0.0) - (std or 0.0)) <= _ROUNDING
+        agree = (self.std is None) == (std is None) and abs(
+            (self.std or 0.0) - (std or 0.0)
+        ) <= _ROUNDING
         if abs(self.mean - mean) > _ROUNDING or not agree:
             raise ValueError("mean and std are not those of the values")
         return self
 
 
 def scores(values: tuple[float, ...]) -> Scores:
-    """The values with their mean and spread. Raises pydantic's ValidationError where one is no share of 1."""
+    """Return the values with mean and spread.
+
+    Raises:
+        ValidationError: pydantic's, where a value is no share of 1.
+    """
     mean, std = _mean_and_std(values)
     return Scores(values=values, mean=mean, std=std)
 
@@ -79,8 +90,9 @@ class Texts(Fields):
     """One set of texts.
 
     Attributes:
-        digest: SHA-256 over labels and texts, in order: it tells who has the same file. It has no key, or two runs'
-            references could not be compared; so it confirms a guess of the whole set. None where reports leave it out.
+        digest: SHA-256 over labels and texts, in order: it tells who has the same file. It has no
+            key, or two runs' references could not be compared; so it confirms a guess of the whole
+            set. None if reports leave it out.
     """
 
     texts: Count
@@ -105,12 +117,14 @@ class Encoder(Fields):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the model's numbers: all but its name, of which the same model has many."""
+        """The fields that decide the model's numbers: all but its name, of which it has many."""
         return self.model_dump(mode="json", exclude={"name"})
 
 
 class MauveSettings(Fields):
-    """What a MAUVE depends on beside texts and features. Two figures can be compared where all of it agrees.
+    """The settings of a MAUVE beside texts and features.
+
+    Two figures can be compared where all of them agree.
 
     Attributes:
         n: texts on every side.
@@ -139,7 +153,8 @@ class Mauve(Fields):
 
     Attributes:
         wanted: the n that was asked for; there may be fewer texts.
-        real: how many distinct texts the reference has, up to case and white space: n, or 2 n, are drawn from these.
+        real: how many distinct texts the reference has, up to case and white space: n, or 2 n, are
+            drawn from these.
         score: synthetic texts against the reference.
         ceiling: the reference against other texts of the reference, n of each.
         public: texts of the baseline against the reference; None without a baseline.
@@ -160,50 +175,24 @@ class Mauve(Fields):
         return self
 
 
-class Fit(Fields):
-    """One training run of the sweep.
-
-    Attributes:
-        epochs: that were begun.
-        best_epoch: whose checkpoint is kept: the best validation accuracy, and among equal ones the lowest loss. None
-            where training ended in numbers that are not finite: then the fit has lost, and nothing below is known.
-        validation_accuracy, validation_loss: of that checkpoint; the loss is a mean cross-entropy in nats.
-        chosen: by the same rule, among the fits of its seed.
-    """
-
-    seed: Count
-    learning_rate: Positive
-    weight_decay: NotNegative
-    epochs: Some
-    best_epoch: Some | None
-    validation_accuracy: Share | None
-    validation_loss: NotNegative | None
-    chosen: bool
-
-    @model_validator(mode="after")
-    def _lost_or_measured(self) -> Fit:
-        absent = {found is None for found in (self.best_epoch, self.validation_accuracy, self.validation_loss)}
-        if len(absent) > 1 or (self.chosen and absent == {True}):
-            raise ValueError("a fit has all of its validation's figures, or has lost without any")
-        return self
-
-
 class Trained(Fields):
     """Accuracy on real held-out texts of a classifier that was trained on one source.
 
     Attributes:
         texts: that it was trained on, those for validation included.
-        fits: the sweep; empty for a linear probe.
     """
 
     source: Source
     texts: Some
     accuracy: Scores
-    fits: Annotated[tuple[Fit, ...], Field(max_length=MOST_FITS)] = ()
 
 
 class ProbeSettings(Fields):
-    """Of scikit-learn's LogisticRegression on embeddings. `seeds`: of the draws of real texts of the same size."""
+    """Settings of scikit-learn's LogisticRegression on embeddings.
+
+    Attributes:
+        seeds: of the draws of real texts of the same size.
+    """
 
     strength: Positive
     iterations: Some
@@ -237,13 +226,18 @@ class FineTuneSettings(Fields):
     def _can_be_listed(self) -> FineTuneSettings:
         if len(self.seeds) * len(self.learning_rates) * len(self.weight_decays) > MOST_FITS:
             raise ValueError(f"rates, weight decays and seeds make more than {MOST_FITS:,} fits")
-        if any(len(set(listed)) < len(listed) for listed in (self.seeds, self.learning_rates, self.weight_decays)):
+        if any(
+            len(set(listed)) < len(listed)
+            for listed in (self.seeds, self.learning_rates, self.weight_decays)
+        ):
             raise ValueError("a rate, a weight decay or a seed is listed twice")
         return self
 
 
 class Downstream(Fields):
-    """Accuracy of a classifier of labels, by what it was trained on: synthetic texts, the baseline's and real ones.
+    """Accuracy of a classifier of labels, by what it was trained on.
+
+    It is trained on synthetic texts, the baseline's and real ones.
 
     Attributes:
         encoder: whose embeddings the probe looks at, or that was fine-tuned.
@@ -256,10 +250,6 @@ class Downstream(Fields):
     majority: Share
     trained: Annotated[tuple[Trained, ...], Field(min_length=1, max_length=4)]
 
-    def of(self, source: Source) -> Trained | None:
-        """What was trained on this source."""
-        return next((trained for trained in self.trained if trained.source == source), None)
-
     @model_validator(mode="after")
     def _settings_fit_the_method(self) -> Downstream:
         if isinstance(self.settings, ProbeSettings) != (self.method == "linear-probe"):
@@ -268,6 +258,10 @@ class Downstream(Fields):
             raise ValueError("a source is listed twice")
         return self
 
+    def of(self, source: Source) -> Trained | None:
+        """Return what was trained on this source."""
+        return next((trained for trained in self.trained if trained.source == source), None)
+
 
 class HeldOut(Fields):
     """The real texts that classifiers are tested on.
@@ -275,10 +269,10 @@ class HeldOut(Fields):
     Attributes:
         origin: a file of its own, or a share of the reference, by a hash of each text under `seed`.
         share: of the reference; None for a file.
-        own: how many of them the run was made from, letter by letter and whatever their labels; None where it is not
-            known. The generator's prompts may have shown these.
-        dropped_real, dropped_synthetic: training texts that are among the test texts too, up to case and white space,
-            and were left out of training.
+        own: how many of them the run was made from, letter by letter and whatever their labels;
+            None if it is not known. The generator's prompts may have shown these.
+        dropped_real, dropped_synthetic: training texts that are among the test texts too, up to
+            case and white space, and were left out of training.
     """
 
     origin: Literal["file", "split"]
@@ -297,11 +291,12 @@ class HeldOut(Fields):
 
 
 class Added(Fields):
-    """What the records added to one figure: that of the run's texts less that of texts without any record.
+    """The records' addition to a figure: the run's texts' less that of texts without any record.
 
     Attributes:
         difference: of the two means; of likelihoods in nats a token.
-        spread: its standard deviation, as far as figures show it (`added_by`); None where nothing tells.
+        spread: its standard deviation, as far as figures show it (`added_by`); None if nothing
+            tells.
     """
 
     measure: Measure
@@ -310,7 +305,7 @@ class Added(Fields):
 
     @property
     def outcome(self) -> Literal["more", "nothing", "less", "unknown"]:
-        """What that says: within twice its spread, nothing was added that can be told from chance."""
+        """The conclusion: within twice the spread, no addition can be told from chance."""
         if self.spread is None:
             return "unknown"
         if abs(self.difference) <= 2 * self.spread:
@@ -319,27 +314,34 @@ class Added(Fields):
 
 
 class PerToken(Fields):
-    """A mean over tokens, in nats. `error`: its standard error, by how texts differ; None for a single text."""
+    """A mean over tokens, in nats.
+
+    Attributes:
+        error: its standard error, by how texts differ; None for a single text.
+    """
 
     mean: Finite
     error: NotNegative | None
 
 
 class HeldOutLikelihood(Fields):
-    """How probable real texts that no prompt showed are in the run's own batches, and by the public prompt alone.
+    """The probability of real texts in the run's own batches, and by the public prompt alone.
 
-    Every text is given, token by token, to the first batch of its label, as `dpaudit likelihood` gives it. The means
-    stand over the tokens that the steps' supports have.
+    No prompt showed these texts. Every text is given, token by token, to the first batch of its
+    label. The means stand over the tokens that the steps' supports have.
 
     Attributes:
         model: the run's; texts are cut to as many tokens as the run's own have at most.
         texts: held-out ones.
-        left_out: texts of the test file that are a private record or a public example, up to case and white space.
+        left_out: texts of the test file that are a private record or a public example, up to case
+            and white space.
         tokens: of texts; what leads up to a text does not count.
         supported: how many of those the supports have.
         nll: mean negative log-probability of a supported token under the aggregates.
-        public_nll: the same by the public prompt alone, at the same temperature over the same supports: epsilon 0.
-        gain: public_nll - nll, what the records added; its error is that of the difference, text by text.
+        public_nll: the same by the public prompt alone, at the same temperature over the same
+            supports: epsilon 0.
+        gain: public_nll - nll, what the records added; its error is that of the difference, text by
+            text.
     """
 
     model: Encoder
@@ -363,9 +365,10 @@ class HeldOutLikelihood(Fields):
 
     @property
     def added(self) -> Added:
-        """What the records added, in nats a token: its standard error says what other texts would change.
+        """The records' addition, in nats a token, with its standard error.
 
-        That of a few texts is too uncertain to tell by.
+        The error says what other texts would change. That of a few texts is too uncertain to tell
+        by.
         """
         spread = self.gain.error if self.texts.texts >= FEWEST_TEXTS else None
         return Added(measure="likelihood", difference=self.gain.mean, spread=spread)
@@ -374,20 +377,28 @@ class HeldOutLikelihood(Fields):
     def _gain_follows_from_the_losses(self) -> HeldOutLikelihood:
         ours, public, gain = self.nll, self.public_nll, self.gain
         slack = _ROUNDING * max(1.0, abs(ours.mean), abs(public.mean))
-        if not self.texts.texts or self.supported > self.tokens or min(ours.mean, public.mean) < -slack:
+        if (
+            not self.texts.texts
+            or self.supported > self.tokens
+            or min(ours.mean, public.mean) < -slack
+        ):
             raise ValueError("these are no losses of texts' tokens")
         if abs(public.mean - ours.mean - gain.mean) > slack:
             raise ValueError("the gain is not that of the two losses")
         errors = [found.error for found in (ours, public, gain) if found.error is not None]
         if len(errors) != (3 if self.texts.texts > 1 else 0):
             raise ValueError("there are standard errors of two texts and more, and of no fewer")
-        if errors and 2 * max(errors) > sum(errors) + slack:  # each is that of the others' sum or difference
+        if (
+            errors and 2 * max(errors) > sum(errors) + slack
+        ):  # each is that of the others' sum or difference
             raise ValueError("no texts have these three standard errors")
         return self
 
 
 class Baseline(Fields):
-    """Public-only texts that were measured beside the run's: the same prompts without any record, epsilon 0.
+    """Public-only texts that were measured beside the run's.
+
+    They have the same prompts without any record, epsilon 0.
 
     Attributes:
         samples: SHA-256 of their samples.jsonl.
@@ -400,8 +411,14 @@ class Baseline(Fields):
     added: Annotated[tuple[Added, ...], Field(max_length=3)]
 
 
-def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int) -> tuple[Added, ...]:
-    """What the records added to each figure that the baseline has, too. `tests`: number of test texts."""
+def added_by(
+    mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int
+) -> tuple[Added, ...]:
+    """Return the records' addition to each figure that the baseline has, too.
+
+    Args:
+        tests: number of test texts.
+    """
     found = []
     if mauve is not None and mauve.public is not None:
         found.append(_added("mauve", mauve.score, mauve.public, mauve.ceiling, None))
@@ -413,16 +430,21 @@ def added_by(mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int
     return tuple(found)
 
 
-def _added(measure: Measure, run: Scores, public: Scores, real: Scores | None, tests: int | None) -> Added:
-    """The difference with its spread, as far as figures show it.
+def _added(
+    measure: Measure, run: Scores, public: Scores, real: Scores | None, tests: int | None
+) -> Added:
+    """Return the difference with its spread, as far as figures show it.
 
-    Each figure varies with its seeds. Another generation's texts would change it, too: by about as much as other draws
-    of as many real texts change `real`. And an accuracy is one of finitely many test texts.
+    Each figure varies with its seeds. Another generation's texts would change it, too: by about as
+    much as other draws of as many real texts change `real`. And an accuracy is one of finitely many
+    test texts.
     """
     drawn = None if real is None else real.std
     variances = []
     for found in (run, public):
-        variances += [max(found.std or 0.0, drawn or 0.0) ** 2] if (found.std, drawn) != (None, None) else []
+        variances += (
+            [max(found.std or 0.0, drawn or 0.0) ** 2] if (found.std, drawn) != (None, None) else []
+        )
         variances += [found.mean * (1 - found.mean) / tests] if tests else []
     return Added(
         measure=measure,
@@ -438,21 +460,25 @@ class Quality(Fields):
         created: UTC, ISO 8601.
         samples: SHA-256 of the samples.jsonl that was evaluated.
         synthetic: its texts, as they were measured.
-        label_lines: how many of them began with a line that was nothing but their label, and were measured without it.
+        label_lines: how many of them began with a line that was nothing but their label, and were
+            measured without it.
         reference: real records, as they were used; MAUVE's are the distinct texts among them.
-        own: how many of these the run was made from, letter by letter and whatever their labels; None where the run
-            does not say which records it was made from.
-        held_out: None where the texts have no labels.
-        mauve: None where there were too few texts.
-        baseline: None where nothing was measured beside the run.
-        likelihood: None where it was not asked for.
+        own: how many of these the run was made from, letter by letter and whatever their labels;
+            None if the run does not say which records it was made from.
+        held_out: None if the texts have no labels.
+        mauve: None if there were too few texts.
+        baseline: None if nothing was measured beside the run.
+        likelihood: None if it was not asked for.
         warnings: what a reader of the figures must know.
-        versions: of what computed them: packages, this package's way of measuring (`protocol`) and the kind of device.
+        versions: of what computed them: packages, this package's way of measuring (`protocol`) and
+            the kind of device.
     """
 
     schema_version: Literal["1"] = "1"
     audience: Literal["internal"] = "internal"
-    private: Literal["computed from private records, and no epsilon pays for publishing it"] = PRIVATE
+    private: Literal["computed from private records, and no epsilon pays for publishing it"] = (
+        PRIVATE
+    )
     created: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$")]
     samples: Digest
     synthetic: Texts
@@ -470,15 +496,9 @@ class Quality(Fields):
 
     @property
     def added(self) -> tuple[Added, ...]:
-        """What the records added to each figure that stands beside one without any record."""
+        """The records' addition to each figure that stands beside one without any record."""
         found = () if self.baseline is None else self.baseline.added
         return found if self.likelihood is None else (*found, self.likelihood.added)
-
-    @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> Quality:
-        if (self.own or 0) > self.reference.texts:
-            raise ValueError("there are fewer real texts than those of the run's own")
-        return self
 
     @model_validator(mode="after")
     def _added_follows_from_the_figures(self) -> Quality:
@@ -486,7 +506,9 @@ class Quality(Fields):
         wanted = added_by(self.mauve, self.downstream, tests)
         stated = () if self.baseline is None else self.baseline.added
         if [added.measure for added in wanted] != [added.measure for added in stated]:
-            raise ValueError("what the records added is not stated of the figures that a baseline has")
+            raise ValueError(
+                "what the records added is not stated of the figures that a baseline has"
+            )
         for ours, theirs in zip(wanted, stated, strict=True):
             same = (ours.spread is None) == (theirs.spread is None)
             same &= abs((ours.spread or 0.0) - (theirs.spread or 0.0)) <= _ROUNDING
@@ -495,46 +517,64 @@ class Quality(Fields):
         return self
 
     def to_json(self) -> str:
-        """This as strict JSON text."""
-        return json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        """Return this as strict JSON text."""
+        return (
+            json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False)
+            + "\n"
+        )
 
     @property
     def has_digests(self) -> bool:
-        """Whether every set of texts has its digest, without which nothing can be compared."""
+        """Whether every set of texts has its digest.
+
+        Without digests nothing can be compared.
+        """
         test = self.reference if self.held_out is None else self.held_out.test
         given = test if self.likelihood is None else self.likelihood.texts
         return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)
 
     def without_digests(self) -> Quality:
-        """The same for a report, which needs no digests of private texts."""
+        """Return the same for a report, which needs no digests of private texts."""
         bare, held, given = {"digest": None}, self.held_out, self.likelihood
         return self.model_copy(
             update={
                 "synthetic": self.synthetic.model_copy(update=bare),
                 "reference": self.reference.model_copy(update=bare),
-                "held_out": held and held.model_copy(update={"test": held.test.model_copy(update=bare)}),
-                "likelihood": given and given.model_copy(update={"texts": given.texts.model_copy(update=bare)}),
+                "held_out": held
+                and held.model_copy(update={"test": held.test.model_copy(update=bare)}),
+                "likelihood": given
+                and given.model_copy(update={"texts": given.texts.model_copy(update=bare)}),
             }
         )
 
     @property
     def mauve_conditions(self) -> tuple[Any, ...]:
-        """What must agree for two runs' MAUVE to be compared."""
+        """The values that must agree for two runs' MAUVE to be compared."""
         settings = None if self.mauve is None else self.mauve.settings
         packages = self._versions("mauve-text", "faiss-cpu", "scikit-learn", *_ENCODING)
         return (self.reference.digest, self.features.identity, settings, packages)
 
     def accuracy_conditions(self, found: Downstream) -> tuple[Any, ...]:
-        """What must agree for two runs' accuracies to be compared."""
+        """Return what must agree for two runs' accuracies to be compared."""
         test = None if self.held_out is None else self.held_out.test.digest
         trainers = ("scikit-learn",) if found.method == "linear-probe" else ()
-        return (found.method, found.encoder.identity, found.settings, test, self._versions(*trainers, *_ENCODING))
+        return (
+            found.method,
+            found.encoder.identity,
+            found.settings,
+            test,
+            self._versions(*trainers, *_ENCODING),
+        )
 
     @property
     def likelihood_conditions(self) -> tuple[Any, ...]:
-        """What must agree for two runs' likelihoods to be compared, beside their prompts and supports."""
+        """Conditions for comparing two runs' likelihoods, beside their prompts and supports."""
         found = self.likelihood
-        return () if found is None else (found.texts.digest, found.model.identity, self._versions(*_ENCODING))
+        return (
+            ()
+            if found is None
+            else (found.texts.digest, found.model.identity, self._versions(*_ENCODING))
+        )
 
     def _versions(self, *names: str) -> tuple[tuple[str, str | None], ...]:
         return tuple((name, self.versions.get(name)) for name in names)

@@ -1,4 +1,7 @@
-"""evaluation.json: written whole, for its owner alone; read as a file that may come from anywhere."""
+"""evaluation.json, written whole, for its owner alone.
+
+It is read as a file that may come from anywhere.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from pydantic import ValidationError
 from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError, strict_json
 
-#: In the run's report folder, which is no part of the record: no digest covers it, and no check looks at it.
+#: In the run's report folder, which is no part of the record: no digest covers it, and no check
+#: looks at it.
 EVALUATION = "evaluation.json"
 MAX_BYTES, MAX_VALUES = 1 << 24, 1 << 18
 _AGAIN = "Delete it, and run `dpaudit evaluate` again."
@@ -22,11 +26,12 @@ _ELSEWHERE = "Make the folder writable, or evaluate a copy of the run directory.
 
 
 def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
-    """The evaluation in a report folder; None where there is none.
+    """Read the evaluation in a report folder; None without one.
 
     Args:
         folder: a run's report folder.
-        samples: gives the SHA-256 of the run's samples.jsonl as it is now. Not called where there is no evaluation.
+        samples: gives the SHA-256 of the run's samples.jsonl as it is now. Not called where there
+            is no evaluation.
 
     Raises:
         InputError: there is one that cannot be read, or it is of other texts than the run's.
@@ -40,17 +45,26 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
     except ValueError as error:  # pydantic's, too
         # Neither the value nor a name from the file is repeated: it may hold anything.
         count = error.error_count() if isinstance(error, ValidationError) else 1
-        wrong = f"this is no evaluation that this dpaudit wrote ({count} thing{'s' * (count > 1)} wrong in it)."
+        wrong = (
+            f"this is no evaluation that this dpaudit wrote ({count} "
+            f"thing{'s' * (count > 1)} wrong in it)."
+        )
         raise InputError(str(path), wrong, _AGAIN) from None
     if not quality.has_digests:
         raise InputError(str(path), "this evaluation lacks the digests of its texts.", _AGAIN)
     if quality.samples != samples():
-        raise InputError(str(path), "other texts were evaluated than samples.jsonl now holds.", _AGAIN)
+        raise InputError(
+            str(path), "other texts were evaluated than samples.jsonl now holds.", _AGAIN
+        )
     return quality
 
 
 def _parsed(content: bytes) -> Quality:
-    """An evaluation. Raises ValueError where it is none, before errors about each of very many values fill memory."""
+    """Parse an evaluation.
+
+    Raises:
+        ValueError: it is none; this comes before errors about many values fill memory.
+    """
     strict_json.load(content, MAX_VALUES)
     return Quality.model_validate_json(content)
 
@@ -70,13 +84,18 @@ def write_quality(quality: Quality, folder: Path) -> Path:
 
 
 def require_place(path: Path, remedy: str = _ELSEWHERE) -> None:
-    """Find out before anything is measured whether a private file can be written: raises as `write_private` does."""
+    """Find out before measuring whether a private file can be written.
+
+    It raises as `write_private` does.
+    """
     with private_place(path, remedy), tempfile.TemporaryFile(dir=path.parent):
         pass
 
 
 def write_private(path: Path, content: bytes, remedy: str = _ELSEWHERE) -> None:
-    """Write a file that only its owner may read: whole, or not at all. Folders are made where they lack, as private.
+    """Write a file that only its owner may read, whole or not at all.
+
+    Folders are made where they lack, as private.
 
     Args:
         path: of the file; a plain one that is there is replaced.
@@ -96,7 +115,9 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written. What was there is then still whole.
     """
-    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600, which a rename keeps
+    handle, partial = tempfile.mkstemp(
+        prefix=f".{path.name}.", dir=path.parent
+    )  # mode 0600, which a rename keeps
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -110,25 +131,30 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def private_place(path: Path, remedy: str) -> Iterator[None]:
-    """Make the folders of a file that is about to be written in the block, as private. Raises as `write_private`."""
+    """Make the private folders of a file that the block writes.
+
+    It raises as `write_private` does.
+    """
     try:
         _make_private(path.parent)
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-            raise InputError(str(path), "what is there is no plain file, and is not replaced.", "Remove it.")
+            raise InputError(
+                str(path), "what is there is no plain file, and is not replaced.", "Remove it."
+            )
         yield
     except OSError as error:
         raise InputError(str(path), f"cannot be written ({error.strerror}).", remedy) from None
 
 
 def _make_private(folder: Path) -> None:
-    """`mkdir` with parents, of which Python would leave the modes to the umask."""
+    """Make a folder with its parents, of which Python would leave the modes to the umask."""
     if not folder.exists():
         _make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _content(path: Path) -> bytes | None:
-    """What a plain file holds: no link is followed, and a size is asked for before anything is read."""
+    """Read a plain file: no link is followed, and a size is asked for before anything is read."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         found = os.fstat(handle)

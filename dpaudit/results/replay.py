@@ -1,4 +1,7 @@
-"""What a replay found, with the model alone or with the data too. `dpaudit.generation` makes it, checks judge it."""
+"""The findings of a replay, with the model alone or with the data.
+
+`dpaudit.generation` makes them, checks judge them.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,12 @@ class ReplayedStep:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One context that was left out of its batch, and the batch's own tokens scored again without it.
+    """A context left out of its batch, and the batch's own tokens scored again without it.
 
     Attributes:
         slot: its place in the batch, from 0.
-        recorded: log p(text) - log p(text without it) in nats, from the record; NaN where that gives no loss.
+        recorded: log p(text) - log p(text without it) in nats, from the record; NaN where that
+            gives no loss.
         regenerated: the same, from the model on the data without it.
         tolerance: how far the two may lie apart, in nats.
     """
@@ -46,11 +50,11 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Difference:
-    """What a record moved beside its own contribution, of one kind.
+    """Changes of one kind by a record beside its own contribution.
 
     Attributes:
-        kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or that the script
-            ended otherwise (ends).
+        kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or
+            that the script ended otherwise (ends).
         places: how many.
         first: the first of them, and where.
     """
@@ -66,7 +70,8 @@ class Rerun:
 
     Attributes:
         row: of the record in the file of data, from 1.
-        unstable: the first place where the script on the same data differs from the run; None where it does not.
+        unstable: the first place where the script on the same data differs from the run; None if it
+            does not.
         differences: those of each kind in which the script on the same data does not differ.
     """
 
@@ -77,13 +82,14 @@ class Rerun:
 
 @dataclass(frozen=True)
 class Attacked:
-    """What generating again and again on two neighbours showed, which differ by a canary.
+    """The result of repeated generation on two neighbours that differ by a canary.
 
     Attributes:
         bound: the mechanism's epsilon from below, at the claim's delta, with confidence.
         trials: texts that were generated on either side.
-        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that very text.
-        worst: the text that exceeds it most, by its log-ratio and its bound; None where none does.
+        beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
+            very text.
+        worst: the text that exceeds it most, by its log-ratio and its bound; None if none does.
     """
 
     bound: LowerBound
@@ -94,12 +100,12 @@ class Attacked:
 
 @dataclass(frozen=True)
 class PublicParts:
-    """What a run took from its public prompts, recomputed at every step.
+    """The public parts of a run's steps, recomputed at every step.
 
     Attributes:
         steps: how many these are.
         wrong: how many contradict the record by more than rounding.
-        first: the first of them, and where; None where there is none.
+        first: the first of them, and where; None without one.
         difference: the largest difference between recorded and recomputed values, in logit units.
         tolerance: how large it may be, by the rounding of the model's dtype.
     """
@@ -116,9 +122,10 @@ class PublicReplay:
     """All that a replay found with the model alone.
 
     Attributes:
-        texts: where a text is not its tokens decoded with the model's own tokenizer; None where all are.
+        texts: where a text is not its tokens decoded with the model's own tokenizer; None if all
+            are.
         public: None in a run whose steps take nothing from a public prompt.
-        head: of the run that was replayed (`RunReader.head`); None where it has none, or nobody says.
+        head: of the run that was replayed (`RunReader.head`); None if it has none, or nobody says.
     """
 
     texts: Finding | None
@@ -128,7 +135,7 @@ class PublicReplay:
 
 @dataclass(frozen=True)
 class SharedText:
-    """What a setting that is declared public has in common with records of the data: numbers, and none of the text.
+    """A public setting's overlap with records of the data: numbers, and none of the text.
 
     Attributes:
         setting: its field in run.json, or the file `canaries`.
@@ -148,13 +155,15 @@ class Replay(PublicReplay):
     """All that a replay found with the model and the data.
 
     Attributes:
-        assignment: where the declared rule, run on the data, contradicts the recorded assignment; None where it does
-            not.
-        noise: absolute differences of noisy counts and counts of the data, added up; None in a run without noisy
-            counts. Together with the noisy counts it tells of exact ones: it is not for reports.
+        assignment: where the declared rule, run on the data, contradicts the recorded assignment;
+            None if it does not.
+        noise: absolute differences of noisy counts and counts of the data, added up; None in a run
+            without noisy counts. Together with the noisy counts it tells of exact ones: it is not
+            for reports.
         whole: whether nobody stopped it: what was not done by then is not there.
-        most_per_user: the most records that one user has in the data; None where the run names no column of users.
-        shared: what public settings have in common with records; None where nobody looked.
+        most_per_user: the most records that one user has in the data; None if the run names no
+            column of users.
+        shared: what public settings have in common with records; None if nobody looked.
     """
 
     assignment: Finding | None

@@ -1,6 +1,7 @@
-"""How figures are shown. Bounds are rounded up, so that nothing shown promises more privacy than was computed.
+"""Figures as shown.
 
-The only place where a figure is rounded for display: checks, audits, commands and reports all use it.
+Bounds are rounded up, so that nothing shown promises more privacy than was computed. The only place
+where a figure is rounded for display: checks, audits, commands and reports all use it.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ _LARGEST_PLAIN = Decimal("1e15")
 
 
 def bound(value: float, digits: int = DIGITS) -> str:
-    """A figure that promises "at most this": `digits` significant digits, rounded up."""
+    """Return a figure that promises "at most this": `digits` significant digits, rounded up."""
     return _shown(value, digits, ROUND_CEILING)
 
 
 def lower_bound(value: float, digits: int = DIGITS) -> str:
-    """A figure that says "at least this": rounded down."""
+    """Return a figure that says "at least this": rounded down."""
     return _shown(value, digits, ROUND_FLOOR)
 
 
 def nearest(value: float, digits: int = DIGITS) -> str:
-    """A figure that was measured and promises nothing: `digits` significant digits, rounded to the nearest."""
+    """Return a measured figure, which promises nothing: to `digits` significant digits, nearest."""
     return _shown(value, digits, ROUND_HALF_EVEN)
 
 
 def stated(value: float) -> str:
-    """A figure somebody stated, exactly as stated: never rounded in either direction."""
+    """Return a figure somebody stated, exactly as stated: never rounded in either direction."""
     if not math.isfinite(value):
         return _in_words(value)
     plain = value == int(value) and abs(value) < _LARGEST_PLAIN
@@ -51,12 +52,12 @@ def stated(value: float) -> str:
 
 
 def exactly(number: float) -> str:
-    """A claimed number within a sentence, exactly as claimed, and with an exponent where that is shorter."""
+    """Return a claimed number in a sentence, exactly, with an exponent where that is shorter."""
     return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
 
 
 def delta_bound(value: float, claimed: float | None = None) -> str:
-    """A delta that was computed: up to three significant digits, rounded up; more where that is past its claim."""
+    """Return a computed delta, rounded up to three significant digits, or more beside a claim."""
     digits = _digits_beside(value, claimed, _DELTA_DIGITS)
     number = _rounded(value, digits, ROUND_CEILING).normalize() if value else Decimal(0)
     if value < 1 <= number:  # all is lost at one, and not below it
@@ -64,14 +65,22 @@ def delta_bound(value: float, claimed: float | None = None) -> str:
     return stated(float(number))  # written as the claim's
 
 
+def small_delta(records: int) -> float:
+    """Return a power of ten that is at most a tenth of 1 / records."""
+    return float(f"1e-{len(str(records - 1)) + 1}")
+
+
 def _short_exponent(number: str) -> str:
     return _EXPONENT.sub(r"\1", number)
 
 
-def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING, most: float = MOST_ROUNDED) -> str:
-    """A figure with this many decimals, rounded up unless `rounding` says otherwise.
+def decimals(
+    value: float | str, places: int = 4, rounding: str = ROUND_CEILING, most: float = MOST_ROUNDED
+) -> str:
+    """Return a figure with this many decimals, rounded up unless `rounding` says otherwise.
 
-    What is `most` or more, or not finite, is shown in full; a string stays as it is, for JSON holds infinities as such.
+    What is `most` or more, or not finite, is shown in full; a string stays as it is, for JSON holds
+    infinities as such.
     """
     if isinstance(value, str) or not -math.inf < value < most:
         return str(value)
@@ -79,19 +88,23 @@ def decimals(value: float | str, places: int = 4, rounding: str = ROUND_CEILING,
 
 
 def rounded_up(epsilon: float) -> str:
-    """An epsilon as checks and guarantees state it: six decimals, rounded up."""
-    return decimals(epsilon, _CHECK_DECIMALS, most=_MOST_CHECKED) if math.isfinite(epsilon) else "infinite"
+    """Return an epsilon as checks and guarantees state it: six decimals, rounded up."""
+    return (
+        decimals(epsilon, _CHECK_DECIMALS, most=_MOST_CHECKED)
+        if math.isfinite(epsilon)
+        else "infinite"
+    )
 
 
 def exponential(epsilon: float) -> str:
-    """e to the power of an epsilon in nats: three significant digits, rounded up."""
+    """Return e to the power of an epsilon in nats: three significant digits, rounded up."""
     # The next number above: the exponential itself is rounded to the nearest, which may be below.
     above = Decimal(epsilon).exp(_EXPONENTIAL_DIGITS).next_plus(_EXPONENTIAL_DIGITS)
     return f"{above.normalize(Context(prec=_FACTOR_DIGITS, rounding=ROUND_CEILING)):f}"
 
 
 def factor(epsilon: float) -> str:
-    """e to the power of an epsilon in nats, rounded up where it is of a size that says something."""
+    """Return e to the power of an epsilon in nats, rounded up if its size says something."""
     power = f"e^{exactly(epsilon)}"
     if not 0 < epsilon < math.log(_MOST_FACTOR):
         return power
@@ -99,7 +112,7 @@ def factor(epsilon: float) -> str:
 
 
 def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> int:
-    """How many digits it takes for rounding a bound up not to push it past the claim, if any, that it stands beside."""
+    """Return the digits that keep a bound, rounded up, from passing the claim beside it, if any."""
     if claimed is None or not (math.isfinite(value) and math.isfinite(claimed)) or value > claimed:
         return least
     for digits in range(least, _ENOUGH_DIGITS):
@@ -109,7 +122,7 @@ def _digits_beside(value: float, claimed: float | None, least: int = DIGITS) -> 
 
 
 def digits_against(value: float | None, claimed: float | None) -> int:
-    """How many digits a bound needs that rounding up must not push past its claim.
+    """Return how many digits a bound needs that rounding up must not push past its claim.
 
     A figure that exceeds its claim has six decimals at least, like the check's.
     """
@@ -121,18 +134,22 @@ def digits_against(value: float | None, claimed: float | None) -> int:
 
 
 def bound_against(value: float, claimed: float | None) -> str:
-    """A bound with the digits of `digits_against`."""
+    """Return a bound with the digits of `digits_against`."""
     return bound(value, digits_against(value, claimed))
 
 
 def saving(larger: float, smaller: float) -> str:
-    """By how much the second of two bounds improves on the first, in nats and percent: `0.0470 (5.8%)`."""
+    """Return the second bound's improvement on the first, in nats and percent: `0.0470 (5.8%)`."""
     saved = larger - smaller
     if not math.isfinite(saved):
         return "not finite"
     if saved == 0:
         return "none"
-    return f"{nearest(saved, 3)} ({nearest(100 * saved / larger, 2)}%)" if larger else nearest(saved, 3)
+    return (
+        f"{nearest(saved, 3)} ({nearest(100 * saved / larger, 2)}%)"
+        if larger
+        else nearest(saved, 3)
+    )
 
 
 def _shown(value: float, digits: int, rounding: str) -> str:
@@ -147,7 +164,8 @@ def _shown(value: float, digits: int, rounding: str) -> str:
 
 
 def _rounded(value: float, digits: int, rounding: str) -> Decimal:
-    # The shortest decimal that reads back as this double, not its exact binary value: 0.1 must not become 0.1001.
+    # The shortest decimal that reads back as this double, not its exact binary value: 0.1 must not
+    # become 0.1001.
     number = Decimal(repr(float(value)))
     for _ in range(2):  # once more, for 9.9996 became 10.000, with a digit too many
         places = number.adjusted() - digits + 1

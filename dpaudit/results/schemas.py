@@ -1,7 +1,7 @@
-"""JSON Schemas of the files that other programs read or write: each follows from its type, and none is written by hand.
+"""JSON Schemas of the files that programs read or write, each from its type, none by hand.
 
-dpaudit/schemas/NAME.schema.json is each of them as text; a test compares them. What may change within a version, and
-what raises it, is in docs/schemas.md.
+dpaudit/schemas/NAME.schema.json is each of them as text; a test compares them. What may change
+within a version, and what raises it, is in docs/schemas.md.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from dpaudit.results.audit import AuditResult
 from dpaudit.results.comparison import Comparison
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
-from dpaudit.runs.manifest import FORMAT_VERSION, Manifest
+from dpaudit.runs.manifest import FORMAT_VERSION, RunJson
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Plain(GenerateJsonSchema):
-    """Writes the dialect's own keywords alone: strict validators, such as Ajv, refuse a schema with OpenAPI's."""
+    """A writer of the dialect's own keywords alone.
+
+    Strict validators, such as Ajv, refuse a schema with OpenAPI's.
+    """
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
         """Return the alternatives; which field tells them apart follows from their own schemas."""
@@ -38,9 +41,10 @@ class Kind(NamedTuple):
 
     Attributes:
         model: its type.
-        version: raised where a file of the version before could be read no more, or would say something else.
-        mode: "validation" for what is read from anywhere, "serialization" for what dpaudit alone writes: there every
-            field stands, and numbers that JSON does not have are texts.
+        version: raised where a file of the version before could be read no more, or would say
+            something else.
+        mode: "validation" for what is read from anywhere, "serialization" for what dpaudit alone
+            writes: there every field stands, and numbers that JSON does not have are texts.
     """
 
     model: type[BaseModel]
@@ -50,9 +54,9 @@ class Kind(NamedTuple):
 
 #: By the name of the schema.
 SCHEMAS = {
-    "run": Kind(Manifest, FORMAT_VERSION, "validation"),
+    "run": Kind(RunJson, FORMAT_VERSION, "validation"),
     "report": Kind(AuditResult, 2, "serialization"),
-    "comparison": Kind(Comparison, 1, "serialization"),
+    "comparison": Kind(Comparison, 2, "serialization"),
     "evaluation": Kind(Quality, 1, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),
@@ -60,7 +64,11 @@ SCHEMAS = {
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a kind of file, as draft 2020-12. Raises KeyError where there is no such kind."""
+    """Return the JSON Schema of a kind of file, draft 2020-12.
+
+    Raises:
+        KeyError: there is no such kind.
+    """
     kind = SCHEMAS[name]
     return {
         "$schema": DIALECT,
@@ -70,5 +78,5 @@ def json_schema(name: str) -> dict[str, Any]:
 
 
 def schema_text(name: str) -> str:
-    """The same as the shipped file has it."""
+    """Return the same as the shipped file has it."""
     return json.dumps(json_schema(name), indent=2) + "\n"

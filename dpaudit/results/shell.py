@@ -11,16 +11,18 @@ from dpaudit.results.rounding import stated
 
 #: The level of evidence that commands ask for unless told.
 _USUAL_EVIDENCE = 2
-#: The options that make a check of a run against its data, and how those begin that make it with the model alone.
+#: The options that make a check of a run against its data, and how those begin that make it with
+#: the model alone.
 WITH_DATA, WITH_MODEL = "--data FILE", "--model"
 #: Stands for a run directory that is not known, or that readers are not told.
 RUN_DIR = "RUN_DIR"
 
 
 def argument(name: str, otherwise: str) -> str:
-    """A path as an argument of a command: quoted where need be, and for the command none of its options.
+    """Return a path as an argument of a command, quoted where need be.
 
-    A name that cannot be printed as it is, or would reorder what stands around it, is nothing to paste: `otherwise`.
+    A name that cannot be printed as it is, or would reorder what stands around it, is nothing to
+    paste: `otherwise`.
     """
     if not name.isprintable():
         return otherwise
@@ -28,7 +30,7 @@ def argument(name: str, otherwise: str) -> str:
 
 
 def claim_options(claim: ClaimResult | None, names: Iterable[str]) -> str:
-    """The options that give these fields of a claim, each after a space; empty where it is withheld."""
+    """Return the options for these fields of a claim, each after a space, or "" if withheld."""
     if claim is None:
         return ""
     values = {name: getattr(claim, name) for name in names}
@@ -40,7 +42,7 @@ def claim_options(claim: ClaimResult | None, names: Iterable[str]) -> str:
 
 
 def options_making(unmade: Iterable[CheckResult], level: int) -> str:
-    """Return the options of `dpaudit report` that make checks that were not made; empty where none do.
+    """Return the options of `dpaudit report` that make the unmade checks, or "" if none do.
 
     Args:
         unmade: the checks.
@@ -55,10 +57,13 @@ def options_making(unmade: Iterable[CheckResult], level: int) -> str:
 
 
 def context_of(run: str, question: str = "") -> dict[str, str]:
-    """Return what every sentence may show: the run, as a shell takes it, and the options that ask the same again."""
+    """Return values for all sentences: the run, as a shell takes it, and options to ask again."""
     return {"run": argument(run, RUN_DIR), "question": question}
 
 
 def context_for(result: AuditResult) -> dict[str, str]:
-    """Return what sentences about an audit may show. Readers outside are not told where the run is."""
+    """Return values for sentences about an audit.
+
+    Readers outside are not told where the run is.
+    """
     return context_of(result.run.path or RUN_DIR, claim_options(result.claim, result.asked))

@@ -1,115 +1,88 @@
-"""What an audit read of a run: its settings, without secrets, and how much of it there is.
+"""The part of a run that an audit read: its settings, without secrets, and its size.
 
-A field of a part of the settings is what it is in run.json (`dpaudit.runs.manifest`). None: not set, or not told.
+A field of a part of the settings is that of run.json (`dpaudit.runs.manifest`). None: not set, or
+not told.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import json
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from dpaudit.mechanisms import BatchingRule, Relation, Unit
 from dpaudit.results.values import Name
-from dpaudit.runs import Manifest
+from dpaudit.runs import DecodingRules, Manifest
 from dpaudit.runs.manifest import (
-    Allocation,
+    FORMAT_VERSION,
     CanaryCoins,
-    CountsNoise,
     Data,
-    Isolation,
     Origins,
     Recorded,
-    Setting,
-    Stopping,
     TrainedOnRecords,
 )
 
 
 class Section(BaseModel):
-    """Base of a part of a run's settings: immutable, no unknown fields."""
+    """Base of a part of a run's settings: immutable.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    Fields that are not listed are as run.json has them.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
 
     def only(self, *names: str) -> Self:
         """Return the part with these fields alone."""
-        return type(self)(**{name: getattr(self, name) for name in names})
+        return type(self)(**{name: getattr(self, name, None) for name in names})
 
 
 class PrivacySettings(Section):
-    """What neighbouring data sets differ by."""
+    """The difference of neighbouring data sets."""
 
     unit: Unit
     relation: Relation
-    records_per_user: int | None = None
     records_per_user_from: Literal["declared", "data"]
     delta_from: Literal["declared", "records"] | None = None
-    shared_budgets: bool | None = None
-    earlier: tuple[str, ...] | None = None
-    split_delta: bool | None = None
 
 
 class BatchingSettings(Section):
-    """How records became contexts and batches. The key is in no result."""
+    """The rule that made contexts and batches of records. The key is in no result."""
 
     rule: BatchingRule
-    rounds: int | None = None
     batches: int | None = None
-    batches_per_label: int | None = None
-    generate_per_label: int | None = None
-    generate_per_cluster: int | None = None
-    slots: int | None = None
-    cells: int | None = None
-    examples_per_context: int | None = None
+    records_per_batch: float | None = None
     labels: tuple[str, ...]
-    allocation: Allocation | None = None
 
 
 class ClusteringSettings(Section):
-    """How records were grouped before that. A report is read without the plug-in of a method, too."""
+    """The grouping of records before that.
+
+    A report is read without the plug-in of a method, too.
+    """
 
     method: Name
-    settings: dict[str, Setting] | None = None
-    public_digest: str | None = None
-    origin: Literal["public", "noised", "private"] | None = None
-    embedding: str | None = None
-    embedding_digest: str | None = None
-    normalized: bool | None = None
-    centers: int | None = None
-    keep: int | None = None
-    digest: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    counts: CountsNoise | None = None
-    records_per_batch: float | None = None
-    most_batches: int | None = None
-    least_batches: int | None = None
 
 
 class DecodingSettings(Section):
-    """What no text may hold."""
+    """Lengths of texts, and the rules about what no text may hold."""
 
-    least_tokens: int
-    no_line_breaks: bool
-    no_repeated_ngram: int | None = None
-    banned_words: tuple[str, ...] | None = None
+    max_tokens: int
+    tokens_per_batch: int | None = None
+
+    @property
+    def rules(self) -> dict[str, object]:
+        """The rules about what no text may hold, by name."""
+        return {name: getattr(self, name, None) for name in DecodingRules.model_fields}
 
 
 class SamplingSettings(Section):
-    """Where randomness comes from. A seed here is one that makes a run repeatable, and unfit for release."""
+    """The source of randomness.
+
+    A seed here is one that makes a run repeatable, and unfit for release.
+    """
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"]
-    seed: int | None = None
-    seed_hashes: tuple[str, ...] | None = None
-
-
-class RecordSettings(Section):
-    """What each step's arrays hold."""
-
-    dtype: Literal["float32", "float64"]
-    vocabulary: int
-    width: int | None = None
-    contexts: bool
 
 
 class ModelSettings(Section):
@@ -117,46 +90,35 @@ class ModelSettings(Section):
 
     name: str | None = None
     digest: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    rows: int | None = None
     trained_on_records: TrainedOnRecords
-    isolation: Isolation | None = None
-    public_logits: str | None = None
 
 
 class PromptSettings(Section):
     """The prompt."""
 
-    template: str
-    digest: str | None = None
-    max_example_tokens: int | None = None
     text: str | None = None
-    end: str | None = None
-    one_line: bool
-    public_examples: dict[str, tuple[str, ...]] | None = None
-    public: tuple[tuple[int, ...], ...] | None = None
 
 
-class Settings(Section):
+class Settings(Section, extra="forbid"):
     """All of run.json but the claim, the key and the nonce.
 
     Attributes:
-        mechanism: fields that are the mechanism's own, by name: a report is read without its plug-in, too.
+        mechanism: fields that are the mechanism's own, by name: a report is read without its
+            plug-in, too.
     """
 
     format_version: int
     sensitivity: str | None = None
     created: str
+    made_by: str | None = None
     privacy: PrivacySettings
     mechanism: dict[str, JsonValue] | None = None
     batching: BatchingSettings
     clustering: ClusteringSettings
-    origins: Origins
-    stopping: Stopping | None = None
+    chosen_from: Origins
     decoding: DecodingSettings | None = None
     sampling: SamplingSettings
-    record: RecordSettings | None = None
+    record: Section | None = None
     data: Data | None = None
     model: ModelSettings
     prompt: PromptSettings | None = None
@@ -172,15 +134,19 @@ class Settings(Section):
     def of(cls, manifest: Manifest) -> Settings:
         """Return a manifest's settings.
 
-        With the key, a reader of the report could test guesses of a record's text against its digest; with the nonce,
-        guesses of all that is settled against a commitment that was published.
+        With the key, a reader of the report could test guesses of a record's text against its
+        digest; with the nonce, guesses of all that is settled against a commitment that was
+        published.
         """
-        written = manifest.model_dump_json(exclude={"claim": True, "nonce": True, "batching": {"key"}})
-        return cls.model_validate_json(written)
+        secrets: Any = {"claim": True, "nonce": True, "batching": {"key"}}
+        stated = manifest.model_dump(mode="json", exclude=secrets)
+        return cls.model_validate_json(json.dumps({"format_version": FORMAT_VERSION, **stated}))
 
 
-class RunSummary(Section):
-    """What an audit read of a run. None where it cannot be read, or readers outside are not told.
+class RunSummary(Section, extra="forbid"):
+    """The part of a run that an audit read. None.
+
+    It cannot be read, or readers outside are not told.
 
     Attributes:
         path: where it was read.

@@ -1,11 +1,19 @@
-"""Values of findings: numbers with their units, places in a run, names, and findings within findings."""
+"""Values of findings: numbers with their units, places in a run, names, and inner findings."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, TypeAlias, Union, cast
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    JsonValue,
+    PlainSerializer,
+)
 
 from dpaudit.mechanisms import Problem
 
@@ -32,7 +40,8 @@ class Quantity(_Data):
     """A number with its unit.
 
     Attributes:
-        unit: "nats", or what is counted, in the plural: "records", "steps". Empty for a pure number.
+        unit: "nats", or what is counted, in the plural: "records", "steps". Empty for a pure
+            number.
     """
 
     value: Number
@@ -40,7 +49,7 @@ class Quantity(_Data):
 
 
 class Place(_Data):
-    """A place in a run: a batch, and a step, a slot or a text of it, from 0; None where the whole batch is meant."""
+    """A place in a run: a batch, and its step, slot or text from 0; None for a whole batch."""
 
     batch: int
     step: int | None = None
@@ -49,10 +58,10 @@ class Place(_Data):
 
 
 class Finding(_Data):
-    """What was found: the code of an entry in the catalogue, and the values that its sentence shows.
+    """A finding: the code of an entry in the catalogue, and the values that its sentence shows.
 
     Attributes:
-        code: `family.name`, or `check.id:outcome` for what a check found.
+        code: `family.name`, or `check.id:outcome` for a check's finding.
         values: by the names that the entry's templates have.
     """
 
@@ -80,11 +89,16 @@ class Message(Finding):
 
 
 def _typed(value: object) -> object:
-    """Return a value as JSON tells it from a name: infinities and NaN are text there, so they come as a quantity."""
+    """Return a value as JSON tells it from a name.
+
+    Infinities and NaN are text there, so they come as a quantity.
+    """
     return Quantity(value=value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-_Scalar: TypeAlias = Annotated[Union[bool, int, float, Name, Quantity, Place, "Finding"], BeforeValidator(_typed)]
+_Scalar: TypeAlias = Annotated[
+    Union[bool, int, float, Name, Quantity, Place, "Finding"], BeforeValidator(_typed)
+]
 #: What a finding's sentence may show.
 Value: TypeAlias = _Scalar | tuple[_Scalar, ...]
 Finding.model_rebuild()
@@ -92,5 +106,14 @@ Message.model_rebuild()
 
 
 def finding_of(problem: Problem | None) -> Finding | None:
-    """Return what a mechanism objects to, as a finding; None where it does not object."""
+    """Return what a mechanism objects to, as a finding; None if it does not object."""
     return None if problem is None else Finding(code=problem.code, values=dict(problem.values))
+
+
+def leaves(settings: Mapping[str, JsonValue], path: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """Yield each value of nested settings that is not None, with its path: `support.size`, say."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{path}{name}.")
+        elif value is not None:
+            yield f"{path}{name}", value

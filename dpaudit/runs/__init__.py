@@ -1,4 +1,7 @@
-"""The run directory: one versioned format, one writer, one reader. The only contract between generation and audit."""
+"""The run directory: one versioned format, one writer, one reader.
+
+It is the only contract between generation and audit.
+"""
 
 from dpaudit.errors import InputError as InputError
 from dpaudit.errors import UnfinishedError as UnfinishedError
@@ -35,6 +38,7 @@ from dpaudit.runs.manifest import Clustering as Clustering
 from dpaudit.runs.manifest import Clusters as Clusters
 from dpaudit.runs.manifest import CountsNoise as CountsNoise
 from dpaudit.runs.manifest import Data as Data
+from dpaudit.runs.manifest import Decoding as Decoding
 from dpaudit.runs.manifest import Manifest as Manifest
 from dpaudit.runs.manifest import Model as Model
 from dpaudit.runs.manifest import Origins as Origins
@@ -43,7 +47,6 @@ from dpaudit.runs.manifest import Prompt as Prompt
 from dpaudit.runs.manifest import Record as Record
 from dpaudit.runs.manifest import Recorded as Recorded
 from dpaudit.runs.manifest import Sampling as Sampling
-from dpaudit.runs.manifest import Stopping as Stopping
 from dpaudit.runs.reader import RunReader as RunReader
 from dpaudit.runs.rules import DecodingRules as DecodingRules
 from dpaudit.runs.rules import ForbiddenTokens as ForbiddenTokens

@@ -1,7 +1,8 @@
-"""Where each record went: a line per record, private, in the file `assignment`; and the rule that sends it there.
+"""The file `assignment`, one private line per record, and the rule that gives records to batches.
 
-Of a run with several rounds the file has no batches: where a record goes in each follows from its digest, its group and
-the round's key, so that the file, and whoever reads it, need not grow with the rounds.
+In a run with several rounds the file names no batches: a record's batch in each round follows from
+its digest, its group and the round's key. So the file, and what a reader must hold, do not grow
+with the rounds.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ _LINE = re.compile(
 
 @dataclass(frozen=True)
 class Assigned:
-    """Where one record went, and by what its budget differs from the others'.
+    """The place of one record, and what sets its budget apart from the others'.
 
     Attributes:
         digest: of the record, keyed.
-        batch, slot: None where it takes part in no generated batch. Under `hashed-cells` the slot is the record's cell,
-            whether it is shown or not: that follows from how many share it. Of a run with several rounds `batch` is
-            the record's group instead, a label's or a cluster's, by the order of their batches' ids; no slot is said.
-        user: keyed digest of whose record it is, where a user's records share a budget.
-        spent: what the record, or its user where they share, has spent of its budget in earlier runs, in nats of rho.
+        batch, slot: None if it takes part in no generated batch. Under `hashed-cells` the slot
+            is the record's cell, whether it is shown or not: that follows from how many share it.
+            In a run with several rounds `batch` is the record's group instead, a label's or a
+            cluster's, by the order of their batches' ids; no slot is given.
+        user: keyed digest of the record's user, where a user's records share a budget.
+        spent: what the record, or its user where they share, has spent of its budget in earlier
+            runs, in nats of rho.
     """
 
     digest: str
@@ -40,12 +43,15 @@ class Assigned:
 
     @property
     def payer(self) -> str:
-        """Whose budget it is: the user's digest, or the record's own."""
+        """The owner of the budget: the user's digest, or the record's own."""
         return self.user or self.digest
 
     def line(self) -> str:
-        """The record's line, with its end: five fields, or three where the last two say nothing."""
-        fields = [self.digest, *("-" if value is None else str(value) for value in (self.batch, self.slot))]
+        """Return the record's line, with its end: five fields, or three if two are empty."""
+        fields = [
+            self.digest,
+            *("-" if value is None else str(value) for value in (self.batch, self.slot)),
+        ]
         if self.user is not None or self.spent:
             fields += [self.user or "-", repr(self.spent)]
         return "\t".join(fields) + "\n"
@@ -55,14 +61,19 @@ def parse_assigned(line: str) -> Assigned:
     """Read a line, without its end. Raises ValueError when it is not one."""
     match = _LINE.match(line)
     if not match:
-        raise ValueError("this is not a record's digest, batch and slot, with user and what was spent or without")
+        raise ValueError(
+            "this is not a record's digest, batch and slot, with user and what was spent or without"
+        )
     batch, slot = (None if text == "-" else int(text) for text in match.group(2, 3))
     user = None if match.group(4) in (None, "-") else match.group(4)
     return Assigned(match.group(1), batch, slot, user, float(match.group(5) or 0))
 
 
 def data_digest(digests: Iterable[str]) -> str:
-    """SHA-256 over the records' digests, ascending, each followed by a line feed: what `data.digest` holds."""
+    """Return the SHA-256 over the records' ascending digests, each followed by a line feed.
+
+    `data.digest` holds it.
+    """
     total = hashlib.sha256()
     for digest in digests:
         total.update(f"{digest}\n".encode())
@@ -71,7 +82,7 @@ def data_digest(digests: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class KeyedHash:
-    """BLAKE2b under a secret key, so that nobody without it can tell or steer where a record goes.
+    """BLAKE2b under a secret key: without the key nobody can tell or steer a record's batch.
 
     The hashed rules of run.json mean this hash: an auditor runs it again.
     """
@@ -79,25 +90,31 @@ class KeyedHash:
     key: bytes
 
     def digest(self, label: str, text: str) -> str:
-        """64 hexadecimal digits of a record. Lengths come first, so that no two (label, text) pairs encode alike."""
+        """Return 64 hexadecimal digits of a record.
+
+        Lengths come first, so that no two (label, text) pairs encode alike.
+        """
         parts = [part.encode() for part in (label, text)]
         message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
         return self._hash(b"dpaudit.record", message).hex()
 
     def of_round(self, number: int) -> KeyedHash:
-        """The hash of a round, from 0, under a key derived from this one. It gives batches and slots."""
+        """Return the hash that gives batches and slots in a round, from 0.
+
+        Its key is derived from this one.
+        """
         return KeyedHash(self._hash(b"dpaudit.round", number.to_bytes(8, "big")))
 
     def user(self, name: str) -> str:
-        """64 hexadecimal digits of a user."""
+        """Return 64 hexadecimal digits of a user."""
         return self._hash(b"dpaudit.user", name.encode()).hex()
 
     def batch(self, digest: str, count: int) -> int:
-        """Number of the batch within the label, uniform on range(count)."""
+        """Return the number of the batch within the label, uniform on range(count)."""
         return self._below(b"dpaudit.batch", digest, count)
 
     def slot(self, digest: str, count: int) -> int:
-        """Number of the slot or cell within the batch, uniform on range(count)."""
+        """Return the number of the slot or cell within the batch, uniform on range(count)."""
         return self._below(b"dpaudit.slot", digest, count)
 
     def _below(self, purpose: bytes, digest: str, count: int) -> int:

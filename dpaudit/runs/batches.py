@@ -1,26 +1,31 @@
 """One batch's steps on disk, written a step at a time and read a step at a time.
 
-A zip file without its closing directory cannot be opened, so a batch that was cut short can never be read as whole.
+A zip file without its closing directory cannot be opened, so a batch that was cut short can never
+be read as whole.
 
-Arrays (T steps of all texts, R rows, S tokens in the support at most, n contexts, w = record.width); codes are those of
-`dpaudit.runs.encoding`:
+Arrays (T steps of all texts, R rows, S tokens in the support at most, n contexts, w =
+record.width); codes are those of `dpaudit.runs.encoding`:
 
-    ...               [R, ..., S]               the mechanism's (`Mechanism.arrays`), as it describes them
-    constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all equal (where the
-                                                aggregator has an array of such values)
-    contexts          [R, n, S]                 codes of every context's contribution (record.contexts, n > 0)
+    ...               [R, ..., S]               the mechanism's (`Mechanism.arrays`)
+    constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all
+                                                equal (where the aggregator has an array of such
+                                                values)
+    contexts          [R, n, S]                 codes of every context's contribution
+                                                (record.contexts, n > 0)
     canary            [R, S]                    codes of its canary's contribution (header.canary)
-    spent             [R, n] float64            what every context has spent after the step (mechanism.budget, n > 0)
-    support           [R, S] int32              token ids, ascending, then -1 where there are fewer (public-top-k, or
-                                                decoding rules)
-    token             [T] int32                 sampled token ids, one text's after another's; written last
+    spent             [R, n] float64            what every context has spent after the step
+                                                (mechanism.budget, n > 0)
+    support           [R, S] int32              token ids, ascending, then -1 where there are fewer
+                                                (public-top-k, or decoding rules)
+    token             [T] int32                 sampled token ids, one text's after another's;
+                                                written last
     log_probability   [T] float64               of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8             SHA-256 of the aggregate that was sampled from
 
-R is `Stopping.most_tokens`; rows at and past T were never written. What each text is, and how many tokens it has, are
-attributes of `token`. With `constant`, the columns of the aggregator's arrays and of contexts are those of the tokens
-that are not constant, in ascending order, and then those of the tokens that are. A step of fewer tokens has zeros
-behind them.
+R is `Decoding.most_tokens`; rows at and past T were never written. What each text is, and how many
+tokens it has, are attributes of `token`. With `constant`, the columns of the aggregator's arrays
+and of contexts are those of the tokens that are not constant, in ascending order, and then those of
+the tokens that are. A step of fewer tokens has zeros behind them.
 """
 
 from __future__ import annotations
@@ -58,15 +63,24 @@ from dpaudit.runs.manifest import (
 )
 
 DIGEST_BYTES = 32
-#: Of a step's arrays in memory: 64 contexts of 256,000 tokens in float64. An audit takes up to three times as much.
+#: The most memory of a step's arrays: 64 contexts of 256,000 tokens in float64. An audit takes up
+#: to three times as much.
 MAX_STEP_BYTES = 1 << 27
 MAX_TEXT = 1 << 22
-REGENERATE = "Restore the file from a copy. Only if it never was whole: delete it and generate again."
+REGENERATE = (
+    "Restore the file from a copy. Only if it never was whole: delete it and generate again."
+)
 _REAL = {"float32": "<f4", "float64": "<f8"}
-_CONTEXTS, _SUPPORT, _CONSTANT, _SPENT, _CANARY = "contexts", "support", "constant", "spent", "canary"
+_CONTEXTS, _SUPPORT, _CONSTANT, _SPENT, _CANARY = (
+    "contexts",
+    "support",
+    "constant",
+    "spent",
+    "canary",
+)
 
 
-#: Of a batch, a text in it, or a centre.
+#: The number of a batch, a text in it, or a centre.
 Number = Annotated[int, Field(ge=0, lt=MAX_BATCHES)]
 Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Budget = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
@@ -74,12 +88,14 @@ Budget = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 
 @dataclass(frozen=True)
 class BatchHeader:
-    """What is known of a batch before its first step.
+    """The facts about a batch that are known before its first step.
 
     Attributes:
         contexts: n, the number of private contexts.
-        budgets: what each of them may spend, [n], in nats of rho; None where each has `mechanism.budget`, if any.
-        canary: number of the canary that the batch has, in or out, in the file `canaries`; None for most batches.
+        budgets: what each of them may spend, [n], in nats of rho; None if each has
+            `mechanism.budget`, if any.
+        canary: number of the canary that the batch has, in or out, in the file `canaries`; None for
+            most batches.
     """
 
     __pydantic_config__ = Fields.model_config
@@ -92,30 +108,35 @@ class BatchHeader:
     canary: Annotated[int, Field(ge=0, lt=MAX_CANARIES)] | None = None
 
     def problem(self, manifest: Manifest) -> str | None:
-        """Why no batch of a run can begin so; None where it can."""
+        """Return why no batch of a run can begin with this header, or None."""
         wanted = self.contexts if manifest.own_allowances and self.contexts else None
         given = None if self.budgets is None else len(self.budgets)
         canaries = 0 if manifest.canaries is None else manifest.canaries.count
         if self.canary is not None and self.canary >= canaries:
             return f"it has canary {self.canary} of {canaries}"
-        return None if given == wanted else f"there are {given} budgets of contexts, and {wanted} by run.json"
+        if given == wanted:
+            return None
+        return f"there are {given} budgets of contexts, and {wanted} by run.json"
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step's record. Shapes as in the module's docstring, without the leading axis.
+    """The record of one step. Shapes are those of the module's docstring, without the leading axis.
 
     Attributes:
         token: sampled token id.
         log_probability: natural logarithm of the probability the sampler gave it.
         aggregate_digest: `aggregate_digest` of the vector that was sampled from.
-        arrays: the mechanism's, by name (for a median central, sides and holder; for a mean aggregate).
+        arrays: the mechanism's, by name (for a median central, sides and holder; for a mean
+            aggregate).
         contexts: real [n, S], every context's contribution, where they are recorded.
-        support: int [S], ids of the tokens it was sampled from, ascending, where these are not the whole vocabulary.
-        spent: [2, n], what every context had spent before the step and has spent after it, where contexts have budgets.
-            A batch's first step begins with zeros. Only what is spent after a step is stored.
-        canary: real [S], what the batch's canary gives, whether it is one of the contexts or not; None where there is
-            none.
+        support: int [S], ids of the tokens it was sampled from, ascending, where these are not the
+            whole vocabulary.
+        spent: [2, n], what every context had spent before the step and has spent after it, where
+            contexts have budgets. A batch's first step begins with zeros. Only what is spent after
+            a step is stored.
+        canary: real [S], the contribution of the batch's canary, whether it is one of the contexts
+            or not; None without a canary.
     """
 
     token: int
@@ -129,12 +150,15 @@ class Step:
 
     @property
     def active(self) -> NDArray[np.bool_] | None:
-        """Which contexts took part in the draw, [n]: those that paid for it. None where all did."""
+        """The contexts that took part in the draw, bool [n]: those that paid; None for all."""
         return None if self.spent is None else self.spent[1] > self.spent[0]
 
     @property
     def given(self) -> NDArray[np.floating] | None:
-        """What every context gave to the aggregate, [n, S], where they are recorded: 0 where it took no part."""
+        """The contributions to the aggregate, [n, S], if recorded.
+
+        0 for contexts that took no part.
+        """
         if self.contexts is None or self.active is None:
             return self.contexts
         return np.where(self.active[:, None], self.contexts, 0)
@@ -146,9 +170,9 @@ class Sample(Fields):
     Attributes:
         id: the batch.
         number: of the text within the batch, from 0.
-        tokens: its own, the end included.
-        text: None where only tokens are released.
-        stop: why it ended; "budget" where the batch's public number of tokens was spent.
+        tokens: the text's own, the end included.
+        text: None if only tokens are released.
+        stop: why it ended; "budget" if the batch's public number of tokens was spent.
     """
 
     id: Number
@@ -161,16 +185,19 @@ class Sample(Fields):
 
     @property
     def place(self) -> str:
-        """Which text it is, for messages."""
+        """The name of the text in messages."""
         return f"batch {self.id}, text {self.number}"
 
     def line(self) -> str:
-        """The sample's line, with its end: the one way in which format 1 writes it."""
+        """Return the sample's line, with its end, in the one way in which format 1 writes it."""
         return json.dumps(self.model_dump(), ensure_ascii=False) + "\n"
 
 
 def without_stop(tokens: Sequence[int], sequences: Iterable[Sequence[int]]) -> list[int]:
-    """The tokens that a released text is decoded from: all but the longest stop sequence that they end in."""
+    """Return the tokens that a released text is decoded from.
+
+    Those are all but the longest stop sequence that they end in.
+    """
     for sequence in sorted(sequences, key=len, reverse=True):
         if sequence and list(tokens[-len(sequence) :]) == list(sequence):
             return list(tokens[: -len(sequence)])
@@ -178,64 +205,91 @@ def without_stop(tokens: Sequence[int], sequences: Iterable[Sequence[int]]) -> l
 
 
 def aggregate_digest(aggregate: NDArray[np.floating]) -> bytes:
-    """SHA-256 of a vector's bytes, little-endian in its own dtype: equal digests mean equal bit for bit."""
+    """Return the SHA-256 of a vector's bytes, little-endian in its own dtype.
+
+    Equal digests mean equal bit for bit.
+    """
     array = np.ascontiguousarray(aggregate)
-    return hashlib.sha256(array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()).digest()
+    return hashlib.sha256(
+        array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    ).digest()
 
 
 class BatchArrays:
-    """What arrays a batch has, by the manifest, its number of contexts and whether it has a canary; how they are coded.
+    """The arrays of a batch, by the manifest, its contexts and its canary, and their codes.
 
     Attributes:
-        given: dtype and shape of a step's arrays in memory, by name, for the most tokens that a step can have.
+        given: dtype and shape of a step's arrays in memory, by name, for the most tokens that a
+            step can have.
         stored: the arrays on disk that have a chunk per step, by name.
         beside: those of `given` without a column for each token, stored as they are.
     """
 
     def __init__(self, manifest: Manifest, contexts: int, *, canary: bool = False) -> None:
-        """Raises InputError where a step would take more memory than anyone is asked to have."""
-        size, real, grid = manifest.most_support, _REAL[manifest.record.dtype], manifest.mechanism.contribution.grid
+        """Describe the arrays.
+
+        Raises:
+            InputError: a step would take more memory than MAX_STEP_BYTES.
+        """
+        size, real, grid = (
+            manifest.most_support,
+            _REAL[manifest.record.dtype],
+            manifest.mechanism.contribution.grid,
+        )
         described = manifest.mechanism.arrays(contexts, manifest.record.width)
         self._ascending = [name for name, array in described.items() if array.ascending]
         if manifest.record.contexts and contexts:
             described[_CONTEXTS] = StepArray("real", (contexts,), manifest.mechanism.clip)
         if canary:
             described[_CANARY] = StepArray("real", (), manifest.mechanism.clip)
-        #: Whose columns are in the stored order.
-        self._ordered = tuple(name for name in described if described[name].columns) if self._ascending else ()
+        #: The arrays whose columns are in the stored order.
+        self._ordered: list[str] = []
+        if self._ascending:
+            self._ordered = [name for name, array in described.items() if array.columns]
         if manifest.truncated:
             described[_SUPPORT] = StepArray("<i4")
-        self._tokens, most = size, manifest.stopping.most_tokens
+        self._tokens, most = size, manifest.decoding.most_tokens
         self._codes: dict[str, encoding.Code] = {}
         self.beside: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.stored: dict[str, ArraySpec] = {}
         for name, array in described.items():
-            dtype, shape = real if array.dtype == "real" else array.dtype, (*array.rows, size)
+            dtype = real if array.dtype == "real" else array.dtype
+            shape = (*array.rows, size)
             if not array.columns:
                 self.beside[name] = dtype, array.rows
                 continue
             self.given[name] = dtype, shape
-            if code := _code(array, dtype, grid):
+            if code := _code_for(array, dtype, grid):
                 self._codes[name] = code
             self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
-        _require_modest(self.given, contexts, size)
+        _require_step_size(self.given, contexts, size)
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
         if manifest.mechanism.budget is not None and contexts:
             self.beside[_SPENT] = "<f8", (contexts,)
         self.given |= self.beside
-        self.stored |= {name: ArraySpec(dtype, shape, most) for name, (dtype, shape) in self.beside.items()}
+        self.stored |= {
+            name: ArraySpec(dtype, shape, most) for name, (dtype, shape) in self.beside.items()
+        }
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
-        """A step's arrays as they are stored. Raises ValueError where storing one would change its values."""
+        """Return a step's arrays as they are stored.
+
+        Raises:
+            ValueError: storing one would change its values.
+        """
         beside = {name: rows[name] for name in rows if name in self.beside}
-        stored = {name: self._padded(name, row) for name, row in rows.items() if name not in beside}
+        stored = {
+            name: self._pad_columns(name, row) for name, row in rows.items() if name not in beside
+        }
         for name, code in self._codes.items():
-            with _named(name):
+            with _naming(name):
                 stored[name] = code.encode(stored[name])
         if self._ascending:
-            constant = np.logical_and.reduce([encoding.constant_columns(stored[name]) for name in self._ascending])
+            constant = np.logical_and.reduce(
+                [encoding.constant_columns(stored[name]) for name in self._ascending]
+            )
             stored |= {name: encoding.differences(stored[name]) for name in self._ascending}
             order = encoding.stored_order(constant)
             stored |= {name: encoding.columns(stored[name], order) for name in self._ordered}
@@ -247,36 +301,47 @@ class BatchArrays:
         beside = {name: stored[name] for name in stored if name in self.beside}
         rows = {name: array for name, array in stored.items() if name not in beside}
         if self._ascending:
-            places = encoding.stored_places(np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_))
+            places = encoding.stored_places(
+                np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_)
+            )
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
             rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
-        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
-        if _SUPPORT in rows and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens:
+        # Ids are stored as they are, and padding need not be decoded.
+        if (
+            _SUPPORT in rows
+            and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens
+        ):
             if not fewer or (rows[_SUPPORT][:fewer] < 0).any():
                 raise ValueError(f"{_SUPPORT} has no token, or one behind the last")
-            rows = {name: row[..., :fewer] for name, row in rows.items()}
+            rows = {name: np.ascontiguousarray(row[..., :fewer]) for name, row in rows.items()}
+        rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
         return rows | beside
 
-    def _padded(self, name: str, row: AnyArray) -> AnyArray:
-        """A step's array with as many columns as are stored."""
+    def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:
+        """Return a step's array with as many columns as are stored."""
         missing = self._tokens - row.shape[-1]
         if not missing:
             return row
-        padding = np.full((*row.shape[:-1], missing), -1 if name == _SUPPORT else 0, dtype=row.dtype)
+        filling = -1 if name == _SUPPORT else 0
+        padding = np.full((*row.shape[:-1], missing), filling, dtype=row.dtype)
         return np.concatenate((row, padding), axis=-1)
 
 
-def _require_modest(given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int) -> None:
-    """Before anything of such a step is allocated."""
+def _require_step_size(
+    given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int
+) -> None:
+    """Refuse steps that are too large, before anything of one is allocated."""
     taken = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in given.values())
     if taken > MAX_STEP_BYTES:
-        problem = f"a step of {contexts:,} contexts and {tokens:,} tokens takes {taken:,} bytes; at most "
+        problem = (
+            f"a step of {contexts:,} contexts and {tokens:,} tokens takes {taken:,} bytes; at most "
+        )
         remedy = "Sample from a public top-k support, or leave contexts out of the record."
         raise InputError("record", f"{problem}{MAX_STEP_BYTES:,} are read.", remedy)
 
 
 @contextmanager
-def _named(array: str) -> Iterator[None]:
+def _naming(array: str) -> Iterator[None]:
     """Let an error say which array it is about."""
     try:
         yield
@@ -284,8 +349,11 @@ def _named(array: str) -> Iterator[None]:
         raise ValueError(f"{array} must hold {error}") from None
 
 
-def _code(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
-    """How an array's values are stored; None for a single vector of any reals, which is stored as it is."""
+def _code_for(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | None:
+    """Return the code that stores an array's values; None for a vector of reals.
+
+    It is stored unchanged.
+    """
     if np.dtype(dtype).kind != "f":
         return encoding.IntegerCode(dtype, array.largest)
     if grid is not None and math.isfinite(array.largest):
@@ -294,7 +362,7 @@ def _code(array: StepArray, dtype: str, grid: float | None) -> encoding.Code | N
 
 
 def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
-    """The arrays that are written once all of a batch's steps are known."""
+    """Return the arrays that are written once all of a batch's steps are known."""
     return {
         "log_probability": ArraySpec("<f8", (), steps, whole=True),
         "aggregate_digest": ArraySpec("|u1", (DIGEST_BYTES,), steps, whole=True),
@@ -303,14 +371,21 @@ def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
 
 
 class BatchWriter:
-    """Writes one batch a step at a time. Made by `RunWriter.batch`; nothing is published before `finish`."""
+    """One batch being written, a step at a time. `RunWriter.batch` makes it.
+
+    Nothing is published before `finish`.
+    """
 
     def __init__(self, partial: Path, manifest: Manifest, header: BatchHeader) -> None:
         if problem := header.problem(manifest):
             raise ValueError(problem)
         self._manifest = manifest
         self._arrays = BatchArrays(manifest, header.contexts, canary=header.canary is not None)
-        written = {name: value for name, value in asdict(header).items() if value is not None or name != "canary"}
+        written = {
+            name: value
+            for name, value in asdict(header).items()
+            if value is not None or name != "canary"
+        }
         self._archive = ArchiveWriter(partial, {"header": written})
         for name, spec in self._arrays.stored.items():
             self._archive.declare(name, spec)
@@ -322,36 +397,49 @@ class BatchWriter:
         """Append one step.
 
         Raises:
-            ValueError: an array is missing, superfluous, or of another shape or dtype than the manifest implies;
-                values are not multiples of a declared grid; or the batch has all its steps already.
+            ValueError: an array is missing, superfluous, or of another shape or dtype than the
+                manifest implies; values are not multiples of a declared grid; or the batch has all
+                its steps already.
         """
         position = len(self._sampled)
-        if position >= self._manifest.stopping.most_tokens:
+        if position >= self._manifest.decoding.most_tokens:
             raise ValueError(f"a batch of this run holds at most {position} steps")
         rows = self._rows(step)
         limits = np.iinfo("<i4")
         if not limits.min <= step.token <= limits.max:
             raise ValueError(f"token {step.token} does not fit int32")
         if len(step.aggregate_digest) != DIGEST_BYTES:
-            raise ValueError(f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}")
+            raise ValueError(
+                f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}"
+            )
         for name, row in self._arrays.encoded(rows).items():
             self._archive.chunk(name, self._arrays.stored[name], position, row)
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
-        """End a text at the last step; the next one is of another text. Arguments as for `finish`."""
+        """End a text at the last step; the next step is of another text.
+
+        Arguments are those of `finish`.
+        """
         length = len(self._sampled) - sum(ended.length for ended in self._texts)
         if not length:
             raise ValueError("a text has at least one step")
         self._texts.append(_Text(length=length, stop=stop, text=text))
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
-        """End the last text and close the batch. `text` is what is released, None when only token ids are."""
+        """End the last text and close the batch.
+
+        Args:
+            text: the text to release; None if only token ids are.
+            stop: why the text ended.
+        """
         self.end_text(text=text, stop=stop)
         log_probabilities, digests, tokens = zip(*self._sampled, strict=True)
         values = {
             "log_probability": np.array(log_probabilities),
-            "aggregate_digest": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES),
+            "aggregate_digest": np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(
+                -1, DIGEST_BYTES
+            ),
             "token": np.array(tokens),
         }
         ending = {"token": _Ending(texts=tuple(self._texts)).model_dump(mode="json")}
@@ -366,18 +454,27 @@ class BatchWriter:
         self._archive.abandon()
 
     def _rows(self, step: Step) -> dict[str, AnyArray]:
-        """The arrays of a step by name, integers in the dtype that a step has them in."""
+        """Return a step's arrays by name, integers in the dtype that a step has them in."""
         after = None if step.spent is None else step.spent[-1]
-        beside = {_CONTEXTS: step.contexts, _SUPPORT: step.support, _SPENT: after, _CANARY: step.canary}
-        given: dict[str, AnyArray] = {name: row for name, row in beside.items() if row is not None} | dict(step.arrays)
+        beside = {
+            _CONTEXTS: step.contexts,
+            _SUPPORT: step.support,
+            _SPENT: after,
+            _CANARY: step.canary,
+        }
+        given: dict[str, AnyArray] = {
+            name: row for name, row in beside.items() if row is not None
+        } | dict(step.arrays)
         expected = self._arrays.given
         if given.keys() != expected.keys():
-            raise ValueError(f"a step of this run has the arrays {sorted(expected)}, not {sorted(given)}")
+            raise ValueError(
+                f"a step of this run has the arrays {sorted(expected)}, not {sorted(given)}"
+            )
         # Only a support that is recorded can be of fewer tokens.
         tokens = given[_SUPPORT].shape[-1:] if _SUPPORT in given else ()
         for name, (dtype, most) in expected.items():
             if np.dtype(dtype).kind in "iu":
-                with _named(name):
+                with _naming(name):
                     given[name] = encoding.integers(given[name], dtype)
             fewer = name not in self._arrays.beside and tokens and 0 < tokens[0] <= most[-1]
             shape = (*most[:-1], *tokens) if fewer else most
@@ -388,7 +485,10 @@ class BatchWriter:
 
 
 class _Text(Fields):
-    """One text: its number of tokens, why it ended, and the text, which is None where only tokens are released."""
+    """One text.
+
+    Number of tokens, reason of its end, and the text, None if only tokens are released.
+    """
 
     length: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     stop: StopReason
@@ -402,35 +502,45 @@ class _Beginning(Fields):
 
 
 class _Ending(Fields):
-    """Attributes of the `token` array: what is known of a batch after its last step."""
+    """Attributes of the `token` array: the facts about a batch after its last step."""
 
     texts: Annotated[tuple[_Text, ...], Field(max_length=MAX_TOKENS)]
 
 
 class BatchReader:
-    """Reads one batch a step at a time. Made by `RunReader.batch`.
+    """One batch, read a step at a time. `RunReader.batch` opens it.
 
     Attributes:
         where: the file's name, for messages.
-        header: what was known before the first step.
+        header: the facts known before the first step.
         tokens: [T] int32 sampled token ids.
         log_probabilities: [T] float64 of them, as the sampler had them.
-        spans: which of them each text has.
+        spans: the range of tokens of each text.
     """
 
     def __init__(self, file: io.BufferedReader, where: str, manifest: Manifest, batch: int) -> None:
-        """Takes over an open file. Raises InputError when it is not a whole batch of this run."""
+        """Take over an open file.
+
+        Raises:
+            InputError: it is not a whole batch of this run.
+        """
         self.where = where
         with self._reading(), ExitStack() as refused:
             refused.callback(file.close)
             self._archive = archive = ArchiveReader(file)
-            self.header = _Beginning.model_validate_json(json.dumps(archive.metadata()["attributes"])).header
+            self.header = _Beginning.model_validate_json(
+                json.dumps(archive.metadata()["attributes"])
+            ).header
             if self.header.id != batch:
-                raise ValueError(f"the header is of batch {self.header.id} with {self.header.contexts} contexts")
+                raise ValueError(
+                    f"the header is of batch {self.header.id} with {self.header.contexts} contexts"
+                )
             if problem := self.header.problem(manifest):
                 raise ValueError(problem)
-            self._arrays = BatchArrays(manifest, self.header.contexts, canary=self.header.canary is not None)
-            declared, most = archive.metadata("token"), manifest.stopping.most_tokens
+            self._arrays = BatchArrays(
+                manifest, self.header.contexts, canary=self.header.canary is not None
+            )
+            declared, most = archive.metadata("token"), manifest.decoding.most_tokens
             steps = declared["shape"][0]
             if type(steps) is not int or not 1 <= steps <= most:
                 raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
@@ -456,12 +566,12 @@ class BatchReader:
         self._archive.close()
 
     def digest(self) -> str:
-        """SHA-256 of the open file, in hexadecimal."""
+        """Return the SHA-256 of the open file, in hexadecimal."""
         self._archive.file.seek(0)
         return hashlib.file_digest(self._archive.file, "sha256").hexdigest()
 
     def samples(self) -> Iterator[Sample]:
-        """Every text, in order: the lines of samples.jsonl that release this batch."""
+        """Yield every text, in order: the lines of samples.jsonl that release this batch."""
         header = self.header
         for number, (span, ended) in enumerate(zip(self.spans, self._texts, strict=True)):
             yield Sample(
@@ -475,25 +585,33 @@ class BatchReader:
             )
 
     def before(self, position: int) -> NDArray[np.int32]:
-        """The tokens that a step's text has before it."""
+        """Return the tokens before a step in its text."""
         span = self.spans[bisect_right(self.spans, position, key=lambda span: span.start) - 1]
         return self.tokens[span.start : position]
 
     def likeness(self, span: range) -> bytes:
-        """SHA-256 of the aggregates and tokens of some steps."""
+        """Return the SHA-256 of some steps' aggregates and tokens."""
         return hashlib.sha256(self._digest[span].tobytes() + self.tokens[span].tobytes()).digest()
 
     def steps(self) -> Iterator[Step]:
-        """Every step in order, each loaded when it is asked for."""
+        """Return all steps in order; each is loaded when it is asked for."""
         return map(self.step, range(len(self.tokens)))
 
     def step(self, position: int) -> Step:
-        """One step's record. Raises InputError when it cannot be decoded."""
+        """Return one step's record.
+
+        Raises:
+            InputError: it cannot be decoded.
+        """
         with self._reading(f", step {position}"):
-            rows = self._arrays.decoded({name: self._archive.chunk(name, position) for name in self._arrays.stored})
+            rows = self._arrays.decoded(
+                {name: self._archive.chunk(name, position) for name in self._arrays.stored}
+            )
             spent = rows.pop(_SPENT, None)
             if spent is not None:
-                before = self._archive.chunk(_SPENT, position - 1) if position else np.zeros_like(spent)
+                before = np.zeros_like(spent)
+                if position:
+                    before = self._archive.chunk(_SPENT, position - 1)
                 spent = np.stack([before, spent])
         return Step(
             token=int(self.tokens[position]),
@@ -510,9 +628,11 @@ class BatchReader:
     def _reading(self, place: str = "") -> Iterator[None]:
         try:
             yield
-        # Whatever a decoder says of corrupt or hostile bytes, the reader of the message needs the file's name.
+        # A decoder may raise anything for hostile bytes; the reader of the message needs the name.
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error)[:300]}"
             if isinstance(error, ValidationError):
                 reason = "its header or ending has missing, unknown or mistyped fields"
-            raise InputError(f"{self.where}{place}", f"this is not a whole batch ({reason}).", REGENERATE) from error
+            raise InputError(
+                f"{self.where}{place}", f"this is not a whole batch ({reason}).", REGENERATE
+            ) from error

@@ -1,8 +1,10 @@
-"""Canaries: made-up records, each in the data or out of it by a secret fair coin, and what is committed to of them.
+"""Canaries.
 
-The file `canaries` is written before the first token, and run.json holds its digest. Salt and coins are drawn from the
-operating system's entropy, so the digest tells nobody the coins. Whoever was given the run's commitment in time can
-tell that they are those of then.
+Made-up records, each in the data or out of it by a secret fair coin, and their commitment.
+
+The file `canaries` is written before the first token, and run.json holds its digest. Salt and coins
+are drawn from the operating system's entropy, so the digest tells nobody the coins. With the run's
+commitment, received in time, a reader can tell that the canaries were not changed.
 """
 
 from __future__ import annotations
@@ -20,13 +22,15 @@ SALT_BYTES = 32
 
 
 class Canary(Fields):
-    """One canary. Its hash sends it to batches, as any record's does; no other canary is in one of them.
+    """One canary. Its hash gives it to batches, like any record's.
+
+    No other canary is in one of them.
 
     Attributes:
         label: empty without labels.
         text: made up, and nobody's.
-        included: its coin, for all rounds. Where it is False, no aggregate has it, and its contribution is recorded
-            beside them.
+        included: its coin, for all rounds. If it is False, no aggregate has it, and its
+            contribution is recorded beside them.
     """
 
     label: Name
@@ -34,16 +38,23 @@ class Canary(Fields):
     included: bool
 
     def batches(self, batching: Batching, rounds: int) -> tuple[int, ...]:
-        """Ids of the generated batches that its hash sends it to in so many rounds: one of each at most; ascending.
+        """Return the ids of the generated batches that its hash gives it to, ascending.
 
-        `batching` has a key, and numbers of batches per label.
+        It is in at most one batch a round. `batching` has a key, and numbers of batches per label.
         """
-        hashing, count = KeyedHash(bytes.fromhex(batching.key or "")), batching.batches_per_label or 1
+        hashing, count = (
+            KeyedHash(bytes.fromhex(batching.key or "")),
+            batching.batches_per_label or 1,
+        )
         digest, generated = hashing.digest(self.label, self.text), batching.generate_per_label or 1
-        first = batching.labels.index(self.label) * generated if self.label in batching.labels else 0
+        first = 0
+        if self.label in batching.labels:
+            first = batching.labels.index(self.label) * generated
         numbers = (hashing.of_round(number).batch(digest, count) for number in range(rounds))
         return tuple(
-            number * batching.per_round + first + place for number, place in enumerate(numbers) if place < generated
+            number * batching.per_round + first + place
+            for number, place in enumerate(numbers)
+            if place < generated
         )
 
 
@@ -51,8 +62,9 @@ class Canaries(Fields):
     """The file `canaries`.
 
     Attributes:
-        salt: 32 secret random bytes in hexadecimal, without which coins could be guessed from the digest.
-        canaries: in any order, by which batches name theirs.
+        salt: 32 secret random bytes in hexadecimal, without which coins could be guessed from the
+            digest.
+        canaries: in any order; batches name theirs by its place.
     """
 
     salt: Digest
@@ -60,10 +72,12 @@ class Canaries(Fields):
 
     @property
     def line(self) -> str:
-        """The whole file: the one way in which format 1 writes it."""
+        """The whole file, in the one way in which format 1 writes it."""
         return f"{self.model_dump_json()}\n"
 
     @property
     def committed(self) -> CanaryCoins:
-        """What run.json says of them."""
-        return CanaryCoins(count=len(self.canaries), digest=hashlib.sha256(self.line.encode()).hexdigest())
+        """The canaries' commitment in run.json."""
+        return CanaryCoins(
+            count=len(self.canaries), digest=hashlib.sha256(self.line.encode()).hexdigest()
+        )

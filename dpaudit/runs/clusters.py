@@ -1,4 +1,4 @@
-"""What the file `clusters` holds: centres, and which batch of which cluster has which id."""
+"""The content of the file `clusters`: centres, and the batch ids of each cluster."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FLOAT = np.dtype("<f4")
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlace:
-    """Where a batch id stands.
+    """The place of a batch id.
 
     Attributes:
         label: index of the label.
         position: of the cluster among the centres that the label keeps.
         center: index of the centre.
         number: of the batch within the cluster.
-        count: how many batches the cluster's records are hashed into.
+        count: number of batches that the cluster's records are hashed into.
     """
 
     label: int
@@ -37,13 +37,17 @@ class ClusterPlace:
 
 
 class ClusterPlaces:
-    """The places of batch ids 0, 1, 2, ...: through labels, their clusters, and the first batches of each; every round.
+    """The places of batch ids 0, 1, 2, ... in every round.
 
-    They are worked out when asked for, so that memory grows with the clusters only.
+    They run through labels, their clusters, and the first batches of each. A place is worked out
+    when it is asked for, so that memory grows with the clusters only.
     """
 
     def __init__(self, clusters: Clusters, generate_per_cluster: int, rounds: int = 1) -> None:
-        """With at most so many batches of each cluster. Rows of `kept` and `batches` must have the same lengths."""
+        """Work out the ids of at most `generate_per_cluster` batches of each cluster.
+
+        Rows of `kept` and `batches` must have the same lengths.
+        """
         self._clusters, self._rounds = clusters, rounds
         self._kept = len(clusters.kept[0]) if clusters.kept else 0
         generated = (min(generate_per_cluster, count) for row in clusters.batches for count in row)
@@ -51,19 +55,22 @@ class ClusterPlaces:
 
     @property
     def counts(self) -> frozenset[int]:
-        """Into how many batches one cluster or another is hashed."""
+        """The distinct numbers of batches that clusters are hashed into."""
         return frozenset(count for row in self._clusters.batches for count in row)
 
     @property
     def groups(self) -> list[tuple[range, int]]:
-        """Of each cluster, in order of ids: its batches' ids in the first round, and how many it is hashed into."""
+        """Each cluster's batch ids in the first round, and the number of batches it is hashed into.
+
+        Clusters come in the order of ids.
+        """
         counts = [count for row in self._clusters.batches for count in row]
         ids = (range(start, end) for start, end in pairwise([0, *self._ends]))
         return list(zip(ids, counts, strict=True))
 
     @property
     def per_round(self) -> int:
-        """How many batches a round generates."""
+        """The number of batches that a round generates."""
         return self._ends[-1] if self._ends else 0
 
     def __len__(self) -> int:
@@ -75,16 +82,16 @@ class ClusterPlaces:
         batch %= self.per_round
         cluster = bisect_right(self._ends, batch)
         label, position = divmod(cluster, self._kept)
-        number = batch - (self._ends[cluster - 1] if cluster else 0)
-        clusters = self._clusters
-        return ClusterPlace(label, position, clusters.kept[label][position], number, clusters.batches[label][position])
+        first = self._ends[cluster - 1] if cluster else 0
+        kept, batches = self._clusters.kept[label], self._clusters.batches[label]
+        return ClusterPlace(label, position, kept[position], batch - first, batches[position])
 
 
 def texts_digest(texts: Iterable[str]) -> str:
-    """What `Clustering.public_digest` has of public texts, in whatever order and however often they come.
+    """Return the digest of public texts, whatever their order and however often they come.
 
-    SHA-256 of the distinct texts in ascending order of their UTF-8, each after its length in bytes (eight bytes,
-    big-endian).
+    `Clustering.public_digest` holds it. It is the SHA-256 of the distinct texts in ascending order
+    of their UTF-8, each after its length in bytes (eight bytes, big-endian).
     """
     digest = hashlib.sha256()
     for text in sorted({text.encode("utf-8") for text in texts}):
@@ -93,16 +100,16 @@ def texts_digest(texts: Iterable[str]) -> str:
 
 
 def encoded_centers(centers: NDArray[np.float32]) -> tuple[str, str]:
-    """Centres [k, d] as `Clusters.centers` has them, and their digest as `Clustering.digest` has it."""
+    """Return centres [k, d] as in `Clusters.centers`, and the digest for `Clustering.digest`."""
     data = np.ascontiguousarray(centers).astype(_FLOAT, copy=False).tobytes()
     return base64.b64encode(data).decode("ascii"), hashlib.sha256(data).hexdigest()
 
 
 def decoded_centers(clusters: Clusters, count: int) -> NDArray[np.float32]:
-    """The centres: float32 [count, d], read-only.
+    """Return the centres: float32 [count, d], read-only.
 
     Raises:
-        ValueError: the file does not hold so many.
+        ValueError: the file does not hold `count` centres.
     """
     data = base64.b64decode(clusters.centers, validate=True)
     if not data or len(data) % (count * _FLOAT.itemsize):
@@ -111,13 +118,24 @@ def decoded_centers(clusters: Clusters, count: int) -> NDArray[np.float32]:
 
 
 def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
-    """Why the file `clusters` cannot be that of this run.json, as the end of a sentence; None where it can."""
+    """Return why the file `clusters` cannot be that of this run.json, or None.
+
+    The reason is the end of a sentence.
+    """
     declared = manifest.clustering
     if clusters.method != declared.method:
-        return f"method is {clusters.method}, and clustering.method in run.json is {declared.method}"
+        return (
+            f"method is {clusters.method}, and clustering.method in run.json is {declared.method}"
+        )
     if declared.method == "none":
-        listed = [name for name in ("centers", "noisy_counts", "kept", "batches") if getattr(clusters, name)]
-        return f"{listed[0]} is for a clustering, and there is none" if listed else None
+        listed = [
+            name
+            for name in ("centers", "noisy_counts", "kept", "batches")
+            if getattr(clusters, name)
+        ]
+        if listed:
+            return f"{listed[0]} is for a clustering, and there is none"
+        return None
     assert declared.centers is not None  # as the manifest's own validation has it
     assert declared.keep is not None
     labels = len(manifest.batching.labels) or 1
@@ -131,11 +149,14 @@ def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
     for row in clusters.kept:
         if any(here >= after for here, after in pairwise(row)) or row[-1] >= declared.centers:
             return f"a row of kept is not ascending indices of {declared.centers} centres"
-    most, least = declared.most_batches, declared.least_batches
+    most, least = manifest.batching.most_batches, manifest.batching.least_batches
     if most is not None and any(count > most for row in clusters.batches for count in row):
-        return f"a cluster has more than clustering.most_batches, {most}"
+        return f"a cluster has more than batching.most_batches, {most}"
     if least is not None and any(count < least for row in clusters.batches for count in row):
-        return f"a cluster has fewer than clustering.least_batches, {least}"
+        return f"a cluster has fewer than batching.least_batches, {least}"
+    each = manifest.batching.batches_per_cluster
+    if each is not None and any(count != each for row in clusters.batches for count in row):
+        return f"a cluster has another number than batching.batches_per_cluster, {each}"
     if not clusters.centers and declared.digest is None:
         return None
     try:
@@ -145,4 +166,6 @@ def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
     if not bool((np.abs(centers) <= MAX_COORDINATE).all()):  # nor is NaN
         return f"centers holds a number that is not finite, or beyond {MAX_COORDINATE:,.0f}"
     _, found = encoded_centers(centers)
-    return None if declared.digest in (None, found) else "centers are not those of clustering.digest in run.json"
+    if declared.digest in (None, found):
+        return None
+    return "centers are not those of clustering.digest in run.json"

@@ -1,8 +1,9 @@
-"""What whoever was told of a run in time can hold it against: a digest of its beginning, and heads.
+"""Digests of a run that others receive in time, to check it against later.
 
-The commitment is of all that is settled before the first token, the head of every file of the finished run, and a
-running head (`dpaudit.runs.journal`) of the batches until then. None of them lets anybody test a guess of what is
-private: the manifest's nonce, 32 secret random bytes, is in all.
+The commitment is of all that is settled before the first token, the head of every file of the
+finished run, and a running head (`dpaudit.runs.journal`) of the batches until then. With none of
+them can anybody test a guess of what is private: the manifest's nonce, 32 secret random bytes, is
+in all.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ SETTLED = (layout.ASSIGNMENT, layout.CLUSTERS, layout.TOKENIZER)
 
 @dataclass(frozen=True)
 class Held:
-    """Digests of a run that somebody was given when they were made, in hexadecimal; None where they were not.
+    """Digests of a run that somebody received when they were made, in hexadecimal; None if not.
 
     Attributes:
         commitment: given before the first token (`commitment_of`).
-        head: given at the end of the run: SHA-256 of the file `hashes`, and through it of every file. Or given before,
-            of `journal` as it was then, and through it of every batch that was finished.
+        head: given at the end of the run: SHA-256 of the file `hashes`, and through it of every
+            file. Or given before, of `journal` as it was then, and through it of every batch that
+            was finished.
     """
 
     commitment: str | None = None
@@ -36,25 +38,32 @@ class Held:
 
 
 def commitment_of(manifest: Manifest, digests: Mapping[str, str]) -> str:
-    """SHA-256, in hexadecimal, of all that is settled before a run's first token.
+    """Return the SHA-256, in hexadecimal, of all that is settled before a run's first token.
 
-    That is run.json, less what is written later (`settled_later`), and the files `SETTLED`.
+    That is run.json, less the fields of `settled_later`, and the files `SETTLED`.
 
     Args:
         manifest: run.json at any time from then on.
         digests: SHA-256 of those of these files that the run has, by name, in hexadecimal.
     """
-    fields = manifest.model_dump(mode="json", exclude=settled_later(manifest))
+    fields = manifest.parts(without=settled_later(manifest))
     settled = {layout.MANIFEST: fields} | {name: digests.get(name) for name in SETTLED}
-    return hashlib.sha256(json.dumps(settled, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(settled, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def settled_later(manifest: Manifest) -> set[str]:
-    """The fields of run.json that the commitment cannot be over: itself, and what the run states at its end."""
+    """Return the fields of run.json that the commitment cannot be over.
+
+    Those are itself, and what the run states at its end.
+    """
     later = {"commitment", "redrawn", "stopped_after"}
-    return later if manifest.claim_stated == "beforehand" else later | {"claim"}
+    if manifest.claim_stated == "beforehand":
+        return later
+    return later | {"claim"}
 
 
 def new_nonce() -> str:
-    """A run's nonce, from the operating system's entropy, in hexadecimal."""
+    """Return a new nonce, from the operating system's entropy, in hexadecimal."""
     return secrets.token_hex(NONCE_BYTES)

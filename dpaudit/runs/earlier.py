@@ -1,4 +1,4 @@
-"""Runs that go on from what earlier ones spent of the same records' budgets."""
+"""Budgets across runs: what earlier runs spent of the same records' budgets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpaudit.runs.manifest import Manifest
 from dpaudit.runs.reader import RESUME, RunReader
 from dpaudit.runs.storage import RESTORE
 
-#: By what earlier runs know a payer again: the same rows have the same digests.
+#: The settings by which earlier runs recognise a payer: the same rows have the same digests.
 _IDENTITY = {
     "batching": ("key", "rule", "labels"),
     "privacy": ("unit", "shared_budgets"),
@@ -23,9 +23,10 @@ _IDENTITY = {
 
 
 def spent_by(reader: RunReader) -> dict[str, float]:
-    """What each payer had spent by the end of a run, in earlier runs too: by `Assigned.payer`, in nats of rho.
+    """Return what each payer had spent by the end of a run, in earlier runs too.
 
-    Rounded up. A payer's m contexts of one batch have spent m times the sum of theirs, as `allowances` has it.
+    It is by `Assigned.payer`, in nats of rho, rounded up. A payer's m contexts of one batch have
+    spent m times the sum of theirs, as `allowances` has it.
 
     Raises:
         InputError: the run is not finished, or is not as it was then; or its sums are none.
@@ -36,25 +37,34 @@ def spent_by(reader: RunReader) -> dict[str, float]:
     for assigned in reader.assignment():
         if total.setdefault(assigned.payer, assigned.spent) != assigned.spent:
             where = reader.where(layout.ASSIGNMENT)
-            raise InputError(where, "it contradicts itself on what a user had spent.", RESTORE)
+            raise InputError(where, "its lines disagree about what one user had spent.", RESTORE)
         if assigned.batch is not None:
             places[assigned.batch].append(assigned.payer)
     for batch, payers in places.items():
         with reader.batch(batch) as opened:
             spent = opened.step(len(opened.tokens) - 1).spent
         if spent is None or len(payers) != spent.shape[1]:
-            raise InputError(opened.where, "its contexts are not those of the assignment.", RESTORE)
+            raise InputError(
+                opened.where, "its contexts differ from those in the assignment.", RESTORE
+            )
         if not ((spent[1] >= 0) & (spent[1] <= MAX_NUMBER)).all():
-            raise InputError(opened.where, "what its contexts have spent are no sums.", RESTORE)
+            raise InputError(opened.where, "what its contexts spent is not a valid sum.", RESTORE)
         parts = Counter(payers)
         for payer, own in zip(payers, spent[1].tolist(), strict=True):
-            if own:
-                total[payer] = _up(total[payer] + (_up(parts[payer] * own) if parts[payer] > 1 else own))
+            if not own:
+                continue
+            cost = own
+            if parts[payer] > 1:
+                cost = _round_up(parts[payer] * own)
+            total[payer] = _round_up(total[payer] + cost)
     return total
 
 
 def most_spent(runs: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """By payer, the most of what runs that went on from each other say (`spent_by`): a later one may lack records."""
+    """Return the most that each payer spent by runs that went on from each other (`spent_by`).
+
+    A later run may lack records.
+    """
     found: dict[str, float] = {}
     for spent in runs:
         found |= {payer: max(found.get(payer, 0.0), own) for payer, own in spent.items()}
@@ -62,25 +72,32 @@ def most_spent(runs: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _require_as_finished(reader: RunReader) -> None:
-    """Raise InputError where a run is not finished, or a file that says what was spent was changed since."""
+    """Refuse a run that is not finished, or whose statement of spending was changed since.
+
+    Raises:
+        InputError: it is such a run.
+    """
     if not reader.has(layout.HASHES):
         raise InputError(reader.name, "this run is not finished.", RESUME)
     recorded = reader.hashes().digests
     digests = reader.digests((layout.MANIFEST, *SETTLED, *map(layout.steps_file, reader.batches)))
     for name, digest in digests.items():
         if recorded.get(name) != digest:
-            raise InputError(reader.where(name), "it is not as it was when the run was finished.", RESTORE)
+            raise InputError(
+                reader.where(name), "this file was changed after the run was finished.", RESTORE
+            )
     if reader.manifest.commitment != commitment_of(reader.manifest, digests):
-        raise InputError(reader.name, "it is not as it was when the run began.", RESTORE)
+        raise InputError(reader.name, "data or settings were changed after the run began.", RESTORE)
     missing = set(range(reader.manifest.batches)) - set(reader.batches)
     if missing:
         raise InputError(reader.name, f"{len(missing)} of its batches are missing.", RESTORE)
 
 
 def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | None:
-    """Why a run cannot go on from what earlier ones spent; None where it can.
+    """Return why a run cannot go on from what earlier ones spent, or None.
 
-    Each has to go on from all those before it, and all of them have to know records, or users, by the same digests.
+    Each has to go on from all those before it, and all of them have to know records, or users, by
+    the same digests.
 
     Args:
         later: the run, as it is to be.
@@ -92,17 +109,25 @@ def continuation_problem(later: Manifest, earlier: Sequence[Manifest]) -> str | 
         if run.batching.rounds > 1:
             return "it has several rounds, each with budgets of its own"
         if run.privacy.unit != "record" and not run.privacy.shared_budgets:
-            return f"nothing says which records are one {run.privacy.unit}'s, who would pay in each run anew"
-        if run.clustering.method != "none" and (run.clustering.origin != "public" or run.clustering.counts is not None):
+            return (
+                f"nothing says which records are one {run.privacy.unit}'s, who would pay in "
+                "each run anew"
+            )
+        if run.clustering.method != "none" and (
+            run.clustering.origin != "public" or run.clustering.counts is not None
+        ):
             return "its clusters cost something beside the budgets"
         for section, names in _IDENTITY.items():
             for name in names:
                 if getattr(getattr(run, section), name) != getattr(getattr(later, section), name):
-                    return f"its {section}.{name} is another, by which nobody's spending is known again"
+                    return (
+                        f"its {section}.{name} is another, by which nobody's spending is "
+                        "known again"
+                    )
         if run.privacy.earlier != tuple(each.commitment for each in earlier[:number]):
             return "the runs that it went on from are not just those named before it"
     return None
 
 
-def _up(value: float) -> float:
+def _round_up(value: float) -> float:
     return math.nextafter(value, math.inf)

@@ -1,11 +1,11 @@
-"""A step's clipped logits as integers that compress well, and back, bit for bit.
+"""Codes of a step's clipped logits: integers that compress well, and decode bit for bit.
 
-Codes are in the order of the values. Central order statistics ascend, so that all rows but the first keep what they
-add to the row above. Tokens whose central values are all equal, as at the floor of the clip, are moved behind the
-others in every array, where they are long runs of equal numbers.
+Codes are in the order of the values. Central order statistics ascend, so all rows but the first
+keep what they add to the row above. Tokens whose central values are all equal, as at the floor of
+the clip, are moved behind the others in every array, where they are long runs of equal numbers.
 
-Arithmetic is modulo the integers' range: values out of order, beyond the clip or no numbers at all come back as they
-are, for the audit to object to.
+Arithmetic is modulo the integers' range: values out of order, beyond the clip or no numbers at all
+are decoded unchanged, for the audit to object to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class IntegerCode:
 
     Attributes:
         dtype: of the values.
-        largest: of the values, of which none is negative then; infinite where that is not known.
+        largest: of the values, of which none is negative then; infinite if it is not known.
     """
 
     dtype: str
@@ -37,11 +37,17 @@ class IntegerCode:
 
     @property
     def stored(self) -> str:
-        """The codes' dtype."""
-        return self.dtype if math.isinf(self.largest) else _smallest(int(self.largest))
+        """The dtype of the codes."""
+        if math.isinf(self.largest):
+            return self.dtype
+        return _smallest_dtype(int(self.largest))
 
     def encode(self, values: NDArray[np.integer]) -> Codes:
-        """The codes. Raises ValueError where one does not fit."""
+        """Return the codes.
+
+        Raises:
+            ValueError: one does not fit.
+        """
         return integers(values, self.stored)
 
     def decode(self, codes: Codes) -> Codes:
@@ -51,9 +57,10 @@ class IntegerCode:
 
 @dataclass(frozen=True)
 class FloatCode:
-    """Codes of any floats: their ranks. Every bit pattern has one of its own, -0.0 and NaN included.
+    """Codes of any floats: their ranks. Every bit pattern has its own, -0.0 and NaN included.
 
-    A rank is the bits of IEEE 754 with the sign bit inverted, or all bits of a negative number: an unsigned integer.
+    A rank is the bits of IEEE 754 with the sign bit inverted, or all bits of a negative number: an
+    unsigned integer.
 
     Attributes:
         dtype: of the values, "<f4" or "<f8".
@@ -63,28 +70,33 @@ class FloatCode:
 
     @property
     def stored(self) -> str:
-        """The codes' dtype."""
+        """The dtype of the codes."""
         return self.dtype.replace("f", "u")
 
     def encode(self, values: Floats) -> Codes:
-        """The codes, of the values' shape."""
+        """Return the codes, of the values' shape."""
         bits = values.view(self._signed)
-        ranks = self._inverted(bits)
+        ranks = self._inverted_bits(bits)
         ranks ^= bits
         return ranks.view(self.stored)
 
     def decode(self, codes: Codes) -> Floats:
         """Undo `encode`, in the memory of `codes`."""
         bits = codes.view(self._signed)
-        bits ^= self._inverted(~bits)
+        bits ^= self._inverted_bits(~bits)
         return bits.view(self.dtype)
 
     @property
     def _signed(self) -> str:
         return self.dtype.replace("f", "i")
 
-    def _inverted(self, bits: NDArray[np.signedinteger[Any]]) -> NDArray[np.signedinteger[Any]]:
-        """All ones where the top bit is set, which the shift copies into every bit; else that bit alone."""
+    def _inverted_bits(
+        self, bits: NDArray[np.signedinteger[Any]]
+    ) -> NDArray[np.signedinteger[Any]]:
+        """Return the bits to invert: all ones for a negative number, else the top bit alone.
+
+        The shift copies the top bit into every bit.
+        """
         inverted: NDArray[np.signedinteger[Any]] = bits >> (8 * bits.dtype.itemsize - 1)
         inverted |= np.iinfo(self._signed).min
         return inverted
@@ -92,7 +104,7 @@ class FloatCode:
 
 @dataclass(frozen=True)
 class GridCode:
-    """Codes of multiples of a grid, or of such sums over a divisor: which multiple, a signed integer.
+    """Codes of multiples of a grid, or of such sums over a divisor: the multiple, a signed integer.
 
     Attributes:
         dtype: of the values, "<f4" or "<f8".
@@ -108,22 +120,27 @@ class GridCode:
 
     @property
     def stored(self) -> str:
-        """The codes' dtype: the smallest that has one."""
-        return _smallest(-int(self.largest / self.grid) - 1)
+        """The dtype of the codes: the smallest that has one for `largest`."""
+        return _smallest_dtype(-int(self.largest / self.grid) - 1)
 
     def encode(self, values: Floats) -> Codes:
-        """The codes, of the values' shape.
+        """Return the codes, of the values' shape.
 
         Raises:
             ValueError: a value is no such multiple, or is -0.0.
         """
         real = values.dtype.type
         with np.errstate(all="ignore"):  # what has no code is found below
-            codes: Codes = np.rint(values * real(self.divisor) / real(self.grid)).astype(self.stored)
+            codes: Codes = np.rint(values * real(self.divisor) / real(self.grid)).astype(
+                self.stored
+            )
         bits = self.dtype.replace("f", "i")
         if not np.array_equal(self.decode(codes).view(bits), values.view(bits)):
             shares = f", divided by {self.divisor:g}" if self.divisor != 1 else ""
-            raise ValueError(f"multiples of mechanism.grid = {self.grid:g}{shares}, within the clip, and no -0.0")
+            raise ValueError(
+                f"multiples of mechanism.contribution.grid = {self.grid:g}{shares}, within the "
+                "clip, and no -0.0"
+            )
         return codes
 
     def decode(self, codes: Codes) -> Floats:
@@ -139,20 +156,29 @@ Code: TypeAlias = FloatCode | GridCode | IntegerCode
 
 
 def integers(values: NDArray[np.integer], dtype: str) -> Codes:
-    """Integers in another dtype. Raises ValueError where they are none, or one does not fit."""
+    """Convert integers to another dtype.
+
+    Raises:
+        ValueError: they are no integers, or one does not fit.
+    """
     limits = np.iinfo(dtype)
-    if values.dtype.kind not in "iu" or (values.size and not limits.min <= values.min() <= values.max() <= limits.max):
+    if values.dtype.kind not in "iu" or (
+        values.size and not limits.min <= values.min() <= values.max() <= limits.max
+    ):
         raise ValueError(f"integers that fit {dtype}, not {values.dtype.str}")
     return values.astype(dtype)
 
 
-def _smallest(number: int) -> str:
-    """The smallest little-endian dtype of integers that has this one; unsigned if it is not negative."""
+def _smallest_dtype(number: int) -> str:
+    """Return the smallest little-endian integer dtype that has this number.
+
+    It is unsigned if the number is not negative.
+    """
     return np.min_scalar_type(number).newbyteorder("<").str
 
 
 def differences(codes: Codes) -> Codes:
-    """All rows but the first as what they add to the row above."""
+    """Return all rows but the first as what they add to the row above."""
     result = codes.copy()
     result[1:] -= codes[:-1]
     return result
@@ -166,25 +192,25 @@ def totals(increments: Codes) -> Codes:
 
 
 def constant_columns(codes: Codes) -> NDArray[np.bool_]:
-    """Where all rows are equal: bool [S]."""
+    """Return where all rows are equal: bool [S]."""
     constant: NDArray[np.bool_] = (codes[1:] == codes[0]).all(axis=0)
     return constant
 
 
 def stored_order(constant: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The tokens [S] in the order of the stored columns: those that are not constant, then those that are."""
+    """Return the tokens [S] in stored order: those that are not constant, then those that are."""
     return np.concatenate((np.flatnonzero(~constant), np.flatnonzero(constant)))
 
 
 def stored_places(constant: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """The stored column [S] of each token."""
+    """Return the stored column [S] of each token."""
     places = np.empty(len(constant), dtype=np.intp)
     places[stored_order(constant)] = np.arange(len(constant))
     return places
 
 
 def columns(array: AnyArray, wanted: NDArray[np.intp]) -> AnyArray:
-    """These columns of an array [..., S]."""
+    """Return these columns of an array [..., S]."""
     result = np.empty_like(array)
     # The mode spares numpy a buffer: all indices are in range.
     np.take(array, wanted, axis=-1, out=result, mode="clip")

@@ -1,4 +1,4 @@
-"""How to install what an optional part of dpaudit needs: dpaudit is on no package index, so the source is named."""
+"""Instructions to install an optional part: dpaudit is on no package index."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ IN_CHECKOUT = "In a checkout of dpaudit, run `pip install '.[{extra}]'`"
 def installing(extra: str) -> str:
     """Return the beginning of a sentence that says how to install an extra, such as `generate`.
 
-    The command names the checkout or the wheel that dpaudit was installed from, where that is still there.
+    The command names the checkout or the wheel that dpaudit was installed from, where that is still
+    there.
     """
     # Not from the current folder, which may be somebody else's.
     for found in Distribution.discover(name="dpaudit", path=[sysconfig.get_path("purelib")]):
-        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # whatever an installer wrote there
+        with suppress(
+            OSError, ValueError, KeyError, TypeError, AttributeError
+        ):  # whatever an installer wrote there
             origin = json.loads(found.read_text("direct_url.json") or "null")
             url = urlsplit(origin["url"])
             path = Path(unquote(url.path))

@@ -1,17 +1,19 @@
-"""The digests of a run's files, in the order in which the files became whole, each entry chained to those before it.
+"""The digests of a run's files, in the order in which they became whole, chained to each other.
 
-While a run is written they stand in the file `journal`; the finished run has them, and two more, as `hashes`. An entry
-is two lines:
+While a run is written they stand in the file `journal`; the finished run has them, and two more, as
+`hashes`. An entry is two lines:
 
     # SHA-256 of all bytes of the file before this line
     SHA-256 of a file  its name
 
-The second is in the format of sha256sum, which takes the first for a comment. So the digest of the file up to the end
-of any entry, a *running head*, binds all entries until then, and `sha256sum` of the file is the latest one. In place of
-the digest of nothing, the first entry has one of the manifest's nonce and commitment: a running head lets nobody test
-a guess of what is private, and belongs to one run.
+The second is in the format of sha256sum, which takes the first for a comment. So the digest of the
+file up to the end of any entry, a *running head*, binds all entries until then, and `sha256sum` of
+the file is the latest one. In place of the digest of nothing, the first entry has one of the
+manifest's nonce and commitment: with a running head nobody can test a guess of what is private, and
+it belongs to one run.
 
-A batch that was drawn again after it was finished has a second entry; its last one is of the file that is there.
+A batch that was drawn again after it was finished has a second entry; its last one is of the file
+that is there.
 """
 
 from __future__ import annotations
@@ -24,21 +26,25 @@ from dpaudit.runs.manifest import Manifest
 
 
 class Journal:
-    """Entries, from the first to the last so far.
+    """The entries so far.
 
     Attributes:
         digests: SHA-256 of each file in hexadecimal, by name, as its last entry has it.
-        redrawn: ids of the batches that have several entries, in the order in which the second ones came.
-        heads: the running head after each entry, in hexadecimal, and how many batches had an entry by then.
+        redrawn: ids of the batches that have several entries, in the order in which the second ones
+            came.
+        heads: the running head after each entry, in hexadecimal, and how many batches had an entry
+            by then.
     """
 
     def __init__(self, manifest: Manifest) -> None:
-        """The empty journal of a run, which has its nonce and its commitment."""
+        """Start the empty journal of a run, which has its nonce and its commitment."""
         self.digests: dict[str, str] = {}
         self.redrawn: list[int] = []
         self.heads: dict[str, int] = {}
         self._batches, self._bytes = 0, hashlib.sha256()
-        self._before = hashlib.sha256(f"{manifest.nonce} {manifest.commitment}".encode()).hexdigest()
+        self._before = hashlib.sha256(
+            f"{manifest.nonce} {manifest.commitment}".encode()
+        ).hexdigest()
 
     @property
     def head(self) -> str:
@@ -46,11 +52,11 @@ class Journal:
         return self._bytes.hexdigest()
 
     def entry(self, digest: str, name: str) -> str:
-        """The lines of the entry that comes next, if it is of this file."""
+        """Return the lines of the next entry, if it is of this file."""
         return f"# {self._before}\n{digest}  {name}\n"
 
     def add(self, digest: str, name: str) -> None:
-        """Take in the next entry.
+        """Add the next entry.
 
         Raises:
             ValueError: a file that is no batch's has an entry already.
@@ -69,7 +75,10 @@ class Journal:
 
 
 def whole_entries(text: str, where: str) -> Iterator[tuple[str, str]]:
-    """The lines of a journal's whole entries, each with its place: a crash may have cut the last entry short."""
+    """Yield the lines of a journal's whole entries, each with its place.
+
+    A crash may have cut the last entry short.
+    """
     lines = text.split("\n")[:-1]
     for number, line in enumerate(lines[: len(lines) // 2 * 2], start=1):
         yield f"{where}, line {number}", line

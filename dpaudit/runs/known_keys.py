@@ -1,4 +1,4 @@
-"""Keys of batches that anybody finds who tries the seeds and texts that people type."""
+"""Batch keys that anybody finds by trying common seeds and words."""
 
 from __future__ import annotations
 
@@ -10,24 +10,29 @@ from itertools import pairwise
 
 import numpy as np
 
-#: Seeds that programs come with, and that people type.
+#: Library defaults and commonly typed seeds.
 KNOWN_SEEDS = (
-    *range(32), 37, 42, 64, 69, 77, 88, 99, 100, 101, 111, 123, 128, 200, 222, 256, 314, 321, 333, 404, 420, 444, 512,
-    555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, *range(2017, 2031), 2048, 3407, 4096, 4242, 5489, 9999,
-    10000, 12345, 31337, 42424, 54321, 65535, 123456, 271828, 314159, 654321, 1234567, 12345678, 123456789
+    *range(32), 37, 42, 64, 69, 77, 88, 99, 100, 101, 111, 123, 128, 200, 222, 256, 314, 321, 333,
+    404, 420, 444, 512, 555, 666, 777, 888, 999, 1000, 1024, 1111, 1234, 1337, *range(2017, 2031),
+    2048, 3407, 4096, 4242, 5489, 9999, 10000, 12345, 31337, 42424, 54321, 65535, 123456, 271828,
+    314159, 654321, 1234567, 12345678, 123456789
 )  # fmt: skip
-#: Words that people type where a secret is asked for, lower case. Digests of them are keys that anybody finds.
+#: Words commonly typed as a secret, in lower case. Anybody finds the keys that are their digests.
 KNOWN_WORDS = (
-    "", "admin", "batch", "batches", "batching", "changeme", "default", "dp-audit", "dpaudit", "dummy", "example",
-    "foo", "foobar", "hello", "key", "letmein", "master", "my-key", "my-secret", "mykey", "mysecret", "null",
-    "passphrase", "passw0rd", "password", "password123", "placeholder", "private", "private-key", "qwerty", "random",
-    "release", "round", "salt", "secret", "secret-key", "secret_key", "secretkey", "seed", "synthetic", "test",
-    "testing", "todo", "token", "xxx"
+    "", "admin", "batch", "batches", "batching", "changeme", "default", "dp-audit", "dpaudit",
+    "dummy", "example", "foo", "foobar", "hello", "key", "letmein", "master", "my-key", "my-secret",
+    "mykey", "mysecret", "null", "passphrase", "passw0rd", "password", "password123", "placeholder",
+    "private", "private-key", "qwerty", "random", "release", "round", "salt", "secret",
+    "secret-key", "secret_key", "secretkey", "seed", "synthetic", "test", "testing", "todo",
+    "token", "xxx"
 )  # fmt: skip
+
+#: This many equal bytes are no coincidence: one random key in 2^64 has them.
+TELLING_BYTES = 8
 
 
 def known_key(key: bytes, seed: int | None = None) -> str | None:
-    """Name where a key comes from that a seed, a word or a keyboard gives; None where it is none of these.
+    """Name the source of a key that a seed, a word or a keyboard gives; None for other keys.
 
     Random bytes are all printable in one key of 10^13, and seldom count.
 
@@ -37,26 +42,41 @@ def known_key(key: bytes, seed: int | None = None) -> str | None:
     """
     if key.isascii() and key.decode("ascii").isprintable():
         return "a text"
+    if any(key[size:] == key[:-size] for size in range(1, len(key) - TELLING_BYTES + 1)):
+        return "a block of bytes, repeated"
+    if len(key) - min(len(key.lstrip(b"\0")), len(key.rstrip(b"\0"))) >= TELLING_BYTES:
+        return "something shorter, filled up with zeros"
     if len({(after - before) % 256 for before, after in pairwise(key)}) < 2:
-        return "one byte, repeated, or bytes that count"
-    found = _keys(len(key)).get(key)
-    own = {} if seed is None else {made: source for source, made in _of_seed(seed, len(key))}
-    return found or own.get(key)
+        return "bytes that count"
+    if found := _common_keys(len(key)).get(key):
+        return found
+    if seed is None:
+        return None
+    return {made: source for source, made in _seed_keys(seed, len(key))}.get(key)
 
 
 @lru_cache(maxsize=4)
-def _keys(size: int) -> dict[bytes, str]:
-    """Make each known key of this many bytes, and its source."""
-    found = {made: source for seed in KNOWN_SEEDS for source, made in _of_seed(seed, size)}
+def _common_keys(size: int) -> dict[bytes, str]:
+    """Return the source of each known key of this many bytes."""
+    found = {made: source for seed in KNOWN_SEEDS for source, made in _seed_keys(seed, size)}
     words = (spelled for word in KNOWN_WORDS for spelled in (word, word.upper(), word.capitalize()))
-    return found | {made: source for word in words for source, made in _digests(word.encode(), repr(word), size)}
+    # `echo` ends a word's line.
+    typed = (f"{word}{end}" for word in words for end in ("", "\n"))
+    return found | {
+        made: source
+        for word in typed
+        for source, made in _digest_keys(word.encode(), repr(word), size)
+    }
 
 
-def _of_seed(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
-    """Make what scripts make of a seed when they need this many bytes, each with its source."""
+def _seed_keys(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
+    """Yield the keys that scripts make of a seed, each after its source."""
     legacy = f"numpy.random.seed({seed})"
     yield legacy, np.random.RandomState(seed % 2**32).bytes(size)
-    yield legacy, np.random.RandomState(seed % 2**32).randint(0, 256, size).astype(np.uint8).tobytes()
+    yield (
+        legacy,
+        np.random.RandomState(seed % 2**32).randint(0, 256, size).astype(np.uint8).tobytes(),
+    )
     modern = f"numpy.random.default_rng({seed})"
     yield modern, np.random.default_rng(abs(seed)).bytes(size)
     yield modern, np.random.default_rng(abs(seed)).integers(0, 256, size).astype(np.uint8).tobytes()
@@ -66,17 +86,29 @@ def _of_seed(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
     yield python, random.Random(seed).getrandbits(8 * size).to_bytes(size, "big")  # noqa: S311
     drawn = random.Random(seed)  # noqa: S311
     yield python, bytes(drawn.randrange(256) for _ in range(size))
-    yield from _digests(str(seed).encode(), str(seed), size)
+    yield from _digest_keys(str(seed).encode(), str(seed), size)
     for order in ("big", "little"):
         yield f"the number {seed}", abs(seed).to_bytes(size, order)
         for width in (4, 8):  # as struct.pack and numpy write one
             if abs(seed) < 256**width:
-                yield from _digests(abs(seed).to_bytes(width, order), f"{seed} in {width} bytes", size)
+                yield from _digest_keys(
+                    abs(seed).to_bytes(width, order), f"{seed} in {width} bytes", size
+                )
 
 
-def _digests(data: bytes, named: str, size: int) -> Iterator[tuple[str, bytes]]:
-    """Hash data by the usual functions into keys of this many bytes, cut where a digest is longer."""
-    for name in ("sha256", "sha512", "sha3_256", "sha3_512", "blake2b", "blake2s", "sha384", "sha1", "md5"):
+def _digest_keys(data: bytes, named: str, size: int) -> Iterator[tuple[str, bytes]]:
+    """Yield data's digests by common functions, cut to this many bytes, each after its source."""
+    for name in (
+        "sha256",
+        "sha512",
+        "sha3_256",
+        "sha3_512",
+        "blake2b",
+        "blake2s",
+        "sha384",
+        "sha1",
+        "md5",
+    ):
         yield f"{name} of {named}", hashlib.new(name, data).digest()[:size]
     if size <= hashlib.blake2b.MAX_DIGEST_SIZE:
         yield f"blake2b of {named}", hashlib.blake2b(data, digest_size=size).digest()

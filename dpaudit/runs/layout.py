@@ -14,17 +14,18 @@ CLUSTERS = "clusters"
 CANARIES = "canaries"
 TOKENIZER = "tokenizer.json"
 HASHES = "hashes"
-#: What `hashes` is called until the run is finished; not part of the record of a finished one.
+#: The name of `hashes` until the run is finished; not part of the record of a finished one.
 JOURNAL = "journal"
 #: Stands beside texts that were made without any record, in place of run.json.
 PUBLIC = "public.json"
-#: Where `dpaudit report` writes unless told otherwise; not part of the record.
+#: The default output of `dpaudit report`; not part of the record.
 REPORT = "report"
-#: Says who is writing, where a folder cannot be locked itself; not part of the record.
+#: Names the writer of a folder that cannot be locked itself; not part of the record.
 LOCK = "writer.lock"
 
 MAX_CLUSTERS_BYTES = 1 << 24
-#: The most bytes of each file. Those without a number are read line by line or chunk by chunk, and may be large.
+#: The most bytes of each file. Those without a number are read line by line or chunk by chunk, and
+#: may be large.
 _MOST_BYTES = {
     MANIFEST: 1 << 22,
     PUBLIC: 1 << 22,
@@ -46,12 +47,15 @@ _PARTIAL = re.compile(r"^(.+?)(\.[0-9a-f]{8})?\.part$")
 
 
 def steps_file(batch: int) -> str:
-    """Path of a batch's step file, relative to the run directory."""
+    """Return the path of a batch's step file, relative to the run directory."""
     return f"{STEPS}/{batch:08d}.zip"
 
 
 def most_bytes(name: str) -> int | None:
-    """The most bytes that a file of this name may have; None where the format has no such name."""
+    """Return the most bytes that a file of this name may have.
+
+    It is None if the format has no such name.
+    """
     folder, _, last = name.rpartition("/")
     if folder == STEPS:
         return None if batch_of(last) is None else sys.maxsize
@@ -59,17 +63,20 @@ def most_bytes(name: str) -> int | None:
 
 
 def batch_of(name: str) -> int | None:
-    """Batch id of a file name inside steps/, or None when it is no whole batch's name."""
+    """Return the batch id of a file name inside steps/; None if it is no whole batch's name."""
     match = _STEPS_FILE.match(name)
     return int(match.group(1)) if match else None
 
 
 def partial_name(name: str) -> str:
-    """A name of its own for a file that is not whole yet: two processes may be writing the same batch."""
+    """Return a unique name for a file that is not whole yet.
+
+    Two processes may be writing the same batch.
+    """
     return f"{name}.{secrets.token_hex(4)}.part"
 
 
 def whole_name(name: str) -> str | None:
-    """The name that a partial file would get; None when this is no partial file."""
+    """Return the final name of a partial file; None if the name is no partial file's."""
     match = _PARTIAL.match(name)
     return match.group(1) if match else None

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
     WithJsonSchema,
+    create_model,
     model_serializer,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from dpaudit.claims import CLAIM_KINDS, ClaimKind
@@ -27,6 +30,7 @@ from dpaudit.mechanisms import (
     Positive,
     Relation,
     Unit,
+    clash,
     context_change,
 )
 from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
@@ -34,7 +38,7 @@ from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 
-FORMAT_VERSION: Literal[1] = 1
+FORMAT_VERSION: Literal[2] = 2
 
 Origin = Literal["public", "private"]
 #: Whether a model's weights come from the private records; what nobody says is "unknown".
@@ -47,7 +51,9 @@ def _known_clustering(name: str) -> str:
     if name not in OWN_CLUSTERINGS and plug_in(CLUSTERING, name) is None:
         *others, last = (repr(known) for known in OWN_CLUSTERINGS)
         expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+        raise PydanticCustomError(
+            "literal_error", "Input should be {expected}", {"expected": expected}
+        )
     return name
 
 
@@ -60,8 +66,8 @@ ClusteringMethod: TypeAlias = Annotated[
 StopReason = Literal["end-token", "max-tokens", "budget"]
 Isolation = Literal["shared", "alone", "batch"]
 
-#: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at will. Every number,
-#: text and list has one.
+#: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at
+#: will. Every number, text and list has one.
 MAX_CONTEXTS = 1 << 20
 MAX_TOKENS = 1 << 15
 MAX_RECORDS = 1 << 40
@@ -86,7 +92,8 @@ MAX_PROMPT = 1 << 16
 MAX_CANARIES = 1 << 12
 #: Runs whose spending another goes on from.
 MAX_EARLIER = 1 << 8
-#: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64 bits.
+#: Far beyond any count and its noise, and small enough that no sum of a file of them overflows 64
+#: bits.
 MAX_COUNT = 1 << 40
 #: Of a centre, in absolute value: far beyond embeddings, and small enough for distances in float32.
 MAX_COORDINATE = 1e6
@@ -105,6 +112,8 @@ def _on_the_calendar(created: str) -> str:
 
 
 Name = Annotated[str, Field(max_length=MAX_NAME)]
+#: One line, without control characters.
+MadeBy = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", max_length=100)]
 Labels = Annotated[tuple[Name, ...], Field(max_length=MAX_LABELS)]
 Token = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 Count = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
@@ -117,12 +126,16 @@ PublicExamples = Annotated[
 ]
 Created = Annotated[
     str,
-    Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"),
+    Field(
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+    ),
     AfterValidator(_on_the_calendar),
 ]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 SettingName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-PublicTokens = Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)], ...], Field(max_length=MAX_PROMPT)]
+PublicTokens = Annotated[
+    tuple[Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)], ...], Field(max_length=MAX_PROMPT)
+]
 Setting = (
     Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
     | Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
@@ -134,13 +147,15 @@ class Claim(Fields):
     """The privacy statement that the audit tests.
 
     Attributes:
-        epsilon: at the release level, in nats: against whoever does not know which batch a record was in. None for a
-            kind that has another figure.
-        batch_epsilon: at the batch level, in nats: against whoever does; None where the run claims nothing there.
+        epsilon: at the release level, in nats: against whoever does not know which batch a record
+            was in. None for a kind that has another figure.
+        batch_epsilon: at the batch level, in nats: against whoever does; None where the run claims
+            nothing there.
         rho: of zCDP, in nats, at the batch level; None for the other kinds.
-        delta: 0 for an ex-post claim; of either level. For zCDP what an epsilon is worked out at, or 0 for none.
-        kind: "ex-post" is data-dependent, epsilon(D, X); "approximate" is (epsilon, delta)-DP fixed beforehand, and
-            "zcdp" is rho-zCDP fixed beforehand.
+        delta: 0 for an ex-post claim; of either level. For zCDP what an epsilon is worked out at,
+            or 0 for none.
+        kind: "ex-post" is data-dependent, epsilon(D, X); "approximate" is (epsilon, delta)-DP fixed
+            beforehand, and "zcdp" is rho-zCDP fixed beforehand.
         relation: what neighbouring data sets differ by.
         unit: what one unit of that difference is.
     """
@@ -161,7 +176,9 @@ class Claim(Fields):
         return self
 
     @model_serializer(mode="wrap")
-    def _with_the_figures_of_its_kind(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _with_the_figures_of_its_kind(
+        self, written: SerializerFunctionWrapHandler
+    ) -> dict[str, Any]:
         fields: dict[str, Any] = written(self)
         own = CLAIM_KINDS[self.kind].figures
         return {name: value for name, value in fields.items() if value is not None or name in own}
@@ -172,38 +189,61 @@ class Claim(Fields):
         return CLAIM_KINDS[self.kind].stated(self)
 
 
-class Privacy(Fields):
-    """What neighbouring data sets differ by, fixed before the run. A claim may be tested for others.
+class PrivacySettings(Fields):
+    """The difference between neighbouring data sets, fixed before the run.
+
+    A claim may be tested for others.
 
     Attributes:
-        unit: what one unit of the difference is.
-        relation: how neighbouring data sets differ by it.
-        records_per_user: the most records that one user has; the unit "user" needs it.
-        delta_from: whether a delta was declared, or worked out from the number of private records, which it then tells.
-        records_per_user_from: whether that number was declared beforehand, or is the largest in the private data (and
-            a claim per user then holds among data sets whose users have no more).
-        shared_budgets: whether a user's contexts share one `mechanism.budget`, rather than each having one; the
-            assignment then says whose each record is.
-        earlier: commitments of the runs whose spending the budgets of this one go on from, in their order; the
-            assignment then says what each record, or user, had spent.
-        split_delta: whether delta is split evenly over the rounds after which the run may be stopped, so that each
-            number of rounds has an epsilon of its own. Else a run that is stopped early costs what all rounds do.
+        unit: what one unit of the difference is: a record, a context (prompt), or all records of a
+            user.
+        relation: whether it comes or goes, or is replaced by another.
+        records_per_user: the most records that one user has; the unit "user" needs it. A config may
+            leave it out: the run then has the largest number in the data, which counts as public.
+        epsilon: what a run of means may cost in all, in nats, at `delta`. Every context then has a
+            budget of its own (mechanism.budget), pays what it can really move, and is left out once
+            that is spent, so that texts may be of any length. None for what all tokens cost at
+            most, which is then claimed.
+        delta: for the mean's approximate guarantee; None takes records ** -1.1.
+        canaries: how many made-up records are in the data or out of it by secret coins, which audit
+            the run itself (docs/canaries.md). Each pays as any record does, and is in a batch of
+            its own. None for none.
+        amplification: secret-batches claims what holds against whoever does not know which batch a
+            record was in, wherever that is less (docs/secret-batches.md); none what holds against
+            whoever knows.
+        split_delta: whether delta is split evenly over the rounds after which the run may be
+            stopped, so that each number of rounds has an epsilon of its own. Else a run that is
+            stopped early costs what all rounds do.
     """
 
     unit: Unit = "record"
     relation: Relation = "add_remove"
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    epsilon: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = None
+    canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)] | None = None
+    amplification: Literal["secret-batches", "none"] = "secret-batches"
+    split_delta: bool = False
+
+
+class Privacy(PrivacySettings):
+    """The section `privacy`, with what generation made of it.
+
+    Attributes:
+        delta_from: whether a delta was declared, or worked out from the number of private records,
+            which it then tells.
+        records_per_user_from: whether that number was declared beforehand, or is the largest in the
+            private data (and a claim per user then holds among data sets whose users have no more).
+        shared_budgets: whether a user's contexts share one `mechanism.budget`, rather than each
+            having one; the assignment then says whose each record is.
+        earlier: commitments of the runs whose spending the budgets of this one go on from, in their
+            order; the assignment then says what each record, or user, had spent.
+    """
+
     records_per_user_from: Literal["declared", "data"] = "declared"
     delta_from: Literal["declared", "records"] = "declared"
     shared_budgets: bool = False
     earlier: Annotated[tuple[Digest, ...], Field(max_length=MAX_EARLIER)] = ()
-    split_delta: bool = False
-
-    @model_serializer(mode="wrap")
-    def _with_what_is_chosen(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        chosen = ("shared_budgets", "earlier", "split_delta")
-        return {name: value for name, value in fields.items() if value or name not in chosen}
 
     @model_validator(mode="after")
     def _users_have_a_bound(self) -> Privacy:
@@ -216,65 +256,118 @@ class Privacy(Fields):
         return self
 
     def shares(self, rounds: int) -> int:
-        """Over how many stopping points delta is split, where the run may have so many rounds."""
+        """Return how many stopping points delta is split over, for a run of at most `rounds`."""
         return rounds if self.split_delta else 1
 
     def change(
         self, rule: BatchingRule, unit: Unit | None = None, relation: Relation | None = None
     ) -> ContextChange | None:
-        """What one unit's difference does to the contexts; None where nothing bounds it. By default its own unit."""
+        """Return how one unit's difference changes the contexts, or None where nothing bounds it.
+
+        By default its own unit.
+        """
         most, shared = self.records_per_user, self.shared_budgets
-        return context_change(unit or self.unit, relation or self.relation, rule, records_per_user=most, shared=shared)
+        return context_change(
+            unit or self.unit, relation or self.relation, rule, records_per_user=most, shared=shared
+        )
 
 
 class Allocation(Fields):
-    """How records were given to batches, as far as whoever reads the texts can know.
+    """The way records were assigned to batches, as far as readers of the texts can know.
 
     Attributes:
-        kind: "hashed" by a keyed hash of each record alone; "uniform" by a draw for each record, independent of all
-            others; into batches of a "fixed-size", which ties records to each other; or "by-order".
-        secret: whether nobody but the curator can know the key, or the draws: they come from the operating system, and
-            not from a config or a seed.
+        kind: "hashed" by a keyed hash of each record alone; "uniform" by a draw for each record,
+            independent of all others; into batches of a "fixed-size", which ties records to each
+            other; or "by-order".
+        secret: whether nobody but the curator can know the key, or the draws: they come from the
+            operating system, and not from a config or a seed.
     """
 
     kind: Literal["hashed", "uniform", "fixed-size", "by-order"]
     secret: bool
 
 
-class Batching(Fields):
-    """How records became contexts and batches (mathematics: a rule that looks at one record alone).
+class BatchingSettings(Fields):
+    """The rule by which records become contexts and batches.
+
+    docs/mathematics.md explains it: a rule that looks at one record alone.
 
     Attributes:
-        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number of
-            contexts per batch; "hashed-cells" makes one context of each cell of a batch that holds exactly k records;
-            "paper-slices" cuts each label's records into slices of fixed size.
-        rounds: how often the records are hashed again, under a key of each round (`KeyedHash.of_round`). A record
-            serves once in each.
-        batches: how many batches the run generates in all rounds, with ids 0 .. batches - 1: those of the first round,
-            of the second, and so on, as many in each. A public number.
-        batches_per_label: how many batches each label's records are hashed into; None when not by label.
-        generate_per_label: how many of each label's batches are generated in a round, the first ones: within the round
-            a batch's id is index of its label * generate_per_label + number within the label. None declares no rule for
-            which batches are.
-        generate_per_cluster: how many of each cluster's batches are generated, the first ones, instead: ids go through
-            labels, their kept centres, and numbers within a cluster. The file `clusters` has how many there are.
+        rounds: how often the records are hashed again, each time under a key of its own
+            (`KeyedHash.of_round`). Every record serves once in each. Settle it before the run:
+            whoever stops early pays for all of them, unless privacy.split_delta.
+        batches_per_label: how many batches each label's records are hashed into; None when not by
+            label. Without labels this is about all records, and so is the next.
+        generate_per_label: how many of each label's batches are generated in a round, the first
+            ones: within the round a batch's id is index of its label * generate_per_label + number
+            within the label. None declares no rule for which batches are.
+        generate_per_cluster: how many of each cluster's batches are generated, the first ones,
+            instead: ids go through labels, their kept centres, and numbers within a cluster. The
+            file `clusters` has how many there are.
+        batches_per_cluster: with `clustering`, how many batches the records of each cluster are
+            hashed into.
+        records_per_batch: instead: so many of them that about so many records are in each, by noisy
+            counts.
+        most_batches: with records_per_batch, the most batches of a cluster.
+        least_batches: with records_per_batch, the fewest: 1 where None, and a cluster's one batch
+            is no secret.
         slots: contexts per batch for "hashed-slots" and "paper-slices", None for the others.
-        cells: per batch for "hashed-cells", None for the others.
-        examples_per_context: k, the most records that one context shows; under "hashed-cells" each shows so many.
-        labels: the public list of labels, in the order in which batches are numbered; empty when there are none. All
-            records are then one group, for which "per label" holds.
+        cells: cells per batch for "hashed-cells", None for the others. One that holds exactly
+            prompt.examples_per_context records is a context; the records of other cells are not
+            shown.
+    """
+
+    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
+    batches_per_label: Count | None = None
+    generate_per_label: Count | None = None
+    generate_per_cluster: Count | None = None
+    batches_per_cluster: Count | None = None
+    records_per_batch: Positive | None = None
+    most_batches: Count | None = None
+    least_batches: Count | None = None
+    slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+
+    @model_validator(mode="after")
+    def _one_number_of_batches(self) -> Self:
+        if (self.records_per_batch is None) != (self.most_batches is None):
+            lacking = "most_batches" if self.most_batches is None else "records_per_batch"
+            raise clash(
+                lacking,
+                None,
+                "a number of at least 1: records_per_batch and most_batches go together",
+            )
+        if self.batches_per_cluster is not None and self.records_per_batch is not None:
+            allowed = "null when batches_per_cluster says how many batches there are"
+            raise clash("records_per_batch", self.records_per_batch, allowed)
+        if self.least_batches is not None and not self.least_batches <= (self.most_batches or 0):
+            allowed = f"at most most_batches, which is {self.most_batches}"
+            if self.most_batches is None:
+                allowed = "null without records_per_batch and most_batches"
+            raise clash("least_batches", self.least_batches, allowed)
+        return self
+
+
+class Batching(BatchingSettings):
+    """The section `batching`, with what generation made of it.
+
+    Attributes:
+        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number
+            of contexts per batch; "hashed-cells" makes one context of each cell of a batch that
+            holds exactly k records; "paper-slices" cuts each label's records into slices of fixed
+            size.
+        batches: how many batches the run generates in all rounds, with ids 0 .. batches - 1: those
+            of the first round, of the second, and so on, as many in each. A public number.
+        examples_per_context: k, the most records that one context shows; under "hashed-cells" each
+            shows so many.
+        labels: the public list of labels, in the order in which batches are numbered; empty when
+            there are none. All records are then one group, for which "per label" holds.
         key: of the hash (`KeyedHash`), in hexadecimal: 16 to 64 secret bytes.
         allocation: how records were given to batches; None where the generator does not say.
     """
 
     rule: BatchingRule
-    rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
     batches: Count
-    batches_per_label: Count | None = None
-    generate_per_label: Count | None = None
-    generate_per_cluster: Count | None = None
-    slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1
     labels: Labels = ()
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){16,64}$")] | None = None
@@ -282,7 +375,7 @@ class Batching(Fields):
 
     @property
     def per_round(self) -> int:
-        """How many batches a round generates."""
+        """The number of batches that a round generates."""
         return self.batches // self.rounds
 
     @model_validator(mode="after")
@@ -293,13 +386,16 @@ class Batching(Fields):
         by_rule = self.generate_per_cluster or (per_label and generated)
         if self.rounds > 1 and (self.rule == "paper-slices" or self.key is None or not by_rule):
             raise ValueError(
-                "rounds are for hashed rules, and need a key, and batches_per_label with generate_per_label, or "
+                "rounds are for hashed rules, and need a key, and batches_per_label with "
+                "generate_per_label, or "
                 "generate_per_cluster: a record's places follow from these"
             )
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("a label is listed twice")
         if per_label is not None and self.per_round > (len(self.labels) or 1) * per_label:
-            raise ValueError("there are more batches in a round than batches_per_label times labels")
+            raise ValueError(
+                "there are more batches in a round than batches_per_label times labels"
+            )
         if per_label is not None and generated is not None and generated > per_label:
             raise ValueError("generate_per_label is larger than batches_per_label")
         if (self.rule in ("hashed-slots", "paper-slices")) != (self.slots is not None):
@@ -307,211 +403,308 @@ class Batching(Fields):
         if (self.rule == "hashed-cells") != (self.cells is not None):
             raise ValueError("cells is for hashed-cells, which needs it")
         if self.rule == "hashed-records" and self.examples_per_context != 1:
-            raise ValueError("hashed-records puts one record into each context: examples_per_context must be 1")
+            raise ValueError(
+                "hashed-records puts one record into each context: examples_per_context must be 1"
+            )
         return self
 
 
 class Origins(Fields):
-    """Where the numbers of this manifest were taken from: "private" when private records had a say in them.
+    """The origins of numbers: "private" when private records were looked at to choose them.
 
     Attributes:
-        batching: numbers of batches, slots and examples per context.
-        settings: clip, temperature, divisor, support, maximum length and every other setting.
+        batching: those of `batching`, and prompt.examples_per_context.
+        settings: all others: clip, temperature, divisor, support, numbers of tokens, banned_words,
+            ...
     """
 
     batching: Origin | None = None
     settings: Origin | None = None
 
 
-class Stopping(Fields):
-    """When a text ends, and when its batch begins no other.
+class DecodingSettings(DecodingRules):
+    """The decoding of texts: how long they get, and the rules of what they may not hold.
 
     Attributes:
-        max_tokens: a text ends at this public maximum length.
-        sequences: or when its own tokens end in one of these.
-        tokens_per_batch: the public number of tokens that a batch spends on texts, one after another. Where it is spent
-            the last one ends, too. None for one text a batch.
+        max_tokens: the longest that a text can get. A config may leave it out for
+            `tokens_per_batch`.
+        tokens_per_batch: how many tokens each batch spends, on one text after another; they may cut
+            the last one. None for one text a batch.
+    """
+
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text."""
+        return self.max_tokens or self.tokens_per_batch or 0
+
+    @property
+    def most_tokens(self) -> int:
+        """The most tokens of a batch: all that it pays for."""
+        return self.tokens_per_batch or self.longest
+
+    @model_validator(mode="after")
+    def _a_batch_holds_the_longest_text(self) -> Self:
+        if not self.longest:
+            raise clash("max_tokens", None, "a whole number of at least 1 without tokens_per_batch")
+        if self.most_tokens < self.longest:
+            raise clash(
+                "max_tokens",
+                self.max_tokens,
+                f"at most tokens_per_batch, which is {self.tokens_per_batch}",
+            )
+        if self.least_tokens > self.longest:
+            longest = "max_tokens" if self.max_tokens else "tokens_per_batch"
+            raise clash(
+                "least_tokens", self.least_tokens, f"at most {longest}, which is {self.longest}"
+            )
+        return self
+
+
+class Decoding(DecodingSettings):
+    """The section `decoding`, with what ends a text before its longest.
+
+    Attributes:
+        sequences: a text ends when its own tokens end in one of these.
     """
 
     max_tokens: Annotated[int, Field(ge=1, le=MAX_TOKENS)]
     sequences: Annotated[
-        tuple[Annotated[tuple[Token, ...], Field(max_length=MAX_SEQUENCE)], ...], Field(max_length=MAX_SEQUENCES)
+        tuple[Annotated[tuple[Token, ...], Field(max_length=MAX_SEQUENCE)], ...],
+        Field(max_length=MAX_SEQUENCES),
     ] = ()
-    tokens_per_batch: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
-
-    @model_validator(mode="after")
-    def _a_batch_holds_the_longest_text(self) -> Stopping:
-        if self.most_tokens < self.max_tokens:
-            raise ValueError("max_tokens is larger than tokens_per_batch")
-        return self
-
-    @property
-    def most_tokens(self) -> int:
-        """The most tokens of a batch."""
-        return self.max_tokens if self.tokens_per_batch is None else self.tokens_per_batch
 
     def reason(self, text: Sequence[int], spent: int) -> StopReason | None:
-        """Why a text ends with its last token; None where it goes on. Sampled tokens and public numbers alone decide.
+        """Return why a text ends with its last token, or None where it goes on.
+
+        Sampled tokens and public numbers alone decide.
 
         Args:
             text: its tokens so far.
             spent: tokens of its batch so far.
         """
-        if any(sequence and tuple(text[-len(sequence) :]) == sequence for sequence in self.sequences):
+        if any(
+            sequence and tuple(text[-len(sequence) :]) == sequence for sequence in self.sequences
+        ):
             return "end-token"
         if len(text) == self.max_tokens:
             return "max-tokens"
         return "budget" if spent == self.tokens_per_batch else None
 
 
-class Sampling(Fields):
-    """Where the sampler's randomness comes from.
+class SamplingSettings(Fields):
+    """The source of the random numbers that decide every token.
 
     Attributes:
-        generator: the operating system's entropy; a secret seed of 256 bits that the run commits to ("committed-seed",
-            `dpaudit.runs.committed_seed`); or a seed that makes a run repeatable and unfit for release: of dpaudit's
-            own ("test-seed"), or of numpy's Mersenne Twister ("mt19937").
+        generator: the operating system's entropy, whose numbers nobody has ("os-entropy"); a secret
+            seed of 256 bits that the run commits to ("committed-seed"), so that an auditor who is
+            given it can recompute every one of them (docs/committed-seed.md); or a seed that makes
+            a run repeatable, and its texts unfit for release: of dpaudit's own ("test-seed"), or of
+            numpy's Mersenne Twister ("mt19937"), in runs of other generators.
         seed: for the latter two.
-        seed_hashes: for a committed seed: the hash of each of its parts.
+        seed_hashes: for a committed seed, the hash of each of its parts. With them in a config a
+            run can be committed to while a part is still its owner's secret; it goes on once all
+            files are there. Else they are taken from the files.
     """
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"] = "os-entropy"
     seed: Annotated[int, Field(ge=-(1 << 127), lt=1 << 128)] | None = None
-    seed_hashes: Annotated[tuple[Digest, ...], Field(max_length=MAX_PARTS)] = ()
+    seed_hashes: Annotated[tuple[Digest, ...], Field(max_length=MAX_PARTS, strict=False)] = ()
 
     @property
     def committed(self) -> bool:
         """Whether the tokens are those of a committed seed."""
         return self.generator == "committed-seed"
 
-    @model_serializer(mode="wrap")
-    def _with_hashes_where_there_are_any(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value or name != "seed_hashes"}
-
     @model_validator(mode="after")
-    def _seeds_belong_to_seeded_generators(self) -> Sampling:
+    def _seeds_belong_to_their_generators(self) -> Self:
         if (self.generator in ("test-seed", "mt19937")) != (self.seed is not None):
-            raise ValueError("seed is for the generators test-seed and mt19937, which need one")
-        if self.committed != bool(self.seed_hashes):
-            raise ValueError("seed_hashes is for the generator committed-seed, which needs one of each part")
+            raise clash(
+                "seed",
+                self.seed,
+                "a whole number with the generators test-seed and mt19937, else null",
+            )
+        if self.seed_hashes and not self.committed:
+            raise clash(
+                "seed_hashes",
+                list(self.seed_hashes),
+                "left out without the generator committed-seed",
+            )
         if len(set(self.seed_hashes)) < len(self.seed_hashes):
-            raise ValueError("seed_hashes names a part twice")
+            raise clash("seed_hashes", list(self.seed_hashes), "another hash for each part")
         return self
 
 
-class Record(Fields):
-    """What each step's arrays hold.
+class Sampling(SamplingSettings):
+    """The section `sampling` of a run."""
+
+    @model_validator(mode="after")
+    def _has_the_hash_of_each_part(self) -> Self:
+        if self.committed and not self.seed_hashes:
+            raise ValueError("the generator committed-seed needs seed_hashes, one of each part")
+        return self
+
+
+class RecordSettings(Fields):
+    """The contents of the run directory beyond what an audit needs.
+
+    Attributes:
+        contexts: whether every context's contributions are kept too, which are large over the whole
+            vocabulary. A config may leave it out: they are then kept over a truncated support where
+            they are differences or go into a mean, so that all figures can be worked out anew. What
+            a mean is the sum of nothing else shows but a replay (the check mechanism.divisor).
+    """
+
+    contexts: bool | None = None
+
+
+class Record(RecordSettings):
+    """The section `record`, with what each step's arrays hold.
 
     Attributes:
         dtype: of logits, central order statistics and aggregates.
         vocabulary: V, the number of tokens the model scores.
         width: central order statistics kept on each side of the median.
-        contexts: whether every context's contributions are kept too.
     """
 
+    contexts: bool = False
     dtype: Literal["float32", "float64"] = "float32"
     vocabulary: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)]
     width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] = 2
-    contexts: bool = False
 
 
-class Model(Fields):
-    """The language model. What is None the generator does not say.
+class ModelSettings(Fields):
+    """The language model.
 
     Attributes:
-        name: its public name.
+        name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
+        trained_on_records: no, yes or unknown: whether its weights were trained on any of the
+            private records. What it remembers of them no epsilon here covers.
+    """
+
+    name: Name
+    trained_on_records: TrainedOnRecords = "unknown"
+
+
+class Model(ModelSettings):
+    """The section `model`, with what was loaded. What is None the generator does not say.
+
+    Attributes:
         digest: of its weights, tokenizer and settings.
         dtype: of weights and activations.
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
-        trained_on_records: whether its weights were trained on any of the private records, or fine-tuned.
-        isolation: whether a context's logits depended on that context alone, to the last bit: contexts of any batches
-            "shared" passes, and when the model was loaded none moved another's bits; each went through "alone", for
-            they did; or with its "batch", whose contexts move each other's last bits, and no other's.
-        public_logits: SHA-256 of the first public prompt's logits, where steps take a support or an anchor from public
-            prompts. A machine that computes other logits cannot go on with the run.
+        isolation: whether a context's logits depended on that context alone, to the last bit:
+            contexts of any batches "shared" passes, and when the model was loaded none moved
+            another's bits; each went through "alone", for they did; or with its "batch", whose
+            contexts move each other's last bits, and no other's.
+        public_logits: SHA-256 of the first public prompt's logits, where steps take a support or an
+            anchor from public prompts. A machine that computes other logits cannot go on with the
+            run.
     """
 
-    name: Name
     digest: Digest | None = None
     dtype: Name | None = None
     device: Name | None = None
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
-    trained_on_records: TrainedOnRecords = "unknown"
     isolation: Isolation | None = None
     public_logits: Digest | None = None
 
-    @model_serializer(mode="wrap")
-    def _with_public_logits_where_taken(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Runs that were made before it was recorded committed to a run.json without it.
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value is not None or name != "public_logits"}
 
-
-class Prompt(Fields):
+class PromptSettings(Fields):
     """The prompt.
 
     Attributes:
-        template: the template's id; "own" where `text` is it.
-        digest: of the template's text.
+        template: pt for pre-trained models, it for instruction-tuned ones, both with labels; "own"
+            where `text` is it, which a config leaves out. Other generators name theirs.
+        text: a template of one's own instead, with `{example}` in one of its lines, which is there
+            once for each example, and `{label}` where wanted. A brace that is meant as one is
+            doubled. The text is the whole prompt: for an instruction-tuned model write its turns
+            into it, as the model's makers show them.
+        end: with `text`, the mark that ends a text, as examples may be seen to end in it; null for
+            the model's own. Its token ids are among `decoding.sequences`.
+        one_line: whether white space in an example becomes single spaces, line breaks too, before
+            it is cut.
         max_example_tokens: the length that each example is cut to.
-        text: a template of the user's own, with its placeholders, so that a replay can build the prompts.
-        end: the mark that ends a text under it. Its token ids are among `stopping.sequences`.
-        one_line: whether white space in examples became single spaces before they were cut.
-        public_examples: texts by label that every prompt shows before its records, the public prompt too; under ""
-            where there are no labels.
-        public: token ids of the public prompt, for each label in their order, or for all records; empty where no
-            decoding rule looks at it.
+    """
+
+    template: Name | None = None
+    text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
+    end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
+    one_line: bool = False
+    max_example_tokens: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
+
+
+class Prompt(PromptSettings):
+    """The section `prompt`, with what was read for it.
+
+    Attributes:
+        digest: of the template's text.
+        public_examples: texts by label that every prompt shows before its records, the public
+            prompt too; under "" where there are no labels.
+        public: token ids of the public prompt, for each label in their order, or for all records;
+            empty where no decoding rule looks at it.
     """
 
     template: Name
     digest: Digest | None = None
-    max_example_tokens: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
-    text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
-    end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
-    one_line: bool = False
-    public_examples: Annotated[dict[Name, PublicExamples], Field(max_length=MAX_LABELS)] = Field(default_factory=dict)
+    public_examples: Annotated[dict[Name, PublicExamples], Field(max_length=MAX_LABELS)] = Field(
+        default_factory=dict
+    )
     public: Annotated[tuple[PublicTokens, ...], Field(max_length=MAX_LABELS)] = ()
 
 
-#: Fields of `Data` that are written only where a config gave them.
-_AS_GIVEN = frozenset({"config", "delimiter", "encoding", "user"})
+#: One line that is not blank.
+Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$", max_length=MAX_NAME)]
+NotEmpty = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
-class Data(Fields):
-    """The private data.
+class DataSettings(Fields):
+    """The part of the private data that is read, so that a replay reads the same.
+
+    Attributes:
+        config: a data set's configuration, where it has several.
+        split: the data set's split; None for a path.
+        text: the column of texts.
+        label: the column of labels; None where there are none, and no such column is read.
+        user: the column that says whose record it is, for claims per user.
+        label_values: what the column of labels holds for each label, in their order; None where it
+            holds them as they stand.
+        other_labels: what becomes of rows with any other label, or with none: refuse them all, or
+            skip each of them.
+        delimiter: what separates the fields of a .csv; None for the first of comma, semicolon, tab
+            and | that gives its first line the columns named here.
+        encoding: of files of text; None for UTF-8, or what a file begins by saying that it is.
+    """
+
+    config: NotEmpty | None = None
+    split: NotEmpty | None = None
+    text: NotEmpty = "text"
+    label: NotEmpty | None = "label"
+    user: NotEmpty | None = None
+    label_values: (
+        Annotated[tuple[Label, ...], Field(min_length=1, max_length=MAX_LABELS, strict=False)]
+        | None
+    ) = None
+    other_labels: Literal["refuse", "skip"] = "refuse"
+    delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] | None = None
+    encoding: NotEmpty | None = None
+
+
+class Data(DataSettings):
+    """The section `data`, with what was read.
 
     Attributes:
         records: how many distinct records there are, a private figure.
         digest: `data_digest` of them, private too.
         source: whether it was read from a path, or from a data set of the Hugging Face hub.
-        text: the column of texts that was read, so that a replay reads the same.
-        label: the column of labels; None where there are none, and no such column was read.
-        user: the column that names users, so that a replay counts their records; None where the config names none.
-        split: the split that was read; None for a path.
-        config: the data set's configuration, where it has several.
-        label_values: what the label column holds for each label, in their order; None where it holds their names.
-        delimiter, encoding: as the config gave them, so that a replay reads the same. These two, `config` and `user`
-            are left out where there are none.
     """
 
     records: Annotated[int, Field(ge=0, le=MAX_RECORDS)]
     digest: Digest | None = None
     source: Literal["path", "dataset"] = "path"
-    text: Name = "text"
-    label: Name | None = "label"
-    user: Name | None = None
-    split: Name | None = None
-    config: Name | None = None
-    label_values: Labels | None = None
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = None
-    encoding: Name | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_what_was_not_given(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value is not None or name not in _AS_GIVEN}
 
 
 class CountsNoise(Fields):
@@ -528,50 +721,69 @@ class CountsNoise(Fields):
     noised: Literal["before-selection", "after-selection"]
 
 
-class Clustering(Fields):
-    """How records were grouped within their labels before batching: each goes to the nearest of its label's centres.
+class ClusteringSettings(Fields):
+    """The grouping of records within their labels before batching.
 
-    Which centres a label keeps, and how many batches each cluster has, is in the file `clusters`.
+    Each record goes to the nearest of its label's centres.
 
     Attributes:
-        method: how centres were found; "none" where labels alone group records, and all else is None or empty then.
-        settings: what decided the centres beside the texts, by name: how many were asked for, dimensions, each part of
-            the budget, and the seed of k-means on public texts.
-        public_digest: `texts_digest` of the public texts; None where there are none, or it is not recorded.
-        origin: who had a say in where the k centres lie, counts apart: public data, private records through noise, or
-            private records. Centres that are rebalanced are as public as before.
-        embedding: name of the embedding model.
-        embedding_digest: of its weights, tokenizer and settings.
-        normalized: whether its vectors were made unit vectors.
-        centers: k, how many centres were found.
-        keep: k', to how many of them each label's records go.
+        method: where centres come from; k-means looks at private records, with no privacy at all.
+        public_text: the column of the public texts.
+        embedding: the sentence-embedding model, as model.name. A config may leave it out, for the
+            one that needs no network.
+        centers: k, how many centres are looked for, or were found: dpm finds their number itself.
+        keep: k', how many centres each label keeps, by noisy counts of its records.
+        dimension: onto which chang projects embeddings.
+        normalize: whether embeddings are made unit vectors.
+    """
+
+    method: ClusteringMethod
+    public_text: NotEmpty | None = None
+    embedding: Name | None = None
+    normalize: bool | None = None
+    dimension: Annotated[int, Field(ge=1, le=MAX_TOKENS)] | None = None
+    centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
+    keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
+
+    @model_validator(mode="after")
+    def _keeps_no_more_than_there_are(self) -> Self:
+        if self.keep is not None and self.centers is not None and self.keep > self.centers:
+            raise clash("keep", self.keep, f"at most centers, which is {self.centers}")
+        return self
+
+
+class Clustering(ClusteringSettings):
+    """The section `clustering`, with what was found.
+
+    Which centres a label keeps, and how many batches each cluster has, is in the file `clusters`.
+    The method is "none" where labels alone group records, and all else is None or empty then.
+
+    Attributes:
+        settings: what decided the centres beside the texts, by name: how many were asked for,
+            dimensions, each part of the budget, and the seed of k-means on public texts.
+        public_digest: `texts_digest` of the public texts; None where there are none, or it is not
+            recorded.
+        origin: who had a say in where the k centres lie, counts apart: public data, private records
+            through noise, or private records. Centres that are rebalanced are as public as before.
+        embedding_digest: of the embedding model's weights, tokenizer and settings.
         digest: SHA-256 of the centres, row by row as little-endian float32.
-        epsilon: what the centres are said to cost one unit of `privacy`, counts apart, in nats; None where nothing
-            bounds it.
+        epsilon: what the centres are said to cost one unit of `privacy`, counts apart, in nats;
+            None where nothing bounds it.
         delta: what they are said to cost in delta.
         counts: the noise on counts; None where no counts were used.
-        records_per_batch: public number of records by which noisy counts become a cluster's number of batches; None
-            where that number is public itself, and the same for all clusters.
-        most_batches: public bound on that number; None likewise.
-        least_batches: the fewest that any cluster gets, whatever its counts say; None where nothing keeps it from 1.
     """
 
     method: ClusteringMethod = "none"
-    settings: Annotated[dict[SettingName, Setting], Field(max_length=64)] = Field(default_factory=dict)
+    settings: Annotated[dict[SettingName, Setting], Field(max_length=64)] = Field(
+        default_factory=dict
+    )
     public_digest: Digest | None = None
     origin: Literal["public", "noised", "private"] | None = None
-    embedding: Name | None = None
     embedding_digest: Digest | None = None
-    normalized: bool | None = None
-    centers: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
-    keep: Annotated[int, Field(ge=1, le=MAX_CENTERS)] | None = None
     digest: Digest | None = None
     epsilon: NotNegative | None = None
     delta: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] | None = None
     counts: CountsNoise | None = None
-    records_per_batch: Positive | None = None
-    most_batches: Count | None = None
-    least_batches: Count | None = None
 
     @model_validator(mode="after")
     def _fields_fit_the_method(self) -> Clustering:
@@ -580,15 +792,9 @@ class Clustering(Fields):
             if stated:
                 raise ValueError(f"{min(stated)} is for a clustering method, and method is none")
             return self
-        for name in ("origin", "embedding", "normalized", "centers", "keep", "delta"):
+        for name in ("origin", "embedding", "normalize", "centers", "keep", "delta"):
             if name not in stated:
                 raise ValueError(f"{name} must be stated for the method {self.method}")
-        if (self.keep or 0) > (self.centers or 0):
-            raise ValueError("keep is larger than centers")
-        if ("records_per_batch" in stated) != ("most_batches" in stated):
-            raise ValueError("records_per_batch and most_batches go together")
-        if self.least_batches is not None and not self.least_batches <= (self.most_batches or 0):
-            raise ValueError("least_batches is for records_per_batch, and at most most_batches")
         if self.origin == "public" and (self.epsilon, self.delta) != (0, 0):
             raise ValueError("centres of public data cost nothing: epsilon and delta must be 0")
         return self
@@ -604,25 +810,34 @@ class Clusters(Fields):
 
     Attributes:
         method: as in run.json.
-        centers: k × d, the centres, row by row as little-endian float32, in base64; `clustering.digest` is of these
-            bytes. No number is beyond MAX_COORDINATE. Empty where neither is recorded.
-        noisy_counts: labels × k, how many records of a label are nearest to each centre, with noise; empty where no
-            counts were used.
+        centers: k × d, the centres, row by row as little-endian float32, in base64;
+            `clustering.digest` is of these bytes. No number is beyond MAX_COORDINATE. Empty where
+            neither is recorded.
+        noisy_counts: labels × k, how many records of a label are nearest to each centre, with
+            noise; empty where no counts were used.
         kept: labels × k', indices of the centres that a label's records go to, ascending.
-        batches: labels × k', how many batches the records of each of these clusters are hashed into.
+        batches: labels × k', how many batches the records of each of these clusters are hashed
+            into.
     """
 
     method: ClusteringMethod = "none"
-    centers: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=MAX_CLUSTERS_BYTES)] = ""
+    centers: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=MAX_CLUSTERS_BYTES)
+    ] = ""
     noisy_counts: Annotated[
-        tuple[_Row[Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]], ...], Field(max_length=MAX_LABELS)
+        tuple[_Row[Annotated[int, Field(ge=-MAX_COUNT, le=MAX_COUNT)]], ...],
+        Field(max_length=MAX_LABELS),
     ] = ()
-    kept: Annotated[tuple[_Row[Annotated[int, Field(ge=0, lt=MAX_CENTERS)]], ...], Field(max_length=MAX_LABELS)] = ()
+    kept: Annotated[
+        tuple[_Row[Annotated[int, Field(ge=0, lt=MAX_CENTERS)]], ...], Field(max_length=MAX_LABELS)
+    ] = ()
     batches: Annotated[tuple[_Row[Count], ...], Field(max_length=MAX_LABELS)] = ()
 
 
 class Moved(Fields):
-    """What a recorder saw of the batches when it emptied records, one at a time, and had them made again.
+    """The changes that a recorder saw in the batches when it emptied records.
+
+    It empties one record at a time, and has the batches made again.
 
     Attributes:
         tried: how many records were emptied.
@@ -634,11 +849,15 @@ class Moved(Fields):
 
 
 class Rows(Fields):
-    """What a recorder saw of all other rows when it lengthened a private text, and had the model score them again.
+    """The changes that a recorder saw in all other rows when it lengthened a private text.
+
+    It has the model score the rows again with the longer text.
 
     Attributes:
-        logit: the most that a logit of another row moved, in logit units; for a row of a public prompt, too.
-        support: how many tokens the support gained or lost, which should hang on the public prompt alone.
+        logit: the most that a logit of another row moved, in logit units; for a row of a public
+            prompt, too.
+        support: how many tokens the support gained or lost, which should hang on the public prompt
+            alone.
     """
 
     logit: NotNegative
@@ -650,7 +869,9 @@ Mend = Literal["randomness", "batches", "lengths", "rows"]
 
 
 class Recorded(Fields):
-    """What a recorder saw of a generator that is not ours, before its first token, and no record shows later.
+    """A recorder's observations of another project's generator, before its first token.
+
+    Nothing that is recorded later shows them.
 
     Attributes:
         generator: its name and version.
@@ -666,7 +887,9 @@ class Recorded(Fields):
 
 
 class CanaryCoins(Fields):
-    """What is committed to before the first token of canaries, which are in the data or not by secret coins.
+    """The commitment to canaries before the first token.
+
+    Secret coins decide which canaries are in the data.
 
     Attributes:
         count: how many there are, in and out.
@@ -677,63 +900,101 @@ class CanaryCoins(Fields):
     digest: Digest
 
 
-#: Fields of `Manifest` that are written only where there is something.
-_WHERE_THERE_ARE_ANY = frozenset({"recorded", "canaries", "redrawn", "stopped_after"})
+class Settings(Fields):
+    """The settings of a run, which its config has and run.json repeats.
 
-
-class Manifest(Fields):
-    """The whole of run.json.
+    They leave out how a process runs and where files lie.
 
     Attributes:
-        format_version: of the run directory.
-        sensitivity: a warning to whoever opens the file.
-        created: when generation began, in ISO 8601 with a time zone.
-        privacy: what neighbouring data sets differ by.
-        mechanism: how a token is drawn from a batch.
-        batching: how records became contexts and batches.
-        clustering: how records were grouped before that.
-        origins: who had a say in the numbers here.
-        stopping: when a text ends, and when its batch does.
-        decoding: what no text may hold.
-        sampling: where randomness comes from.
-        record: what each step's arrays hold.
-        data: the private data.
+        data: which of the private data is read.
         model: the language model.
-        prompt: the prompt.
-        software: versions of what made the run, by name.
-        recorded: what a recorder saw of a generator that is not ours; left out where the generator wrote the run.
-        canaries: made-up records among the data, by which the run is audited; left out where there are none.
-        redrawn: ids of the batches that were drawn again after they were finished, ascending; left out where there are
-            none. RunWriter sets it.
-        stopped_after: the number of rounds after which the run was stopped early; left out where all were generated.
-            RunWriter sets it.
-        claim: None until the run is finished, unless it was fixed beforehand.
-        claim_stated: which of the two it was; RunWriter sets it.
-        nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against the commitment;
-            RunWriter draws them.
-        commitment: digest of all that was settled before the first token (`dpaudit.runs.commitment`); RunWriter sets
-            it.
+        prompt: what it is shown.
+        batching: how records become contexts and batches.
+        clustering: how records are grouped before that.
+        mechanism: how a token is drawn from a batch.
+        decoding: how long texts are, how many a batch writes, and what they may not hold.
+        sampling: where randomness comes from.
+        record: what is kept.
+        privacy: what neighbouring data sets differ by.
+        chosen_from: whether private records had a say in the numbers here.
+        made_by: the person or team who makes the run, in one line and in their own words. Public:
+            every report shows it, also one for readers outside. Nobody checks it.
     """
 
-    format_version: Literal[1] = FORMAT_VERSION
-    sensitivity: Annotated[str, Field(max_length=MAX_TEMPLATE)] = SENSITIVITY
-    created: Created
-    privacy: Privacy = Privacy()
+    data: DataSettings
+    model: ModelSettings
+    prompt: PromptSettings
+    batching: BatchingSettings
+    clustering: ClusteringSettings | None
     mechanism: Mechanism
-    batching: Batching
-    clustering: Clustering = Clustering()
-    origins: Origins = Origins()
-    stopping: Stopping
-    decoding: DecodingRules = DecodingRules()
-    sampling: Sampling = Sampling()
-    record: Record
+    decoding: DecodingSettings
+    sampling: SamplingSettings = SamplingSettings()
+    record: RecordSettings = RecordSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    chosen_from: Origins = Origins()
+    made_by: MadeBy | None = None
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether every context has a budget of its own."""
+        return self.mechanism.budget is not None or self.privacy.epsilon is not None
+
+    @model_validator(mode="after")
+    def _budgets_are_recorded_and_deltas_split_over_rounds(self) -> Self:
+        if self.has_budgets and self.record.contexts is False:
+            raise clash(
+                "record.contexts",
+                False,
+                "true with budgets: what a context spends shows nowhere else",
+            )
+        if self.privacy.split_delta and self.batching.rounds == 1:
+            raise clash("privacy.split_delta", True, "false without several batching.rounds")
+        return self
+
+
+class Manifest(Settings):
+    """All of run.json: the settings, and what generation made of them.
+
+    A section such as `data` has both. The file keeps them apart (`to_json`), so that what a config
+    says is found in one place, and what was measured, drawn or counted in another.
+
+    Attributes:
+        sensitivity: a warning to whoever opens the file.
+        created: when generation began, in ISO 8601 with a time zone.
+        software: versions of what made the run, by name.
+        recorded: what a recorder saw of a generator that is not ours; None where the generator
+            wrote the run.
+        canaries: made-up records among the data, by which the run is audited; None where there are
+            none.
+        redrawn: ids of the batches that were drawn again after they were finished, ascending.
+            RunWriter sets it.
+        stopped_after: the number of rounds after which the run was stopped early; None where all
+            were generated. RunWriter sets it.
+        claim: None until the run is finished, unless it was fixed beforehand.
+        claim_stated: which of the two it was; RunWriter sets it.
+        nonce: 32 secret random bytes in hexadecimal, which keep others from testing guesses against
+            the commitment; RunWriter draws them.
+        commitment: digest of all that was settled before the first token
+            (`dpaudit.runs.commitment`); RunWriter sets it.
+    """
+
+    sensitivity: Annotated[str, Field(max_length=MAX_TEMPLATE)] = SENSITIVITY
     data: Data
     model: Model
     prompt: Prompt
+    batching: Batching
+    clustering: Clustering = Clustering()
+    decoding: Decoding
+    sampling: Sampling = Sampling()
+    record: Record
+    privacy: Privacy = Privacy()
+    created: Created
     software: Software = Field(default_factory=dict)
     recorded: Recorded | None = None
     canaries: CanaryCoins | None = None
-    redrawn: Annotated[tuple[Annotated[int, Field(ge=0, lt=MAX_BATCHES)], ...], Field(max_length=MAX_BATCHES)] = ()
+    redrawn: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=MAX_BATCHES)], ...], Field(max_length=MAX_BATCHES)
+    ] = ()
     stopped_after: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] | None = None
     claim: Claim | None = None
     claim_stated: Literal["beforehand", "afterwards"] = "afterwards"
@@ -747,67 +1008,139 @@ class Manifest(Fields):
             raise ValueError("mechanism.support.size is larger than record.vocabulary")
         if aggregator.dtype == "float64" != self.record.dtype:
             raise ValueError(
-                f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 moves it by more than "
+                f"record.dtype must be float64 for the {aggregator.name}: rounding in float32 "
+                "moves it by more than "
                 "its guarantee allows one context"
             )
-        if self.mechanism.budget is not None and not self.record.contexts:
-            raise ValueError("mechanism.budget needs record.contexts: what a context spends is seen from nothing else")
-        if self.own_allowances and (self.mechanism.budget is None or self.batching.rule != "hashed-records"):
-            raise ValueError("shared_budgets and earlier are for a mechanism.budget and the rule hashed-records")
+        if self.own_allowances and (
+            self.mechanism.budget is None or self.batching.rule != "hashed-records"
+        ):
+            raise ValueError(
+                "shared_budgets and earlier are for a mechanism.budget and the rule hashed-records"
+            )
         if self.privacy.shared_budgets and self.data.user is None:
-            raise ValueError("privacy.shared_budgets needs data.user, the column that says whose a record is")
+            raise ValueError(
+                "privacy.shared_budgets needs data.user, the column that says whose a record is"
+            )
         batching, clustered = self.batching, self.clustering.method != "none"
         if batching.rounds > 1 and self.own_allowances:
-            raise ValueError("rounds are not for shared_budgets and earlier: budgets are of each round")
+            raise ValueError(
+                "rounds are not for shared_budgets and earlier: budgets are of each round"
+            )
         if self.stopped_after is not None and not self.stopped_after < batching.rounds:
-            raise ValueError("stopped_after is for a run that was stopped before the last of batching.rounds")
-        if self.privacy.split_delta and batching.rounds == 1:
-            raise ValueError("privacy.split_delta is for several batching.rounds")
+            raise ValueError(
+                "stopped_after is for a run that was stopped before the last of batching.rounds"
+            )
         if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
-            raise ValueError("with a clustering, batching has no batches_per_label and no generate_per_label")
-        if not clustered and batching.generate_per_cluster is not None:
-            raise ValueError("batching.generate_per_cluster is for a clustering, and there is none")
+            raise ValueError(
+                "with a clustering, batching has no batches_per_label and no generate_per_label"
+            )
+        for name in ("generate_per_cluster", "batches_per_cluster", "records_per_batch"):
+            if not clustered and getattr(batching, name) is not None:
+                raise ValueError(f"batching.{name} is for a clustering, and there is none")
         if self.sampling.committed and self.mechanism.draw.arrays():
             raise ValueError(
-                f"sampling.generator committed-seed is for draws by softmax, not {self.mechanism.draw.name}"
+                "sampling.generator committed-seed is for draws by softmax, not "
+                f"{self.mechanism.draw.name}"
             )
-        if self.decoding.least_tokens > self.stopping.max_tokens:
-            raise ValueError("decoding.least_tokens is larger than stopping.max_tokens")
         if self.canaries is not None:
-            if batching.rule != "hashed-records" or clustered or self.own_allowances or not self.record.contexts:
+            if (
+                batching.rule != "hashed-records"
+                or clustered
+                or self.own_allowances
+                or not self.record.contexts
+            ):
                 raise ValueError(
-                    "canaries are for the rule hashed-records and record.contexts, without clusters and without "
+                    "canaries are for the rule hashed-records and record.contexts, without "
+                    "clusters and without "
                     "shared_budgets or earlier"
                 )
-            if batching.key is None or not (batching.batches_per_label and batching.generate_per_label):
-                raise ValueError("canaries need batching.key, batches_per_label and generate_per_label")
+            if batching.key is None or not (
+                batching.batches_per_label and batching.generate_per_label
+            ):
+                raise ValueError(
+                    "canaries need batching.key, batches_per_label and generate_per_label"
+                )
             if self.canaries.count > batching.batches:
-                raise ValueError("there are more canaries than batches, and a batch has one at most")
+                raise ValueError(
+                    "there are more canaries than batches, and a batch has one at most"
+                )
         prompts = len(batching.labels or ("",)) if self.decoding.no_repeated_ngram else 0
         if len(self.prompt.public) != prompts:
-            raise ValueError("prompt.public is for decoding.no_repeated_ngram, which needs one for each label")
+            raise ValueError(
+                "prompt.public is for decoding.no_repeated_ngram, which needs one for each label"
+            )
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_what_there_is_none_of(self, written: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        return {name: value for name, value in fields.items() if value or name not in _WHERE_THERE_ARE_ANY}
+    @model_validator(mode="after")
+    def _what_was_made_is_what_was_asked_for(self) -> Manifest:
+        asked, claim = self.privacy, self.claim
+        made = 0 if self.canaries is None else self.canaries.count
+        if (asked.canaries or 0) != made:
+            raise ValueError(
+                f"privacy.canaries asks for {asked.canaries or 0}, and canaries has {made}"
+            )
+        if asked.epsilon is not None:
+            if self.mechanism.budget is None:
+                raise ValueError("privacy.epsilon is kept by a mechanism.budget, and there is none")
+            if claim is not None and claim.epsilon is not None and claim.epsilon > asked.epsilon:
+                raise ValueError("claim.epsilon is above privacy.epsilon, which is the most")
+        if claim is not None and claim.delta and asked.delta not in (None, claim.delta):
+            raise ValueError("claim.delta is another number than privacy.delta")
+        return self
+
+    @classmethod
+    def of_json(cls, text: str) -> Manifest:
+        """Read run.json. Raises ValidationError where it is none."""
+        file = dict(RunJson.model_validate_json(text))
+        settings, made = dict(file["settings"]), dict(file["made"])
+        sections = {name: dict(settings[name]) | dict(made[name]) for name in SECTIONS}
+        return cls.model_validate({"sensitivity": file["sensitivity"]} | settings | made | sections)
+
+    def parts(self, without: Collection[str] = ()) -> dict[str, Any]:
+        """Return what run.json holds, as JSON has it.
+
+        Args:
+            without: fields of the manifest that are left out.
+        """
+        fields = self.model_dump(mode="json", exclude=set(without))
+        sensitivity = fields.pop("sensitivity")
+        settings = {name: fields.pop(name) for name in Settings.model_fields if name in fields}
+        for name, (kind, _) in SECTIONS.items():
+            section = settings[name]
+            settings[name] = {field: section.pop(field) for field in kind.model_fields}
+            fields[name] = section
+        return {
+            "format": FORMAT_VERSION,
+            "sensitivity": sensitivity,
+            "settings": settings,
+            "made": fields,
+        }
+
+    def to_json(self) -> str:
+        """Write run.json."""
+        return json.dumps(self.parts(), indent=2, ensure_ascii=False) + "\n"
 
     @property
     def rounds(self) -> int:
-        """How many rounds were generated, or are to be."""
+        """The number of rounds that were generated, or are to be."""
         return self.stopped_after or self.batching.rounds
 
     @property
     def batches(self) -> int:
-        """How many batches were generated in them, or are to be."""
+        """The number of batches that were generated in them, or are to be."""
         return self.rounds * self.batching.per_round
 
     @property
     def foreign(self) -> bool:
-        """Whether the generator is none that dpaudit can run again: a recorder's, or one with prompts of its own."""
+        """Whether the generator is one that dpaudit cannot run again.
+
+        Such a generator is a recorder's, or has prompts of its own.
+        """
         prompt = self.prompt
-        return self.recorded is not None or (prompt.template not in ("pt", "it") and prompt.text is None)
+        return self.recorded is not None or (
+            prompt.template not in ("pt", "it") and prompt.text is None
+        )
 
     @property
     def own_allowances(self) -> bool:
@@ -816,7 +1149,7 @@ class Manifest(Fields):
 
     @property
     def plug_ins(self) -> tuple[PlugIn, ...]:
-        """What the run was made by that is not of dpaudit's core."""
+        """The plug-ins that the run was made with, which are not part of dpaudit's core."""
         method = self.clustering.method
         grouped = None if method in OWN_CLUSTERINGS else plug_in(CLUSTERING, method)
         return (*self.mechanism.plug_ins, *([] if grouped is None else [grouped]))
@@ -833,7 +1166,10 @@ class Manifest(Fields):
 
     @property
     def public_parts(self) -> tuple[str, ...]:
-        """What each step takes from the public prompt by its logits: of a support, not what rules decide."""
+        """The parts that each step takes from the public prompt's logits.
+
+        Of a support, what decoding rules decide is not among them.
+        """
         support = ("support",) if self.mechanism.support.size is not None else ()
         return (*support, *["anchor"] * self.mechanism.contribution.anchored)
 
@@ -848,11 +1184,73 @@ class Manifest(Fields):
         return self.mechanism.support.size or self.record.vocabulary
 
     def public_prompt(self, label: str | None) -> tuple[int, ...]:
-        """Token ids of the public prompt before a batch's text; empty where no rule asks, or there is no such label."""
+        """Return the token ids of the public prompt before a batch's text.
+
+        They are empty where no rule asks for them, or there is no such label.
+        """
         labels = self.batching.labels or (None,)
-        return self.prompt.public[labels.index(label)] if self.prompt.public and label in labels else ()
+        return (
+            self.prompt.public[labels.index(label)]
+            if self.prompt.public and label in labels
+            else ()
+        )
 
     def forbidden_tokens(self, tokenizer_json: str | bytes | None) -> ForbiddenTokens:
-        """What the decoding rules forbid. Raises InputError where that cannot be told with this tokenizer."""
-        fewest, sequences = self.mechanism.support.size or 1, self.stopping.sequences
-        return ForbiddenTokens(self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json)
+        """Return the tokens that the decoding rules forbid.
+
+        Raises InputError where that cannot be told with this tokenizer.
+        """
+        fewest, sequences = self.mechanism.support.size or 1, self.decoding.sequences
+        return ForbiddenTokens(
+            self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json
+        )
+
+
+def settings_of(section: Fields, kind: type[Fields]) -> dict[str, Any]:
+    """Return the fields of a section that are settings of this type, and no others."""
+    return {name: getattr(section, name) for name in kind.model_fields}
+
+
+#: The sections of run.json that have both halves, by name: the type of the settings, and that of
+#: all of the section.
+SECTIONS: dict[str, tuple[type[Fields], type[Fields]]] = {
+    "data": (DataSettings, Data),
+    "model": (ModelSettings, Model),
+    "prompt": (PromptSettings, Prompt),
+    "batching": (BatchingSettings, Batching),
+    "clustering": (ClusteringSettings, Clustering),
+    "decoding": (DecodingSettings, Decoding),
+    "record": (RecordSettings, Record),
+    "privacy": (PrivacySettings, Privacy),
+}
+
+
+def _type_of(name: str, fields: Mapping[str, FieldInfo], about: str | None) -> type[Fields]:
+    """Return a type that has these fields of another one."""
+    each: dict[str, Any] = {field: (info.annotation, info) for field, info in fields.items()}
+    return create_model(name, __base__=Fields, __doc__=about, **each)
+
+
+def _run_json() -> type[Fields]:
+    """Return the type of the whole file: `Manifest`, with settings apart from what was made."""
+    made = dict(Manifest.model_fields)
+    sensitivity = made.pop("sensitivity")
+    settings = {name: made.pop(name) for name in Settings.model_fields}
+    for name, (kind, whole) in SECTIONS.items():
+        own = dict(whole.model_fields)
+        given = {field: own.pop(field) for field in kind.model_fields}
+        settings[name] = FieldInfo(annotation=_type_of(kind.__name__, given, kind.__doc__))
+        made[name] = FieldInfo(annotation=_type_of(f"{whole.__name__}Made", own, whole.__doc__))
+    halves = {
+        "format": FieldInfo(annotation=Literal[2]),
+        "sensitivity": sensitivity,
+        "settings": FieldInfo(annotation=_type_of("Settings", settings, Settings.__doc__)),
+        "made": FieldInfo(annotation=_type_of("Made", made, Manifest.__doc__)),
+    }
+    return _type_of(
+        "RunJson", halves, "The file run.json: settings, and what generation made of them."
+    )
+
+
+#: The type of the file run.json.
+RunJson = _run_json()

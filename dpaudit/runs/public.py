@@ -1,7 +1,9 @@
-"""Public-only texts: what a run's prompts give without any record. Epsilon 0, and nothing to audit.
+"""Public-only texts: those that a run's prompts give without any record.
 
-The directory has no run.json, so no command takes it for a run. It holds samples.jsonl as runs do, tokenizer.json where
-the model has one, and public.json, which is written last.
+Epsilon 0, nothing to audit.
+
+The directory has no run.json, so no command takes it for a run. It holds samples.jsonl as runs do,
+tokenizer.json if the model has one, and public.json, which is written last.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dpaudit.runs.batches import Sample
 from dpaudit.runs.manifest import (
     Count,
     Created,
+    Decoding,
     Digest,
     Labels,
     Manifest,
@@ -26,10 +29,8 @@ from dpaudit.runs.manifest import (
     Prompt,
     Sampling,
     Software,
-    Stopping,
 )
 from dpaudit.runs.reader import FolderReader
-from dpaudit.runs.rules import DecodingRules
 from dpaudit.runs.storage import Location, Storage, open_storage
 
 _AGAIN = "Generate them again: `dpaudit generate CONFIG.yaml --public-only --out FOLDER`."
@@ -38,39 +39,37 @@ _OWN = {
     "model": ("digest", "dtype"),
     "mechanism": ("temperature", "support"),
     "prompt": None,
-    "stopping": None,
     "decoding": None,
 }
 
 
 class PublicMechanism(Fields):
-    """How a token is drawn: by softmax(l0 / temperature), l0 the public prompt's log-probabilities over the support."""
+    """A draw by softmax(l0 / temperature), l0 the public log-probabilities over the support."""
 
     temperature: Positive
     support: Support
 
 
 class PublicTexts(Fields):
-    """public.json: the settings that make texts the baseline of a run, under the names that run.json has for them.
+    """public.json: the settings that make texts the baseline of a run, named as in run.json.
 
     Attributes:
         private: nothing. No record was read.
         created: when generation began, in ISO 8601 with a time zone.
         mechanism: how a token is drawn.
-        labels: the public list of labels; empty where there are none.
+        labels: the public list of labels; empty without any.
         batches: how many of them each label has, or all together have where there are no labels.
-        stopping, decoding, sampling, model, prompt, software: as in run.json.
+        decoding, sampling, model, prompt, software: as in run.json.
         samples: SHA-256 of samples.jsonl.
     """
 
-    format_version: Literal[1] = 1
+    format_version: Literal[2] = 2
     private: Literal["nothing"] = "nothing"
     created: Created
     mechanism: PublicMechanism
     labels: Labels
     batches: Count
-    stopping: Stopping
-    decoding: DecodingRules = DecodingRules()
+    decoding: Decoding
     sampling: Sampling
     model: Model
     prompt: Prompt
@@ -79,13 +78,14 @@ class PublicTexts(Fields):
 
     @classmethod
     def of(cls, manifest: Manifest, batches: int, samples: str) -> Self:
-        """What stands in public.json of texts that were made under a manifest's public settings."""
+        """Return the public.json of texts that were made under a manifest's public settings."""
         return cls(
             created=manifest.created,
-            mechanism=PublicMechanism(temperature=manifest.mechanism.temperature, support=manifest.mechanism.support),
+            mechanism=PublicMechanism(
+                temperature=manifest.mechanism.temperature, support=manifest.mechanism.support
+            ),
             labels=manifest.batching.labels,
             batches=batches,
-            stopping=manifest.stopping,
             decoding=manifest.decoding,
             sampling=manifest.sampling,
             model=manifest.model,
@@ -106,8 +106,13 @@ class PublicTexts(Fields):
             compared += [(f"{section}.{name}", own[name], theirs[name]) for name in names or own]
         for name, ours, runs in compared:
             if ours != runs or (name == "model.digest" and ours is None):
-                problem = f"{name} is not that of the run, so its records are not all that makes a difference."
-                raise InputError(where, problem, "Generate public-only texts with the run's own config.")
+                problem = (
+                    f"{name} differs from the run's, so a comparison would show more than "
+                    "what the records added."
+                )
+                raise InputError(
+                    where, problem, "Generate public-only texts with the run's own config."
+                )
 
 
 class PublicReader(FolderReader):
@@ -118,24 +123,32 @@ class PublicReader(FolderReader):
     """
 
     def __init__(self, location: Location) -> None:
-        """Raises InputError where there are none, or other files than such texts have."""
+        """Open the texts.
+
+        Raises:
+            InputError: there are none, or there are other files than such texts have.
+        """
         storage = open_storage(location)
         super().__init__(storage)
         if storage.exists(layout.MANIFEST) or storage.exists(layout.STEPS):
             raise InputError(
-                self.name, "this is a run, which was made from private records.", "Name public-only texts."
+                self.name,
+                "this is a run: its texts were made from private records.",
+                "Give public-only texts.",
             )
         if not storage.exists(layout.PUBLIC):
-            raise InputError(self.name, "these are no public-only texts: there is no public.json.", _AGAIN)
+            raise InputError(
+                self.name, "these are not public-only texts: public.json is missing.", _AGAIN
+            )
         self.public = self._fields(layout.PUBLIC, PublicTexts)
         if self.digest(layout.SAMPLES) != self.public.samples:
-            problem = "these are other texts than public.json is about."
+            problem = "these are not the texts that public.json describes."
             raise InputError(self.where(layout.SAMPLES), problem, _AGAIN)
 
 
 @contextmanager
 def new_folder(location: Location) -> Iterator[Storage]:
-    """A new or empty directory, to which nobody else writes within the block.
+    """Hold a new or empty directory, to which nobody else writes within the block.
 
     Raises:
         InputError: it holds something, cannot be written, or another writer has it.
@@ -149,7 +162,11 @@ def new_folder(location: Location) -> Iterator[Storage]:
 
 
 def write_public(
-    storage: Storage, manifest: Manifest, batches: int, samples: Iterable[Sample], tokenizer_json: str | None
+    storage: Storage,
+    manifest: Manifest,
+    batches: int,
+    samples: Iterable[Sample],
+    tokenizer_json: str | None,
 ) -> None:
     """Write public-only texts and what made them. Arguments as for `PublicTexts.of`."""
     if tokenizer_json is not None:

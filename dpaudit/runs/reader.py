@@ -1,7 +1,7 @@
-"""Reads run directories, in folders and in stores that fsspec knows, and trusts nothing in them.
+"""Run directories, read without trust, in folders and in stores that fsspec knows.
 
-Nothing is executed or unpickled, no link is followed, and sizes are checked before anything is allocated. Whatever
-cannot be read raises InputError with file, problem and remedy.
+Nothing is executed or unpickled, no link is followed, and sizes are checked before anything is
+allocated. A file that cannot be read raises InputError with file, problem and remedy.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from dpaudit.errors import InputError, UnfinishedError
 from dpaudit.mechanisms import Fields
+from dpaudit.plugins import FAILURES, failure_within, loaded
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
 from dpaudit.runs.batches import BatchReader, Sample
@@ -35,7 +36,9 @@ from dpaudit.runs.text import Decode, Vocabulary
 MAX_LINE_BYTES, MAX_LINE_VALUES = 1 << 22, 1 << 16
 _ENTRY = re.compile(r"^([0-9a-f]{64})  ([^\n]+)$")
 _Fields = TypeVar("_Fields", bound=Fields)
-_NAME_TOKENIZER = "Name the tokenizer.json of the run's model, in the form of the `tokenizers` library."
+_NAME_TOKENIZER = (
+    "Give the tokenizer.json of the run's model, as the `tokenizers` library writes it."
+)
 RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
 
 
@@ -52,52 +55,55 @@ class FolderReader:
         self.name, self.location = storage.where(), storage.location
 
     def samples(self) -> Iterator[Sample]:
-        """The lines of samples.jsonl, in the file's order."""
+        """Yield the lines of samples.jsonl, in the file's order."""
         for where, line in self._lines(layout.SAMPLES):
             with _validating(where):
                 sample = Sample.model_validate_json(line)
             yield sample
 
     def sample_lines(self) -> Iterator[str]:
-        """The lines of samples.jsonl as they stand, without their ends."""
+        """Return the lines of samples.jsonl unparsed, without their ends."""
         return (line for _, line in self._lines(layout.SAMPLES))
 
     def digest(self, name: str) -> str:
-        """SHA-256 of a file of the record, in hexadecimal."""
+        """Return the SHA-256 of a file of the record, in hexadecimal."""
         with self._storage.open(name) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def digests(self, names: Iterable[str]) -> dict[str, str]:
-        """`digest` of those of these files that the record has, by name."""
+        """Return the `digest` of each of these files that the record has, by name."""
         return {name: self.digest(name) for name in names if self.has(name)}
 
     def has(self, name: str) -> bool:
-        """Whether the record has something under this name."""
+        """Return whether the record has something under this name."""
         return self._storage.exists(name)
 
     def where(self, name: str) -> str:
-        """A file's name for messages."""
+        """Return a file's name for messages."""
         return self._storage.where(name)
 
     def _fields(self, name: str, kind: type[_Fields]) -> _Fields:
-        """What a JSON file holds, validated."""
+        """Return the content of a JSON file, validated."""
         text, where = self._read(name), self.where(name)
-        _json(text, where)
+        _load_json(text, where)
         with _validating(where):
             return kind.model_validate_json(text)
 
     def _read(self, name: str) -> str:
-        return self._decoded(self._bytes(name), name)
+        return self._decode(self._bytes(name), name)
 
     def _bytes(self, name: str) -> bytes:
-        """All of a file whose size is limited: no more of it, though it should grow while it is read."""
+        """Return all of a file whose size is limited.
+
+        No more is read, even if the file grows meanwhile.
+        """
         most = layout.most_bytes(name)
         assert most is not None
         with self._storage.open(name) as file:
             return file.read(most)
 
     def _lines(self, name: str) -> Iterator[tuple[str, str]]:
-        """Where each line of a text file is, for messages, and the line without its end."""
+        """Yield each line of a text file without its end, after its place for messages."""
         where = self.where(name)
         with self._storage.open(name) as file:
             for number in itertools.count(1):
@@ -105,12 +111,18 @@ class FolderReader:
                 if not line:
                     return
                 if not line.endswith(b"\n"):
-                    raise InputError(where, "the file ends inside a line, or a line is too long.", RESTORE)
+                    raise InputError(
+                        where, "the file ends inside a line, or a line is too long.", RESTORE
+                    )
                 if line.count(b"[") + line.count(b"{") + line.count(b",") > MAX_LINE_VALUES:
-                    raise InputError(f"{where}, line {number}", f"it has more than {MAX_LINE_VALUES} values.", RESTORE)
-                yield f"{where}, line {number}", self._decoded(line[:-1], name)
+                    raise InputError(
+                        f"{where}, line {number}",
+                        f"it has more than {MAX_LINE_VALUES} values.",
+                        RESTORE,
+                    )
+                yield f"{where}, line {number}", self._decode(line[:-1], name)
 
-    def _decoded(self, data: bytes, name: str) -> str:
+    def _decode(self, data: bytes, name: str) -> str:
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError:
@@ -125,49 +137,73 @@ class RunReader(FolderReader):
     """
 
     def __init__(self, location: Location) -> None:
-        """Raises InputError when a path or URL is no run directory that this version reads."""
+        """Open a run directory.
+
+        Raises:
+            InputError: the path or URL is no run directory that this version reads.
+        """
         storage = open_storage(location)
         storage.require_run()
         super().__init__(storage)
         text, where = self._read(layout.MANIFEST), self.where(layout.MANIFEST)
-        fields = _json(text, where)
-        version = fields.get("format_version") if isinstance(fields, dict) else None
+        fields = _load_json(text, where)
+        version = fields.get("format") if isinstance(fields, dict) else None
         if type(version) is not int or version != FORMAT_VERSION:
             raise InputError(
-                f"{where}: format_version",
-                f"this is {str(version)[:20]!r}; this dpaudit reads version {FORMAT_VERSION}.",
-                "Use the dpaudit that wrote the run, or one that reads its version.",
+                f"{where}: format",
+                f"this is {str(version)[:20]!r}; this dpaudit reads format {FORMAT_VERSION}.",
+                "Use the dpaudit that wrote the run.",
             )
         with _validating(where):
-            self.manifest = Manifest.model_validate_json(text)
+            try:
+                self.manifest = Manifest.of_json(text)
+            except FAILURES as error:
+                if failure := failure_within(loaded(), error):
+                    raise failure from None
+                raise
 
     def _lines(self, name: str) -> Iterator[tuple[str, str]]:
         # What a run has at its end alone is not to be restored before.
-        if name in (layout.HASHES, layout.SAMPLES) and not (self.has(name) or self.has(layout.HASHES)):
-            raise UnfinishedError(self.where(name), "the file is missing: the run is not finished.", RESUME)
+        if name in (layout.HASHES, layout.SAMPLES) and not (
+            self.has(name) or self.has(layout.HASHES)
+        ):
+            raise UnfinishedError(
+                self.where(name), "the file is missing: the run is not finished.", RESUME
+            )
         return super()._lines(name)
 
     def require_loadable(self) -> None:
-        """Raises InputError where dpaudit cannot load what made the run, to hold it against its data or its model."""
+        """Refuse a run whose generator dpaudit cannot load, to compare it with its data or model.
+
+        Raises:
+            InputError: it cannot.
+        """
         if self.manifest.foreign:
             field = "prompt.template" if self.manifest.recorded is None else "recorded"
-            problem = "this is no generator that dpaudit can load, to hold it against data or a model."
+            problem = (
+                "dpaudit cannot load this generator, so it cannot recompute the run with "
+                "data or a model."
+            )
             again = "dpaudit replay RUN --data FILE --without ROW -- PYTHON SCRIPT"
-            remedy = f"Run the script again that a recorder recorded: {again}"
+            remedy = f"Run the recorded script again: {again}"
             raise InputError(f"{self.where(layout.MANIFEST)}: {field}", problem, remedy)
 
     @cached_property
     def batches(self) -> tuple[int, ...]:
-        """Ids of the whole batches on disk, ascending."""
+        """The ids of the whole batches on disk, ascending."""
         return whole_batches(self._storage)
 
     def batch(self, batch: int) -> BatchReader:
-        """Open one batch. Raises InputError when its file is not a whole batch of this run."""
+        """Open one batch.
+
+        Raises:
+            InputError: its file is not a whole batch of this run.
+        """
         name = layout.steps_file(batch)
         return BatchReader(self._storage.local(name), self.where(name), self.manifest, batch)
 
     def contexts(self) -> int:
-        """How many contexts the whole batches on disk have."""
+        """Return the number of contexts of all whole batches on disk."""
         found = 0
         for batch in self.batches:
             with self.batch(batch) as opened:
@@ -175,32 +211,42 @@ class RunReader(FolderReader):
         return found
 
     def assignment(self) -> Iterator[Assigned]:
-        """The lines of `assignment`, in the file's order. Users and sums stand there where run.json says so."""
+        """Yield the lines of `assignment`, in the file's order.
+
+        They have users and sums where run.json says so.
+        """
         privacy = self.manifest.privacy
         for where, line in self._lines(layout.ASSIGNMENT):
             try:
                 assigned = parse_assigned(line)
                 if (assigned.user is None) == privacy.shared_budgets:
-                    raise ValueError("users are named where none share budgets, or none where they do")
+                    raise ValueError(
+                        "users are named where none share budgets, or none where they do"
+                    )
                 if assigned.spent and not privacy.earlier:
-                    raise ValueError("it says what was spent before, and the run names no earlier one")
+                    raise ValueError(
+                        "it says what was spent before, and the run names no earlier one"
+                    )
             except ValueError as error:
                 raise InputError(where, f"{error}.", RESTORE) from None
             yield assigned
 
     def clusters(self) -> Clusters:
-        """What `clusters` says of how records were grouped: its shapes are those that run.json gives it."""
+        """Return the content of `clusters`, with the shapes that run.json gives it."""
         clusters = self._fields(layout.CLUSTERS, Clusters)
         if problem := clusters_problem(clusters, self.manifest):
             raise InputError(self.where(layout.CLUSTERS), f"{problem}.", RESTORE)
         return clusters
 
     def canaries(self) -> Canaries:
-        """The run's canaries, of a run that has any; whether they are those of run.json is not looked at."""
+        """Return the canaries of a run that has any.
+
+        Whether they are those of run.json is not checked.
+        """
         return self._fields(layout.CANARIES, Canaries)
 
     def hashes(self) -> Journal:
-        """The digests of a finished run's files, as recorded in `hashes`, which is read once."""
+        """Return the digests of a finished run's files, from `hashes`, which is read once."""
         return self._hashes
 
     @cached_property
@@ -208,20 +254,23 @@ class RunReader(FolderReader):
         return self._journal(self._lines(layout.HASHES))
 
     def journal(self) -> Journal:
-        """The digests of an unfinished run's files that are whole."""
+        """Return the digests of an unfinished run's whole files."""
         return self._journal(self.journal_lines())
 
     def journal_lines(self) -> Iterator[tuple[str, str]]:
-        """The lines of the journal's whole entries, and where each stands."""
+        """Yield the lines of the journal's whole entries, each with its place."""
         return whole_entries(self._read(layout.JOURNAL), self.where(layout.JOURNAL))
 
     def _journal(self, lines: Iterable[tuple[str, str]]) -> Journal:
         journal, left = Journal(self.manifest), iter(lines)
-        for where, before in left:
+        for where, link in left:
             _, file = next(left, ("", ""))
             match = _ENTRY.match(file)
-            if match is None or journal.entry(match[1], match[2]) != f"{before}\n{file}\n":
-                problem = "this is not a file's digest and name, chained to all that stands before."
+            if match is None or journal.entry(match[1], match[2]) != f"{link}\n{file}\n":
+                before = "nonce and commitment of run.json"
+                if journal.digests:
+                    before = "all entries before it"
+                problem = f"this is not a file's digest and name, chained to {before}."
                 raise InputError(where, problem, RESTORE)
             try:
                 journal.add(match[1], match[2])
@@ -230,29 +279,38 @@ class RunReader(FolderReader):
         return journal
 
     def head(self) -> str:
-        """SHA-256 of `hashes`, in hexadecimal: whoever has it can tell this finished run from any other."""
+        """Return the SHA-256 of `hashes`, in hexadecimal.
+
+        It tells this finished run from any other.
+        """
         return self.digest(layout.HASHES)
 
     def head_or_none(self) -> str | None:
-        """`head`; None where the run has no `hashes`, which its audit says."""
+        """Return `head`; None if the run has no `hashes`, which its audit reports."""
         return self.head() if self.has(layout.HASHES) else None
 
     def tokenizer_json(self) -> str | None:
-        """The recorded tokenizer, fit to decode with, or None when the run has none."""
-        return None if self.tokenizer() is None else self._read(layout.TOKENIZER)
+        """Return the recorded tokenizer, fit to decode with, or None if the run has none."""
+        if self.tokenizer() is None:
+            return None
+        return self._read(layout.TOKENIZER)
 
     def tokenizer(self) -> Vocabulary | None:
-        """What decodes the run's tokens, or None when it has no tokenizer. Raises InputError where it is none."""
+        """Return the decoder of the run's tokens, or None if it has no tokenizer.
+
+        Raises:
+            InputError: the file is no tokenizer.
+        """
         if not self.has(layout.TOKENIZER):
             return None
         try:
             return Vocabulary.of(self._bytes(layout.TOKENIZER))
         except ValueError as error:
-            reason = f"this is no tokenizer that can be decoded with ({str(error)[:200]})."
+            reason = f"this tokenizer cannot be used for decoding ({str(error)[:200]})."
             raise InputError(self.where(layout.TOKENIZER), reason, RESTORE) from None
 
     def decoding_digest(self) -> str | None:
-        """By what the run's tokens become text (`Vocabulary.digest`); None where no tokenizer can be read."""
+        """Return the `Vocabulary.digest` of the run's tokenizer; None if none can be read."""
         try:
             vocabulary = self.tokenizer()
         except InputError:  # integrity.format says why
@@ -260,32 +318,56 @@ class RunReader(FolderReader):
         return None if vocabulary is None else vocabulary.digest
 
     def decoder(self, *, special: bool) -> Decode | None:
-        """What decodes the run's tokens (`Vocabulary.decode`); None where it has no tokenizer that can be read."""
+        """Return the decoder of the run's tokens (`Vocabulary.decode`).
+
+        It is None without a usable tokenizer.
+        """
         try:
             vocabulary = self.tokenizer()
         except InputError:  # integrity.format says why
             return None
-        return None if vocabulary is None else partial(vocabulary.decode, special=special)
+        if vocabulary is None:
+            return None
+        return partial(vocabulary.decode, special=special)
 
     def forbidden_tokens(self) -> ForbiddenTokens:
-        """What the run's decoding rules forbid. Raises InputError where that cannot be told."""
-        known = self.manifest.decoding.any and self.tokenizer() is not None
-        return self.manifest.forbidden_tokens(self._bytes(layout.TOKENIZER) if known else None)
+        """Return the tokens that the run's decoding rules forbid.
+
+        Raises:
+            InputError: they cannot be worked out.
+        """
+        tokenizer = None
+        if self.manifest.decoding.any and self.tokenizer() is not None:
+            tokenizer = self._bytes(layout.TOKENIZER)
+        return self.manifest.forbidden_tokens(tokenizer)
 
     def files(self) -> list[str]:
-        """Names of all files of the record, relative to the directory and sorted; without their digests and reports."""
+        """Return the names of all files of the record, relative to the directory and sorted.
+
+        Their digests and reports are left out.
+        """
         names = []
         for name, folder in self._storage.entries():
             if name == layout.STEPS and folder:
-                names += [f"{layout.STEPS}/{entry.name}" for entry in self._storage.entries(layout.STEPS)]
-            elif not (name in (layout.HASHES, layout.JOURNAL, layout.LOCK) or (name == layout.REPORT and folder)):
+                names += [
+                    f"{layout.STEPS}/{entry.name}" for entry in self._storage.entries(layout.STEPS)
+                ]
+            elif not (
+                name in (layout.HASHES, layout.JOURNAL, layout.LOCK)
+                or (name == layout.REPORT and folder)
+            ):
                 names.append(name)
         return sorted(names)
 
 
 def read_tokenizer(path: Path) -> str:
-    """The `Vocabulary.digest` of a tokenizer.json, or of that in a folder. Raises InputError where there is none."""
-    file, most = (path / layout.TOKENIZER if path.is_dir() else path), layout.most_bytes(layout.TOKENIZER) or 0
+    """Return the `Vocabulary.digest` of a tokenizer.json, or of that in a folder.
+
+    Raises:
+        InputError: there is none.
+    """
+    file = path / layout.TOKENIZER if path.is_dir() else path
+    most = layout.most_bytes(layout.TOKENIZER) or 0
     try:
         if not file.is_file():  # a pipe would be waited for
             raise ValueError("there is no such plain file")
@@ -296,22 +378,28 @@ def read_tokenizer(path: Path) -> str:
         return Vocabulary.of(data).digest
     except (OSError, ValueError) as error:
         said = error.strerror if isinstance(error, OSError) else error
-        problem = f"this is no tokenizer that can be decoded with ({str(said)[:200]})."
+        problem = f"this tokenizer cannot be used for decoding ({str(said)[:200]})."
         raise InputError(str(file), problem, _NAME_TOKENIZER) from None
 
 
 def whole_batches(storage: Storage) -> tuple[int, ...]:
-    """Ids of the batches under whose names there is something, ascending."""
+    """Return the ids of the batches under whose names there is something, ascending."""
     names = (entry.name for entry in storage.entries(layout.STEPS))
     return tuple(sorted(b for b in map(layout.batch_of, names) if b is not None))
 
 
-def _json(text: str, where: str) -> Any:
-    """What JSON holds. Raises InputError where readers could differ over it: keys come once, and numbers are finite."""
+def _load_json(text: str, where: str) -> Any:
+    """Return the content of JSON that all readers read alike: keys come once, numbers are finite.
+
+    Raises:
+        InputError: it is none.
+    """
     try:
         return load(text)
     except ValueError as error:
-        raise InputError(where, f"this is not JSON that can be read ({str(error)[:200]}).", RESTORE) from None
+        raise InputError(
+            where, f"this is not JSON that can be read ({str(error)[:200]}).", RESTORE
+        ) from None
 
 
 @contextmanager
@@ -326,4 +414,5 @@ def _validating(where: str) -> Generator[None, None, None]:
         clashing = (first["ctx"]["field"],) if first["type"] == "clash" else ()
         field = ".".join(str(part)[:60] for part in (*first["loc"], *clashing)[:8])
         more = f" ({error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise InputError(f"{where}: {field}" if field else where, f"{first['msg']}{more}.", RESTORE) from None
+        place = f"{where}: {field}" if field else where
+        raise InputError(place, f"{first['msg']}{more}.", RESTORE) from None

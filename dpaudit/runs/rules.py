@@ -1,4 +1,7 @@
-"""Tokens that a text may not go on with, by public rules: known from settings, public prompts and released tokens."""
+"""Public decoding rules: tokens that a text may not continue with.
+
+They follow from settings, public prompts and released tokens.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from dpaudit.errors import InputError
 from dpaudit.mechanisms import Fields
 from dpaudit.runs.text import pieces_of
 
-#: Of what a manifest may declare: what a step may cost an audit grows with each.
+#: The most that a manifest may declare: an audit's time for a step grows with each.
 MAX_NGRAM = 64
 MAX_WORDS = 1 << 10
 MAX_WORD = 64
@@ -28,12 +31,13 @@ Ids: TypeAlias = NDArray[np.intp]
 
 
 class DecodingRules(Fields):
-    """What no text may hold, as a config asks for it and run.json declares it.
+    """The rules about what no text may hold, as a config asks for them and run.json declares them.
 
     Attributes:
         least_tokens: the fewest tokens that a text has before the sequence that ends it.
         no_line_breaks: whether a text is one line.
-        no_repeated_ngram: n, where no n tokens in a row may come again, neither of the public prompt nor of the text.
+        no_repeated_ngram: n, where no n tokens in a row may come again, neither of the public
+            prompt nor of the text.
         banned_words: what no text holds, letter by letter, inside longer words too.
     """
 
@@ -44,15 +48,18 @@ class DecodingRules(Fields):
 
     @property
     def any(self) -> bool:
-        """Whether there is a rule at all."""
-        return bool(self.least_tokens or self.no_line_breaks or self.no_repeated_ngram or self.banned_words)
+        """Whether there is a rule."""
+        return bool(
+            self.least_tokens or self.no_line_breaks or self.no_repeated_ngram or self.banned_words
+        )
 
 
 class ForbiddenTokens:
-    """Which tokens a run's rules forbid next, after any public prompt and text.
+    """The tokens that a run's rules forbid next, after any public prompt and text.
 
-    A token that completes a stop sequence is cut off with it, so `least_tokens` alone judges it. The rule of n-grams
-    gives way in a step in which it would leave too few tokens; the others never leave so few.
+    A token that completes a stop sequence is cut off with it, so `least_tokens` alone judges it.
+    The rule of n-grams gives way in a step in which it would leave too few tokens; the others never
+    leave too few.
     """
 
     def __init__(
@@ -63,40 +70,53 @@ class ForbiddenTokens:
         fewest: int,
         tokenizer_json: str | bytes | None,
     ) -> None:
-        """Work out what does not depend on a text.
+        """Work out everything that does not depend on a text.
 
         Args:
             rules: the run's.
             sequences: token ids that end a text.
             vocabulary: V, the number of tokens that the model scores.
             fewest: how many tokens must be left to sample from.
-            tokenizer_json: the tokenizer that texts are decoded with; needed by rules about what tokens say.
+            tokenizer_json: the tokenizer that texts are decoded with; needed by rules about what
+                tokens say.
 
         Raises:
-            InputError: names the rule that cannot be kept with this tokenizer, or says that too few tokens are left.
+            InputError: names the rule that cannot be kept with this tokenizer, or says that too few
+                tokens are left.
         """
         self._rules, self._vocabulary, self._fewest = rules, vocabulary, fewest
         # What the model does not score can end no text.
         self._ends = [tuple(s) for s in sequences if s and min(s) >= 0 and max(s) < vocabulary]
-        written = {"no_line_breaks": LINE_BREAKS * rules.no_line_breaks, "banned_words": rules.banned_words}
-        asked = {field: [text.encode() for text in texts] for field, texts in written.items() if texts}
+        written = {
+            "no_line_breaks": LINE_BREAKS * rules.no_line_breaks,
+            "banned_words": rules.banned_words,
+        }
+        asked = {
+            field: [text.encode() for text in texts] for field, texts in written.items() if texts
+        }
         self._phrases: dict[str, _Phrases] = {}
         if asked:
-            pieces = None if tokenizer_json is None else pieces_of(tokenizer_json, vocabulary)
+            pieces = None
+            if tokenizer_json is not None:
+                pieces = pieces_of(tokenizer_json, vocabulary)
             if pieces is None:
-                problem = "the model's tokenizer does not say what text each of its tokens stands for."
+                problem = (
+                    "the model's tokenizer does not say what text each of its tokens stands for."
+                )
                 raise InputError(
-                    f"decoding.{next(iter(asked))}", problem, "Leave this rule out, or take another model."
+                    f"decoding.{next(iter(asked))}",
+                    problem,
+                    "Leave this rule out, or take another model.",
                 )
             spelling = _Spelling(pieces)
             self._phrases = {field: _Phrases(phrases, spelling) for field, phrases in asked.items()}
         self._require_choice()
 
     def after(self, prompt: Sequence[int], text: Sequence[int]) -> dict[str, Ids]:
-        """The tokens that may not come next, by the name of the rule.
+        """Return the tokens that may not come next, by the name of the rule.
 
         Args:
-            prompt: token ids of the public prompt; no others are looked at than those of the rule of n-grams.
+            prompt: token ids of the public prompt; only the rule of n-grams reads them.
             text: all tokens that were sampled after it so far.
 
         Returns:
@@ -116,7 +136,7 @@ class ForbiddenTokens:
         return {field: ids for field, ids in found.items() if len(ids)}
 
     def _ending(self, text: Sequence[int]) -> dict[int, int]:
-        """The tokens that complete a stop sequence, and how many tokens the text then has before it."""
+        """Return the tokens that complete a stop sequence, and the text's length before it."""
         ending: dict[int, int] = {}
         for sequence in self._ends:
             begun = len(sequence) - 1
@@ -125,37 +145,49 @@ class ForbiddenTokens:
         return ending
 
     def _repeating(self, prompt: Sequence[int], text: Sequence[int]) -> Ids:
-        """The tokens that make the last n tokens some that were there before."""
+        """Return the tokens that would make the last n tokens a repetition."""
         n = self._rules.no_repeated_ngram
         if n is None or len(prompt) + len(text) < n:
             return np.empty(0, dtype=np.intp)
         tokens = np.concatenate([np.asarray(part, dtype=np.intp) for part in (prompt, text)])
         grams = sliding_window_view(tokens, n)
         again: Ids = grams[(grams[:, :-1] == tokens[len(tokens) - n + 1 :]).all(axis=1), -1]
-        known: Ids = again[(again >= 0) & (again < self._vocabulary)]  # a record may hold any number for a token
+        known: Ids = again[
+            (again >= 0) & (again < self._vocabulary)
+        ]  # a record may hold any number for a token
         return known
 
     def _require_choice(self) -> None:
-        """Raises InputError where the rules, that of n-grams aside, may leave too few tokens."""
+        """Refuse rules that may leave too few tokens, that of n-grams aside.
+
+        Raises:
+            InputError: they may.
+        """
         ends = [sequence[-1] for sequence in self._ends] if self._rules.least_tokens else []
-        ever = [np.array(ends, dtype=np.intp), *(phrases.ever() for phrases in self._phrases.values())]
+        ever = [
+            np.array(ends, dtype=np.intp),
+            *(phrases.ever() for phrases in self._phrases.values()),
+        ]
         forbidden = len(_distinct(ever))
         if forbidden and self._vocabulary - forbidden < self._fewest:
             problem = (
-                f"its rules may forbid {forbidden:,} of the model's {self._vocabulary:,} tokens, and a support needs "
+                f"its rules may forbid {forbidden:,} of the model's {self._vocabulary:,} tokens, "
+                "and a support needs "
                 f"{self._fewest:,} of them."
             )
-            raise InputError("decoding", problem, "Ban fewer words, or lower mechanism.support.size.")
+            raise InputError(
+                "decoding", problem, "Ban fewer words, or lower mechanism.support.size."
+            )
 
 
 def _distinct(ids: Sequence[Ids]) -> Ids:
-    """All of some ids, once each."""
+    """Return all of some ids, once each."""
     found: Ids = np.unique(np.concatenate(ids))
     return found
 
 
 class _Spelling:
-    """What each token adds to a text, in bytes, and which tokens hold some bytes."""
+    """The bytes that each token adds to a text, and the tokens that hold some bytes."""
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = pieces
@@ -163,22 +195,27 @@ class _Spelling:
         self._sorted = [pieces[token] for token in self._order]
 
     def holding(self, phrases: Sequence[bytes]) -> Ids:
-        """The tokens that hold one of the phrases whole."""
+        """Return the tokens that hold one of the phrases whole."""
         found = re.compile(b"|".join(map(re.escape, phrases))).search
-        return np.array([token for token, piece in enumerate(self._pieces) if found(piece)], dtype=np.intp)
+        return np.array(
+            [token for token, piece in enumerate(self._pieces) if found(piece)], dtype=np.intp
+        )
 
     def beginning(self, rest: bytes) -> Ids:
-        """The tokens that begin with some bytes."""
+        """Return the tokens that begin with some bytes."""
         first = bisect_left(self._sorted, rest)
-        return self._order[first : bisect_right(self._sorted, rest, lo=first, key=lambda piece: piece[: len(rest)])]
+        return self._order[
+            first : bisect_right(self._sorted, rest, lo=first, key=lambda piece: piece[: len(rest)])
+        ]
 
     def tail(self, text: Sequence[int], most: int) -> bytes:
-        """A text's last bytes: `most`, or some more, or all that there are."""
+        """Return a text's last bytes: `most`, or some more, or all of a short text."""
         tail = b""
         for token in reversed(text):
             if len(tail) >= most:
                 break
-            tail = (self._pieces[token] if 0 <= token < len(self._pieces) else b"") + tail
+            if 0 <= token < len(self._pieces):
+                tail = self._pieces[token] + tail
         return tail
 
 
@@ -194,13 +231,15 @@ class _Phrases:
                 self._rests.setdefault(phrase[:begun], set()).add(phrase[begun:])
 
     def completing(self, text: Sequence[int]) -> Ids:
-        """After this text."""
+        """Return the tokens that complete a phrase after this text."""
         tail = self._spelling.tail(text, self._longest)
-        ends = (tail[len(tail) - length :] for length in range(1, min(self._longest, len(tail)) + 1))
+        ends = (
+            tail[len(tail) - length :] for length in range(1, min(self._longest, len(tail)) + 1)
+        )
         rests = (rest for end in ends for rest in self._rests.get(end, ()))
         return _distinct([self._whole, *map(self._spelling.beginning, rests)])
 
     def ever(self) -> Ids:
-        """After any text."""
+        """Return the tokens that complete a phrase after some text."""
         rests = {rest for rests in self._rests.values() for rest in rests}
         return _distinct([self._whole, *map(self._spelling.beginning, rests)])

@@ -1,4 +1,7 @@
-"""Whether a record's batch was uniform, independent of all others and secret: the release level rests on that."""
+"""Secrecy of batches: a record's batch must be uniform, independent of all others and secret.
+
+The release level rests on that.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from dpaudit.runs.manifest import Clusters, Manifest
 
 
 class NotSecret(StrEnum):
-    """Why a record's batch is no secret that a release level may rest on."""
+    """A reason why a record's batch is no secret that a release level may rest on."""
 
     #: paper-slices cuts records into batches, so that one record's place hangs on the others.
     SLICED = "sliced"
@@ -49,7 +52,7 @@ class NotSecret(StrEnum):
 
 
 class NoGain(StrEnum):
-    """Why a release costs readers as much as whoever knows the batches, though these are secret."""
+    """A reason why secret batches make a release no cheaper for readers."""
 
     #: Nothing bounds what one batch tells.
     UNBOUNDED = "unbounded"
@@ -57,17 +60,18 @@ class NoGain(StrEnum):
     NOTHING_TOLD = "nothing-told"
     #: A group has one batch, so nobody wonders which batch its records are in.
     ONE_BATCH = "one-batch"
-    #: So large an epsilon, or so small a delta among so many batches and rounds, is beyond the bound's precision.
+    #: So large an epsilon, or so small a delta among so many batches and rounds, is beyond the
+    #: bound's precision.
     BEYOND_PRECISION = "beyond-precision"
 
 
 @dataclass(frozen=True)
 class SecretBatches:
-    """How many batches a record's one is drawn from, in secret, and how often.
+    """The number of batches that a record's batch is secretly drawn from, and the number of draws.
 
     Attributes:
-        groups: how many batches B the records of a group are hashed into, and how many g of them are generated, in a
-            round: each pair of numbers once, ascending.
+        groups: how many batches B the records of a group are hashed into, and how many g of them
+            are generated, in a round: each pair of numbers once, ascending.
         rounds: how many are accounted for, under fresh keys.
 
     Raises:
@@ -85,21 +89,26 @@ class SecretBatches:
                 raise ValueError(f"{generated} of {batches} batches cannot be generated")
 
 
-def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = None) -> SecretBatches | NotSecret:
-    """What readers of a run's texts cannot know of a record's batch, by public settings.
+def secret_batches(
+    manifest: Manifest, unit: Unit, clusters: Clusters | None = None
+) -> SecretBatches | NotSecret:
+    """Return what readers of a run's texts cannot know of a record's batch, by public settings.
 
     Args:
         manifest: the run's.
         unit: of the claim.
-        clusters: its file `clusters`, for a number of batches that is the same for all; None where there is none, or it
-            cannot be read. What clusters have by counts is not looked at: it is another beside another neighbour.
+        clusters: its file `clusters`, for a number of batches that is the same for all; None if
+            there is none, or it cannot be read. What clusters have by counts is not looked at: it
+            differs beside another neighbour.
 
     Returns:
         What the release level may rest on; or why both levels are equal.
     """
-    if (reason := _reason(manifest, unit)) is not None:
+    if (reason := _not_secret_reason(manifest, unit)) is not None:
         return reason
-    groups = _clustered(manifest, clusters) if manifest.clustering.method != "none" else _labelled(manifest)
+    groups = _label_groups(manifest)
+    if manifest.clustering.method != "none":
+        groups = _cluster_groups(manifest, clusters)
     if isinstance(groups, NotSecret):
         return groups
     if any(batches == 1 for batches, _ in groups):
@@ -108,50 +117,60 @@ def secret_batches(manifest: Manifest, unit: Unit, clusters: Clusters | None = N
 
 
 def accounted_rounds(manifest: Manifest) -> int:
-    """How many rounds a claim that was fixed beforehand pays for.
+    """Return the number of rounds that a claim fixed beforehand pays for.
 
-    Whoever stops early by what texts say has spent what all rounds cost, unless delta was split.
+    Stopping early because of what texts say costs as much as all rounds, unless delta was split.
     """
-    return manifest.rounds if manifest.privacy.split_delta else manifest.batching.rounds
+    if manifest.privacy.split_delta:
+        return manifest.rounds
+    return manifest.batching.rounds
 
 
-def _reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
-    """Why places are not uniform, independent and secret; None where they are."""
+def _not_secret_reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
+    """Return why places are not uniform, independent and secret, or None."""
     batching, allocation = manifest.batching, manifest.batching.allocation
     if batching.rule == "paper-slices":
         return NotSecret.SLICED
     if allocation is None:
         return NotSecret.UNDECLARED
     if allocation.kind in ("fixed-size", "by-order"):
-        return NotSecret.FIXED_SIZE if allocation.kind == "fixed-size" else NotSecret.BY_ORDER
+        if allocation.kind == "fixed-size":
+            return NotSecret.FIXED_SIZE
+        return NotSecret.BY_ORDER
     if not allocation.secret:
         return NotSecret.KNOWN
     mended = manifest.recorded is not None and "batches" in manifest.recorded.mended
-    if manifest.sampling.generator == "mt19937" and not mended:  # a recorder that mends batches draws the key itself
+    if (
+        manifest.sampling.generator == "mt19937" and not mended
+    ):  # a recorder that mends batches draws the key itself
         return NotSecret.SEEDED
     if batching.key is None:
-        return NotSecret.UNKEYED if allocation.kind == "hashed" else _unproved(manifest, unit)
+        if allocation.kind == "hashed":
+            return NotSecret.UNKEYED
+        return _dependence_reason(manifest, unit)
     key = bytes.fromhex(batching.key)
     if len(key) < KEY_BYTES:
         return NotSecret.SHORT_KEY
     if known_key(key, manifest.sampling.seed):
         return NotSecret.COMMON_KEY
-    return _unproved(manifest, unit)
+    return _dependence_reason(manifest, unit)
 
 
-def _unproved(manifest: Manifest, unit: Unit) -> NotSecret | None:
-    """Why places hang on each other whatever the draws were, or are no batches; None where neither is so."""
+def _dependence_reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
+    """Return why places depend on each other whatever was drawn, or are no batches; or None."""
     if manifest.own_allowances:
         return NotSecret.SHARED_BUDGETS
     by_record = manifest.batching.rule == "hashed-records"
-    return NotSecret.PER_CONTEXT if unit == "context" and not by_record else None
+    if unit == "context" and not by_record:
+        return NotSecret.PER_CONTEXT
+    return None
 
 
 _Groups = tuple[tuple[int, int], ...]
 
 
-def _labelled(manifest: Manifest) -> _Groups | NotSecret:
-    """Batches of a label's records, and how many of them a round generates."""
+def _label_groups(manifest: Manifest) -> _Groups | NotSecret:
+    """Return the numbers of batches of a label's records, in all and generated in a round."""
     batching = manifest.batching
     batches, generated = batching.batches_per_label, batching.generate_per_label
     if batches is None and batching.labels:
@@ -160,18 +179,28 @@ def _labelled(manifest: Manifest) -> _Groups | NotSecret:
         return NotSecret.GENERATED_UNCOUNTED
     generated = generated or batching.per_round
     batches = batches or generated
-    # Were only some generated, and no rule said which, somebody may have chosen them by their records.
+    # Were only some generated, and no rule said which, somebody may have chosen them by their
+    # records.
     unlisted = batching.generate_per_label is None and generated < batches
-    return NotSecret.GENERATED_UNCOUNTED if unlisted else ((batches, generated),)
+    if unlisted:
+        return NotSecret.GENERATED_UNCOUNTED
+    return ((batches, generated),)
 
 
-def _clustered(manifest: Manifest, clusters: Clusters | None) -> _Groups | NotSecret:
-    """Batches of a cluster's records at the fewest, which cost the most, and how many of them a round generates."""
-    clustering, generated = manifest.clustering, manifest.batching.generate_per_cluster
+def _cluster_groups(manifest: Manifest, clusters: Clusters | None) -> _Groups | NotSecret:
+    """Return the fewest batches of a cluster's records, and how many of them a round generates.
+
+    The fewest cost the most.
+    """
+    batching, generated = manifest.batching, manifest.batching.generate_per_cluster
     if generated is None:
         return NotSecret.GENERATED_UNCOUNTED
-    least = clustering.least_batches
-    if clustering.records_per_batch is None:
-        counts = {count for row in clusters.batches for count in row} if clusters is not None else set()
+    least = batching.least_batches
+    if batching.records_per_batch is None:
+        counts = set[int]()
+        if clusters is not None:
+            counts = {count for row in clusters.batches for count in row}
         least = counts.pop() if len(counts) == 1 else None
-    return NotSecret.CLUSTERS_UNCOUNTED if least is None else ((least, min(least, generated)),)
+    if least is None:
+        return NotSecret.CLUSTERS_UNCOUNTED
+    return ((least, min(least, generated)),)

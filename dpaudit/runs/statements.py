@@ -1,4 +1,7 @@
-"""What other tools state of what they released, as lines of a YAML file that `dpaudit compose --with` reads."""
+"""Guarantees of other tools' releases, as items of a YAML file.
+
+`dpaudit compose --with` reads it.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,8 @@ class Statement(Fields):
     Attributes:
         name: to show.
         relation, unit: what its neighbouring data sets differ by.
-        zcdp, rdp, approximate: the guarantee, in one of these forms. `rdp` has an epsilon, in nats, by order: an upper
-            bound on the Renyi divergence of that order in both directions.
+        zcdp, rdp, approximate: the guarantee, in one of these forms. `rdp` has an epsilon, in nats,
+            by order: an upper bound on the Renyi divergence of that order in both directions.
     """
 
     name: Annotated[str, Field(pattern=_NAME, max_length=100)]
@@ -66,15 +69,17 @@ class Statement(Fields):
     approximate: EpsilonDelta | None = None
 
     @model_validator(mode="after")
-    def _one_guarantee(self) -> Statement:
+    def _require_one_guarantee(self) -> Statement:
         if sum(getattr(self, kind) is not None for kind in _KINDS) != 1:
             raise ValueError(f"exactly one of {', '.join(_KINDS)}")
         return self
 
     @property
     def kind(self) -> Literal["zcdp", "rdp", "approximate"]:
-        """Which of the forms it has."""
-        return "zcdp" if self.zcdp is not None else "rdp" if self.rdp is not None else "approximate"
+        """The form of its guarantee."""
+        if self.zcdp is not None:
+            return "zcdp"
+        return "rdp" if self.rdp is not None else "approximate"
 
 
 _STATEMENTS = TypeAdapter(list[Statement])
@@ -84,7 +89,8 @@ def read_statements(path: Path) -> tuple[Statement, ...]:
     """Read and check such a file.
 
     Raises:
-        InputError: names the file, the item by its number from 1, and the field, and says what is allowed.
+        InputError: names the file, the item by its number from 1, and the field, and says what is
+            allowed.
     """
     values = load(path, "a YAML list of guarantees", f"Give a list: {_ITEM}.", MAX_BYTES)
     if not isinstance(values, list) or not 0 < len(values) <= MAX_STATEMENTS:
@@ -99,14 +105,21 @@ def read_statements(path: Path) -> tuple[Statement, ...]:
     for place, name in enumerate(names):
         if name in names[:place]:
             where = f"{path}: item {place + 1}, name"
-            raise InputError(where, f"{in_short(name)} is there already.", "What is released once is paid for once.")
+            raise InputError(
+                where,
+                f"{in_short(name)} is there already.",
+                "What is released once is paid for once.",
+            )
     return tuple(found)
 
 
 def _input_error(path: Path, error: ValidationError) -> InputError:
     first = error.errors(include_url=False)[0]
     item, *parts = (part for part in first["loc"] if part != "[key]")
-    where, kind = ", ".join(filter(None, [f"{path}: item {int(item) + 1}", ".".join(map(str, parts))])), first["type"]
+    where, kind = (
+        ", ".join(filter(None, [f"{path}: item {int(item) + 1}", ".".join(map(str, parts))])),
+        first["type"],
+    )
     if kind == "missing":
         return InputError(where, "this field is missing.", f"Give it: {_ITEM}.")
     if kind == "extra_forbidden":

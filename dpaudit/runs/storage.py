@@ -1,11 +1,13 @@
-"""Where a run directory lies: a folder, or a URL of any file system that fsspec knows (`s3://`, `gs://`, ...).
+"""The places of run directories: a folder, or a URL of any file system that fsspec knows.
 
-Both kinds keep the same promises. A file is under its name whole or not at all, a batch that is under its name is never
-replaced, and one process at a time has the run's lock. What is read is a plain file of a size that was asked for first.
-A folder is private to its owner; what protects a bucket is set on the bucket.
+Both kinds keep the same promises. A file is under its name whole or not at all, a batch that is
+under its name is never replaced, and one process at a time has the run's lock. What is read is a
+plain file of a size that was asked for first. A folder is private to its owner; a bucket is
+protected by its own settings.
 
-A file system beyond fsspec that is no object store (sftp, hdfs, ...) gets a whole file by upload and rename, and there
-two writers of one batch in the same instant can both succeed: the second replaces the first.
+A file system beyond fsspec that is no object store (sftp, hdfs, ...) gets a whole file by upload
+and rename, and there two writers of one batch in the same instant can both succeed: the second
+replaces the first.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from dpaudit.errors import InputError
@@ -36,14 +38,15 @@ Location: TypeAlias = Path | str
 
 _NAME_RUN = "Name the directory that holds run.json."
 RESTORE = "Restore the run directory from a copy, or generate the run again."
-#: A finished upload appears whole under its name in these, and fsspec's `mode="create"` replaces nothing.
+#: File systems in which a finished upload appears whole under its name, and fsspec's
+#: `mode="create"` replaces nothing.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "memory"})
-#: Of a remote file, at most so much is in memory.
+#: The most of a remote file that is in memory.
 BLOCK_BYTES = 1 << 24
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-#: What flock says where it cannot lock a folder: NFS and Lustre, by how they are mounted.
+#: Errors of flock on folders that it cannot lock: NFS and Lustre, by how they are mounted.
 _NO_FLOCK = frozenset({errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
-#: What link says on file systems that have no hard links.
+#: Errors of link on file systems that have no hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK})
 
 
@@ -55,9 +58,10 @@ class Entry(NamedTuple):
 
 
 class Storage(ABC):
-    """One run directory's place. Names are relative to it, with "/" between folder and file.
+    """The place of one run directory. Names are relative to it, with "/" between folder and file.
 
-    Whatever goes wrong raises InputError with the file's name and a remedy, unless a method says otherwise.
+    A method that fails raises InputError with the file's name and a remedy, unless it says
+    otherwise.
 
     Attributes:
         location: opens the same place from any process that can reach it.
@@ -67,45 +71,64 @@ class Storage(ABC):
 
     @abstractmethod
     def where(self, name: str = "") -> str:
-        """A file's name for messages, without any password that the address has."""
+        """Return a file's name for messages, without any password that the address has."""
 
     def require_run(self) -> None:
         """Refuse a place that has no run.json."""
         if self.exists(layout.MANIFEST):
             return
         if self.exists(layout.PUBLIC):
-            problem = "these are public-only texts: nothing private went into them, so there is nothing to audit."
+            problem = (
+                "these texts are public-only: no private record went into them, so there "
+                "is nothing to audit."
+            )
             remedy = "Use them with `dpaudit evaluate RUN --reference DATA --baseline FOLDER`."
             raise InputError(self.where(), problem, remedy)
-        raise InputError(self.where(), "this is no run directory: it has no run.json.", _NAME_RUN)
+        raise InputError(
+            self.where(), "this is not a run directory: run.json is missing.", _NAME_RUN
+        )
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Whether anything is under the name, a broken link too."""
+        """Return whether anything is under the name, even a broken link."""
 
     @abstractmethod
     def entries(self, folder: str = "") -> list[Entry]:
-        """What a folder holds; steps/ must not be a link."""
+        """List a folder; steps/ must not be a link."""
 
-    @abstractmethod
-    def open(self, name: str) -> AbstractContextManager[io.BufferedReader]:
-        """A plain file as a stream, of no more bytes than `layout.most_bytes` says: no link, folder or device."""
+    @contextmanager
+    def open(self, name: str) -> Iterator[io.BufferedReader]:
+        """Open a file of the format, as `local` does, and close it."""
+        if layout.most_bytes(name) is None:
+            problem = "this file does not belong in a run directory."
+            raise InputError(self.where(name), problem, "Remove it from the run directory.")
+        with self.local(name) as file, _naming_refusal(self.where(name)):
+            yield file
 
     @abstractmethod
     def local(self, name: str) -> io.BufferedReader:
-        """A plain file of any size, opened on this machine; whoever asks closes it."""
+        """Open a plain file on this machine, which the caller closes: no link, folder or device.
+
+        It has no more bytes than `layout.most_bytes` says.
+        """
 
     @abstractmethod
     def lock(self) -> Callable[[], None]:
-        """Make sure that the place exists, and become its one writer; returns what gives the lock back."""
+        """Make sure that the place exists, and become its one writer.
+
+        Return what gives the lock back.
+        """
 
     @abstractmethod
     def claim(self) -> None:
-        """Make the folders of a run in a place that was found free."""
+        """Make the folders of a run in an unused place."""
 
     @abstractmethod
     def building(self, name: str) -> AbstractContextManager[Path]:
-        """A fresh private file on this machine to build `name` in; what is left of it in the end is deleted."""
+        """Provide a fresh private file on this machine to build `name` in.
+
+        What is left of it in the end is deleted.
+        """
 
     @abstractmethod
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
@@ -120,7 +143,10 @@ class Storage(ABC):
         """Delete a file that may be gone already."""
 
     def write_text(self, name: str, parts: Iterable[str]) -> None:
-        """Write a text file that appears under its name, or replaces what is there, only once all of it is stored."""
+        """Write a text file that appears under its name only once all of it is stored.
+
+        It replaces what is there.
+        """
         with self.building(name) as built:
             with writing(self.where(name)), open(built, "w", encoding="utf-8") as file:
                 file.writelines(parts)
@@ -128,12 +154,10 @@ class Storage(ABC):
 
     @abstractmethod
     def append(self, name: str, lines: str) -> None:
-        """Add lines to a text file, all of them or none, and wait until they are stored. One writer at a time."""
+        """Add lines to a text file, all of them or none, and wait until they are stored.
 
-    def _require_named(self, name: str) -> None:
-        """Refuse a name that the format does not have, before anything is asked about the file."""
-        if layout.most_bytes(name) is None:
-            raise InputError(self.where(name), "this is no file of format 1.", "Remove it from the run directory.")
+        There is one writer at a time.
+        """
 
     def _require_size(self, name: str, size: int) -> None:
         most = layout.most_bytes(name)
@@ -141,15 +165,20 @@ class Storage(ABC):
             raise InputError(self.where(name), f"the file is larger than {most} bytes.", RESTORE)
 
     def _create_lock(self, create: Callable[[bytes], None]) -> Callable[[], None]:
-        """Be the one who creates the lock file, which says who that is; returns what deletes it."""
+        """Create the lock file, which names its owner; return what deletes it."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         # Enough to find the process, and nothing of the run.
-        holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "token": secrets.token_hex(8)}
+        holder = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "since": since,
+            "token": secrets.token_hex(8),
+        }
         note = json.dumps(holder).encode()
         try:
             create(note)
         except FileExistsError:
-            raise self._locked() from None
+            raise self._locked_error() from None
 
         def release() -> None:
             with suppress(InputError):
@@ -159,39 +188,45 @@ class Storage(ABC):
         return release
 
     def _lock_note(self) -> bytes:
-        """What the lock file says; empty when it is gone or too large to be one."""
+        """Return the content of the lock file; empty if it is gone or too large to be one."""
         try:
             with self.open(layout.LOCK) as file:
                 return file.read()
         except InputError:
             return b""
 
-    def _locked(self) -> InputError:
+    def _locked_error(self) -> InputError:
         try:
             fields = json.loads(self._lock_note())
             holder = f"process {fields['pid']} on {fields['host']} since {fields['since']}"[:200]
         except (ValueError, KeyError, TypeError):
             holder = "another process"
-        remedy = "Wait for it; if that process is dead, delete this file."
+        remedy = "Wait until it ends. If that process is dead, delete this file."
         return InputError(self.where(layout.LOCK), f"{holder} is writing here.", remedy)
 
 
 def is_url(location: Location) -> bool:
-    """Whether this names a place beyond the file system, or one written as a URL."""
+    """Return whether this names a place beyond the file system, or one written as a URL."""
     return isinstance(location, str) and "://" in location
 
 
 def open_storage(location: Location) -> Storage:
-    """The storage of a path or a URL. Raises InputError when nothing here can open such a URL."""
+    """Return the storage of a path or a URL.
+
+    Raises:
+        InputError: nothing here can open such a URL.
+    """
     if not is_url(location):
         return _Folder(Path(location))
     scheme, _, path = str(location).partition("://")
-    return _Folder(Path(path)) if scheme in ("file", "local") else _Remote(str(location))
+    if scheme in ("file", "local"):
+        return _Folder(Path(path))
+    return _Remote(str(location))
 
 
 @contextmanager
 def writing(where: str) -> Iterator[None]:
-    """Say which file could not be written, whatever part of a library met the error.
+    """Turn an error in writing into one that names the file.
 
     Raises:
         InputError: the disk is full, the quota is used up, or the system refuses to write.
@@ -203,7 +238,7 @@ def writing(where: str) -> Iterator[None]:
         raise
     except OSError as error:
         mend = "Make room" if error.errno in _FULL else "Make it writable"
-        remedy = f"{mend} and give the same command again: what is whole there is kept."
+        remedy = f"{mend} and give the same command again: finished files are kept."
         raise InputError(where, f"cannot be written ({_reason(error)}).", remedy) from None
 
 
@@ -227,8 +262,12 @@ class _Folder(Storage):
         try:
             self._path.stat()
         except (OSError, ValueError) as error:
-            reason = "" if isinstance(error, FileNotFoundError) else f" ({getattr(error, 'strerror', None) or error})"
-            raise InputError(self.where(), f"there is no such directory{reason}.", "Check the path.") from None
+            reason = ""
+            if not isinstance(error, FileNotFoundError):
+                reason = f" ({getattr(error, 'strerror', None) or error})"
+            raise InputError(
+                self.where(), f"there is no such directory{reason}.", "Check the path."
+            ) from None
         if not self._path.is_dir():
             raise InputError(self.where(), "this is a file, not a run directory.", _NAME_RUN)
         super().require_run()
@@ -240,34 +279,31 @@ class _Folder(Storage):
         path = self._path / folder
         if folder and (path.is_symlink() or not path.is_dir()):
             raise InputError(str(path), "the folder is missing or is a link.", RESTORE)
-        with _refused(str(path)), os.scandir(path) as entries:
+        with _naming_refusal(str(path)), os.scandir(path) as entries:
             return [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
-    @contextmanager
-    def open(self, name: str) -> Iterator[io.BufferedReader]:
-        self._require_named(name)
-        with self.local(name) as file, _refused(self.where(name)):
-            self._require_size(name, os.fstat(file.fileno()).st_size)
-            yield file
-
     def local(self, name: str) -> io.BufferedReader:
-        """Opened before it is looked at, so that nobody can put another file in its place in between."""
+        """Open a file before it is looked at, so that nobody can replace it in between."""
         where, (folder, _, last) = self.where(name), name.rpartition("/")
-        with _missing(where), ExitStack() as opened:
+        with _naming_missing(where), ExitStack() as opened:
             parent = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
             opened.callback(os.close, parent)
             if folder:
-                parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+                parent = os.open(
+                    folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent
+                )
                 opened.callback(os.close, parent)
             # A pipe that nobody writes to would keep us waiting.
             handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise InputError(where, "this is not a plain file.", RESTORE)
-        return open(handle, "rb")
+            opened.callback(os.close, handle)
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
+                raise InputError(where, "this is not a plain file.", RESTORE)
+            self._require_size(name, found.st_size)
+            return open(os.dup(handle), "rb")
 
     def lock(self) -> Callable[[], None]:
-        """Lock the folder itself, so that no file is left in the record; where that cannot be done, by a file."""
+        """Lock the folder itself, so that no file is left in the record; or else by a file."""
         self._make_folder("")
         with writing(self.where()):
             handle = os.open(self._path, os.O_RDONLY)
@@ -279,9 +315,11 @@ class _Folder(Storage):
                 if error.errno in _NO_FLOCK:
                     return self._create_lock(self._write_lock)
                 problem = "another process is writing here."
-                raise InputError(self.where(), problem, "Wait for it, or name another one.") from None
+                raise InputError(
+                    self.where(), problem, "Wait until it ends, or name another directory."
+                ) from None
             if self.exists(layout.LOCK):
-                raise self._locked()
+                raise self._locked_error()
             return opened.pop_all().close
 
     def claim(self) -> None:
@@ -293,7 +331,7 @@ class _Folder(Storage):
 
     @contextmanager
     def building(self, name: str) -> Iterator[Path]:
-        """A file beside the one it will be, so that a rename is all that is left to do."""
+        """Provide a file beside the final one, so that a rename is all that is left to do."""
         built = self._path / layout.partial_name(name)
         with writing(str(built)):
             _create_private(built)
@@ -304,7 +342,10 @@ class _Folder(Storage):
                 built.unlink(missing_ok=True)
 
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
-        """Rename the file; its bytes are on the disk before its name is, and its name when this returns."""
+        """Rename the file, durably.
+
+        Its bytes are on the disk before its name is, and its name when this returns.
+        """
         path = self._path / name
         with writing(str(path)):
             _sync(built)
@@ -315,7 +356,7 @@ class _Folder(Storage):
             _sync(path.parent)
 
     def append(self, name: str, lines: str) -> None:
-        """A crash of the whole machine may leave a part of what is written."""
+        """Append lines; a crash of the whole machine may leave a part of them."""
         path = self._path / name
         with writing(str(path)), ExitStack() as opened:
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
@@ -334,7 +375,9 @@ class _Folder(Storage):
             (self._path / name).unlink(missing_ok=True)
 
     def _make_folder(self, name: str) -> None:
-        with _refused(self.where(name), "cannot be used as a directory", "Name another one."):
+        with _naming_refusal(
+            self.where(name), "cannot be used as a directory", "Name another one."
+        ):
             (self._path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _write_lock(self, note: bytes) -> None:
@@ -345,10 +388,17 @@ class _Folder(Storage):
 
 
 class _Remote(Storage):
-    """A URL that fsspec opens. A file is built or read on this machine, in a private temporary folder."""
+    """A URL that fsspec opens.
+
+    A file is built or read on this machine, in a private temporary folder.
+    """
 
     def __init__(self, url: str) -> None:
-        """Raises InputError when fsspec cannot open such a URL."""
+        """Open the file system.
+
+        Raises:
+            InputError: fsspec cannot open such a URL.
+        """
         self.location = url
         scheme, _, rest = url.partition("://")
         try:
@@ -361,12 +411,19 @@ class _Remote(Storage):
 
         try:
             self._files, root = url_to_fs(url)
-        except Exception as error:  # a package that is missing, a scheme or an address that nobody knows
-            remedy = "Check the address, and install the fsspec package for it (s3fs for s3://, gcsfs for gs://)."
+        except (
+            Exception
+        ) as error:  # a package that is missing, a scheme or an address that nobody knows
+            remedy = (
+                "Check the address, and install the fsspec package for it (s3fs for s3://, "
+                "gcsfs for gs://)."
+            )
             raise InputError(self._shown, f"cannot be opened ({_reason(error)}).", remedy) from None
         self._root = str(root).rstrip("/")
         protocols = self._files.protocol
-        self._objects = not OBJECT_STORES.isdisjoint([protocols] if isinstance(protocols, str) else protocols)
+        self._objects = not OBJECT_STORES.isdisjoint(
+            [protocols] if isinstance(protocols, str) else protocols
+        )
 
     def where(self, name: str = "") -> str:
         return f"{self._shown}/{name}" if name else self._shown
@@ -377,38 +434,39 @@ class _Remote(Storage):
             return bool(self._files.exists(self._path(name)))
 
     def entries(self, folder: str = "") -> list[Entry]:
-        """What lies under a prefix: nothing, where the store knows no such prefix."""
+        """List the names under a prefix; none, if the store knows no such prefix."""
         with self._asking(folder):
             self._files.invalidate_cache()
             try:
                 found = self._files.ls(self._path(folder), detail=True)
             except FileNotFoundError:
                 return []
-            return [Entry(each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory") for each in found]
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[io.BufferedReader]:
-        """Stream a file, neither more of it nor less than its stated size."""
-        self._require_named(name)
-        size = self._size(name)
-        self._require_size(name, size)
-        with self._asking(name):
-            file = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
-        stated: Any = _Stated(file, size, partial(self._asking, name))
-        with file, io.BufferedReader(stated) as stream:
-            yield stream
+            return [
+                Entry(each["name"].rstrip("/").rpartition("/")[2], each["type"] == "directory")
+                for each in found
+            ]
 
     def local(self, name: str) -> io.BufferedReader:
-        """Download the file; it has lost its name when this returns."""
-        size = self._size(name)
+        """Download exactly as many bytes as the store states, into a copy without a name."""
+        left = size = self._size(name)
+        self._require_size(name, size)
         with _private_folder() as folder:
             free = shutil.disk_usage(folder).free
             if size > free:
                 problem = f"the file has {size} bytes, and only {free} are free in {folder.parent}."
-                raise InputError(self.where(name), problem, "Set TMPDIR to a folder with more room.")
+                raise InputError(
+                    self.where(name), problem, "Set TMPDIR to a folder with more room."
+                )
             copy = folder / "file"
-            with self.open(name) as source, writing(str(copy)), open(copy, "wb") as file:
-                shutil.copyfileobj(source, file, BLOCK_BYTES)
+            with self._asking(name):
+                source = self._files.open(self._path(name), "rb", block_size=BLOCK_BYTES)
+            with source, writing(str(copy)), open(copy, "wb") as file:
+                while left:
+                    with self._asking(name):
+                        data = source.read(min(left, BLOCK_BYTES))
+                        if not data:
+                            raise EOFError(f"its last {left} bytes did not arrive")
+                    left -= file.write(data)
             return open(copy, "rb")
 
     def lock(self) -> Callable[[], None]:
@@ -416,7 +474,9 @@ class _Remote(Storage):
         with self._asking(layout.LOCK, "cannot be written"):
             if not self._objects:
                 self._files.makedirs(self._root, exist_ok=True)
-            return self._create_lock(partial(self._files.pipe_file, self._path(layout.LOCK), mode="create"))
+            return self._create_lock(
+                partial(self._files.pipe_file, self._path(layout.LOCK), mode="create")
+            )
 
     def claim(self) -> None:
         """Make steps/ where the store has folders."""
@@ -434,7 +494,9 @@ class _Remote(Storage):
     def publish(self, built: Path, name: str, *, replace: bool) -> None:
         """Upload the file: in one put, or under another name first."""
         path = self._path(name)
-        with self._asking(name, "cannot be written", through=InputError if replace else FileExistsError):
+        with self._asking(
+            name, "cannot be written", through=InputError if replace else FileExistsError
+        ):
             self._files.invalidate_cache()
             if not replace and self._files.exists(path):
                 raise FileExistsError(errno.EEXIST, "the name is taken", path)
@@ -451,7 +513,7 @@ class _Remote(Storage):
                 raise
 
     def append(self, name: str, lines: str) -> None:
-        """Stores take whole files: what is there is read and put again."""
+        """Append lines by reading the file and putting it again: stores take whole files."""
         with self.open(name) as file:
             there = file.read().decode()
         self.write_text(name, [there, lines])
@@ -464,20 +526,22 @@ class _Remote(Storage):
         return f"{self._root}/{name}" if name else self._root
 
     def _size(self, name: str) -> int:
-        """Size of a plain file in bytes."""
+        """Return the size of a plain file in bytes."""
         with self._asking(name):
             self._files.invalidate_cache()
             found = self._files.info(self._path(name))
         size = found.get("size")
         if found.get("type") != "file" or not isinstance(size, int):
-            raise InputError(self.where(name), "this is not a plain file of a stated size.", RESTORE)
+            raise InputError(
+                self.where(name), "this is not a plain file of a stated size.", RESTORE
+            )
         return size
 
     @contextmanager
     def _asking(
         self, name: str, problem: str = "cannot be read", through: type[Exception] = InputError
     ) -> Iterator[None]:
-        """Say which file the store failed at; errors of the type `through` pass as they are."""
+        """Name the file that the store failed at; errors of the type `through` pass unchanged."""
         try:
             yield
         except through:
@@ -485,31 +549,17 @@ class _Remote(Storage):
         except FileNotFoundError:
             raise InputError(self.where(name), "the file is missing.", RESTORE) from None
         except Exception as error:  # every file system has errors of its own
-            remedy = "Check the address, the network and your permissions, and give the same command again."
+            remedy = (
+                "Check the address, the network and your permissions, and give the same "
+                "command again."
+            )
             raise InputError(self.where(name), f"{problem} ({_reason(error)}).", remedy) from None
 
 
-class _Stated(io.RawIOBase):
-    """A remote file as a stream of exactly the size that was stated of it, whose errors name it."""
-
-    def __init__(self, file: Any, size: int, asking: Callable[[], AbstractContextManager[None]]) -> None:
-        self._file, self._left, self._asking = file, size, asking
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        with self._asking():
-            data = self._file.read(min(len(buffer), self._left))
-            if not data and self._left and len(buffer):
-                raise EOFError(f"its last {self._left} bytes did not arrive")
-        buffer[: len(data)] = data
-        self._left -= len(data)
-        return len(data)
-
-
 @contextmanager
-def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check its permissions.") -> Iterator[None]:
+def _naming_refusal(
+    where: str, problem: str = "cannot be read", remedy: str = "Check its permissions."
+) -> Iterator[None]:
     """Name the file when the system refuses."""
     try:
         yield
@@ -518,21 +568,23 @@ def _refused(where: str, problem: str = "cannot be read", remedy: str = "Check i
 
 
 @contextmanager
-def _missing(where: str) -> Iterator[None]:
+def _naming_missing(where: str) -> Iterator[None]:
     """Name the file that cannot be opened."""
     try:
         yield
     except OSError as error:
         if error.errno == errno.ELOOP:
             problem = "this is not a plain file."
+        elif error.errno == errno.ENOENT:
+            problem = "the file is missing."
         else:
-            problem = "the file is missing." if error.errno == errno.ENOENT else f"{error.strerror}."
+            problem = f"{error.strerror}."
         raise InputError(where, problem, RESTORE) from None
 
 
 @contextmanager
 def _private_folder() -> Iterator[Path]:
-    """A temporary folder for its owner alone, in TMPDIR."""
+    """Provide a temporary folder for its owner alone, in TMPDIR."""
     with writing(tempfile.gettempdir()):
         folder = tempfile.TemporaryDirectory(prefix="dpaudit-", ignore_cleanup_errors=True)
     with folder as path:
@@ -540,12 +592,19 @@ def _private_folder() -> Iterator[Path]:
 
 
 def _create_private(path: Path) -> None:
-    """Create a file that its owner alone may read. Raises FileExistsError where there is one."""
+    """Create a file that its owner alone may read.
+
+    Raises:
+        FileExistsError: there is one.
+    """
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _rename_to_free(built: Path, path: Path) -> None:
-    """Rename to a name that is free. Without hard links, two processes in the same instant can both succeed."""
+    """Rename to a name that is free.
+
+    Without hard links, two processes in the same instant can both succeed.
+    """
     try:
         os.link(built, path, follow_symlinks=False)
     except OSError as error:

@@ -1,18 +1,19 @@
-"""JSON of files that nobody vouches for: bounded before it is parsed, and read alike by every reader."""
+"""JSON of untrusted files: bounded before it is parsed, and read alike by every reader."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, NoReturn
 
-#: Values of a file, unless it has a limit of its own. One takes up to 300 bytes in memory, and an error about it more.
+#: The most values of a file, unless it has a limit of its own. One takes up to 300 bytes in memory,
+#: and an error about it more.
 MAX_VALUES = 1 << 17
-#: Of a whole number: far beyond every bound that a field has, so that the field can be named.
+#: The most digits of a whole number: far beyond every field's bound, so its field can be named.
 _MAX_DIGITS = 1 << 10
 
 
 def load(text: str | bytes, most: int = MAX_VALUES) -> Any:
-    """What JSON holds, where all readers agree on it: keys come once, and numbers are finite.
+    """Return the content of JSON that all readers read alike: keys come once, numbers are finite.
 
     Raises:
         ValueError: it is no such JSON, may have more than `most` values, or is too deep.
@@ -24,7 +25,12 @@ def load(text: str | bytes, most: int = MAX_VALUES) -> Any:
     if isinstance(text, bytes):
         text = text.decode("utf-8")  # else the parser would guess, and take what is none
     try:
-        return json.loads(text, parse_int=_integer, parse_constant=_refuse_constant, object_pairs_hook=_each_once)
+        return json.loads(
+            text,
+            parse_int=_integer,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_require_distinct_keys,
+        )
     except RecursionError:
         raise ValueError("it is too deep") from None
 
@@ -39,8 +45,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose every reader finds the same in it."""
+def _require_distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object without doubled keys."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is doubled")

@@ -1,4 +1,4 @@
-"""YAML of files that people write: bounded, of plain values alone, and refused where a key comes twice."""
+"""YAML that people write: bounded, of plain values alone, without doubled keys."""
 
 from __future__ import annotations
 
@@ -12,34 +12,43 @@ import yaml
 
 from dpaudit.errors import InputError
 
-#: Of a file, unless its reader has a limit of its own.
+#: The largest file, unless its reader has a limit of its own.
 MAX_BYTES = 1 << 22
-#: Characters of a value in an error.
+#: The most characters of a value in an error.
 _LINE = 80
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
-#: A field of configs and policies whose values are no, yes and unknown: YAML 1.1 would make booleans of the first two.
+#: A field of configs and policies whose values are no, yes and unknown: YAML 1.1 would make
+#: booleans of the first two.
 _WORD = "trained_on_records"
 #: YAML 1.1 reads 1e-5 and 1.5e3 as text; everyone who writes them means the number.
 _EXPONENT = re.compile(r"^[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+$")
-#: It also reads 010 as eight and 1:30 as ninety, which nobody means: these are text, and so are other bases.
+#: It also reads 010 as eight and 1:30 as ninety, which nobody means: these are text, and so are
+#: other bases.
 _DIGITS = re.compile(r"^[+-]?(0|[1-9][0-9_]*)$")
 _DECIMALS = re.compile(r"^[+-]?(\d[\d_]*\.[\d_]*|\.\d[\d_]*|\.(inf|Inf|INF))$|^\.(nan|NaN|NAN)$")
 _MERGE = "tag:yaml.org,2002:merge"
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a mapping that has a key twice, of which YAML would keep the last in silence; numbers are decimal."""
+    """A loader that refuses doubled keys, of which YAML would keep the last in silence.
+
+    Numbers are decimal.
+    """
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, value in node.value:
-            if key.tag == _MERGE:  # of what it brings in nobody would see whether a field is there already
+            if (
+                key.tag == _MERGE
+            ):  # of what it brings in nobody would see whether a field is there already
                 problem = "fields are merged in (<<): write them out"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
             if name in seen:
-                raise yaml.constructor.ConstructorError(None, None, "a field is given twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a field is given twice", key.start_mark
+                )
             seen.add(name)
             if name == _WORD and isinstance(value, yaml.ScalarNode) and value.tag == _BOOL:
                 value.tag = _STR
@@ -47,14 +56,18 @@ class _Loader(yaml.SafeLoader):
                 _exponents_as_text(value)
         mapping = super().construct_mapping(node, deep)
         if len(mapping) < len(seen):  # 2 and 2.0
-            raise yaml.constructor.ConstructorError(None, None, "a field is given twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, "a field is given twice", node.start_mark
+            )
         return mapping
 
 
 def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
     value = float(loader.construct_yaml_float(node))
     if value == 0 and any(digit in "123456789" for digit in node.value.lower().partition("e")[0]):
-        raise yaml.constructor.ConstructorError(None, None, "a number is too close to zero", node.start_mark)
+        raise yaml.constructor.ConstructorError(
+            None, None, "a number is too close to zero", node.start_mark
+        )
     return value
 
 
@@ -76,15 +89,16 @@ def _exponents_as_text(section: yaml.Node) -> None:
                 node.tag = _STR
         elif id(node) not in known:  # aliases may lead back
             known.add(id(node))
-            left += [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+            for item in node.value:
+                left += item if isinstance(item, tuple) else [item]
 
 
 def load(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> Any:
-    """What a YAML file holds; none of it is looked at.
+    """Return the content of a YAML file, unchecked.
 
     Args:
         path: the file.
-        what: it should be, as in "a YAML config".
+        what: the name of what it should be, as in "a YAML config".
         remedy: what to give instead, as a sentence.
         most: bytes that it may have.
 
@@ -95,7 +109,7 @@ def load(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> Any:
 
 
 def read(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> bytes:
-    """A file's bytes. Arguments and errors are those of `load`."""
+    """Return a file's bytes. Arguments and errors are those of `load`."""
     try:
         with path.open("rb") as file:
             data = file.read(most + 1)
@@ -108,7 +122,7 @@ def read(path: Path, what: str, remedy: str, most: int = MAX_BYTES) -> bytes:
 
 
 def parse(data: bytes, path: Path, what: str, remedy: str) -> Any:
-    """What these bytes of a file say. Arguments and errors are those of `load`."""
+    """Return the content of these bytes of a file. Arguments and errors are those of `load`."""
     try:
         # The loader is a SafeLoader: it makes plain values only.
         values = yaml.load(data.decode("utf-8"), Loader=_Loader)  # noqa: S506
@@ -121,7 +135,9 @@ def parse(data: bytes, path: Path, what: str, remedy: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}: line {mark.line + 1}, column {mark.column + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or "the text cannot be parsed"
-        raise InputError(where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces.") from None
+        raise InputError(
+            where, f"this is not valid YAML: {problem}.", "Mend the line; indent with spaces."
+        ) from None
     except ValueError:
         # Python reads no whole number of thousands of digits.
         raise InputError(str(path), "a number is too long to be read.", remedy) from None
@@ -131,9 +147,14 @@ def parse(data: bytes, path: Path, what: str, remedy: str) -> Any:
 
 
 def in_short(value: object) -> str:
-    """What a value looks like, in a line. A small file's aliases can make one that is endless when written out."""
+    """Show a value in one line.
+
+    A small file's aliases can make one that is endless when written out.
+    """
     writer = reprlib.Repr()
     writer.maxstring = writer.maxother = _LINE
     writer.maxlevel = 3
     shown = writer.repr(value)
-    return shown if len(shown) <= _LINE else shown[: _LINE - 3] + "..."
+    if len(shown) <= _LINE:
+        return shown
+    return shown[: _LINE - 3] + "..."

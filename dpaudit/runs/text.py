@@ -1,4 +1,4 @@
-"""Tokens as text, with the tokenizer that a run brings: it may come from anywhere, and may go on for ever."""
+"""Text from tokens, by the tokenizer that a run brings: untrusted, and perhaps endless."""
 
 from __future__ import annotations
 
@@ -17,31 +17,44 @@ from dpaudit.runs.strict_json import load
 Decode: TypeAlias = Callable[[Sequence[int]], str | None]
 _Result = TypeVar("_Result")
 
-#: The most that decoding may lengthen a token, in bytes; the decoders of known tokenizers stay below 4.
+#: The most that decoding may lengthen a token, in bytes; the decoders of known tokenizers stay
+#: below 4.
 MAX_GROWTH = 64
 #: The longest token. Known vocabularies have runs of some hundred blanks.
 MAX_TOKEN_LENGTH = 1 << 10
 MAX_DECODERS = 16
-#: Of all tokens of a text: 32 letters for each of the most tokens that there may be.
+#: The most characters of a text's tokens: 32 letters for each of the most tokens of a text.
 MAX_TEXT_LENGTH = 1 << 20
-#: Of a tokenizer without its merges: of 250,000 tokens with scores it takes 17 million bytes, and 750,000 values.
+#: The largest tokenizer without its merges. One of 250,000 tokens with scores takes 17 million
+#: bytes, and 750,000 values.
 MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES = 20 << 20, 800_000
 
-#: Public tokenizers by `Vocabulary.digest`: whoever decodes with one of them adds nothing to the tokens.
+#: Public tokenizers by `Vocabulary.digest`: decoding with one of them adds nothing to the tokens.
 KNOWN_TOKENIZERS = {
     "3e6d6bc1d32acd6a1bfadfae99a6eb20e822df7ca1ac2ef993a3076e6e0826cd": "SmolLM2",
 }
 
-#: How much longer a token can become, by the kind of decoder. Others, and regular expressions, are not run.
-_GROWTH = {"ByteFallback": 1, "ByteLevel": 3, "BPEDecoder": 2, "CTC": 2, "Fuse": 1, "Metaspace": 1, "WordPiece": 1}
+#: The factor by which a token can grow, by the kind of decoder. Others, and regular expressions,
+#: are not run.
+_GROWTH = {
+    "ByteFallback": 1,
+    "ByteLevel": 3,
+    "BPEDecoder": 2,
+    "CTC": 2,
+    "Fuse": 1,
+    "Metaspace": 1,
+    "WordPiece": 1,
+}
 
-#: A list of texts, or of pairs of texts. Nothing is tried twice, so that it takes time in proportion to its length.
+#: A list of texts, or of pairs of texts. Nothing is tried twice, so it takes linear time.
 _STRING = rb'"(?:[^"\\]|\\.)*+"'
 _PAIR = rb"\[\s*+" + _STRING + rb"\s*+,\s*+" + _STRING + rb"\s*+\]"
 _MERGE = rb"(?:" + _STRING + rb"|" + _PAIR + rb")"
-_MERGES = re.compile(rb'(?<!\\)"merges"\s*+:\s*+\[\s*+(?:' + _MERGE + rb"(?:\s*+,\s*+" + _MERGE + rb")*+)?+\s*+\]")
+_MERGES = re.compile(
+    rb'(?<!\\)"merges"\s*+:\s*+\[\s*+(?:' + _MERGE + rb"(?:\s*+,\s*+" + _MERGE + rb")*+)?+\s*+\]"
+)
 _BYTE = re.compile(rb"<0x[0-9A-Fa-f]{2}>")
-#: How byte-level tokenizers write bytes: as letters of Latin-1 where these can be seen, else as those from U+0100 on.
+#: Letters for bytes in byte-level tokenizers: visible ones of Latin-1, else those from U+0100 on.
 _SEEN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _BYTES = {chr(byte): byte for byte in _SEEN} | {
     chr(0x100 + number): byte for number, byte in enumerate(sorted(set(range(0x100)) - set(_SEEN)))
@@ -50,7 +63,7 @@ _BYTES = {chr(byte): byte for byte in _SEEN} | {
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What tokens say by a tokenizer.json, of which nothing else is read: neither merges nor how text is taken apart.
+    """The texts of tokens by a tokenizer.json. Merges and the splitting of texts are not read.
 
     Attributes:
         tokens: the text of each token id.
@@ -72,43 +85,54 @@ class Vocabulary:
         return _read(serialised if isinstance(serialised, bytes) else serialised.encode())
 
     def decode(self, tokens: Sequence[int], *, special: bool) -> str | None:
-        """The text of tokens, with end-of-text and the like where `special`; ids that stand for none are passed over.
+        """Return the text of tokens; unknown ids are skipped.
 
-        None where an id is negative, the text would be longer than any model writes, or the decoder cannot be run.
+        It is None if an id is negative, the text would be longer than any model writes, or the
+        decoder cannot be run.
+
+        Args:
+            tokens: ids.
+            special: whether to keep special tokens, such as end-of-text.
         """
         if min(tokens, default=0) < 0:
             return None
-        said = [self.tokens[token] for token in tokens if token in self.tokens]
-        said = said if special else [token for token in said if token not in self.special]
+        texts = [self.tokens[token] for token in tokens if token in self.tokens]
+        if not special:
+            texts = [text for text in texts if text not in self.special]
         if self.decoder is None:
-            return " ".join(said)
-        if sum(map(len, said)) > MAX_TEXT_LENGTH or self._library is None:
+            return " ".join(texts)
+        if sum(map(len, texts)) > MAX_TEXT_LENGTH or self._library is None:
             return None
-        return _unless_it_fails(lambda: str(self._library.decode(said)))
+        return _call_or_none(lambda: str(self._library.decode(texts)))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of all that decides what text tokens are: each id's token, which are special, and the decoder.
+        """The SHA-256 of everything that makes text of tokens: texts by id, special ones, decoder.
 
-        Two forms of one tokenizer have the same digest, whatever else they say of how texts become tokens.
+        Two forms of one tokenizer have the same digest, whatever else they say of how texts become
+        tokens.
         """
         decoder = self.decoder
         if isinstance(decoder, dict) and decoder.get("type") == "ByteLevel":
             decoder = {"type": "ByteLevel"}  # its other fields are about encoding
         tokens = [self.tokens.get(token) for token in range(1 + max(self.tokens, default=-1))]
-        said = json.dumps({"tokens": tokens, "special": sorted(self.special), "decoder": decoder}, sort_keys=True)
+        said = json.dumps(
+            {"tokens": tokens, "special": sorted(self.special), "decoder": decoder}, sort_keys=True
+        )
         return hashlib.sha256(said.encode()).hexdigest()
 
     def piece(self, token: int) -> bytes | None:
-        """What a token adds to a text that is decoded without special tokens, in UTF-8.
+        """Return the UTF-8 that a token adds to a text that is decoded without special tokens.
 
-        A text's own bytes are those of its tokens in a row, but for a blank that a decoder takes off its beginning.
-        None where the decoder does not put texts together so.
+        A text's own bytes are those of its tokens in a row, but for a blank that a decoder takes
+        off its beginning. It is None if the decoder does not put texts together so.
         """
         if self._spell is None:
             return None
         said = self.tokens.get(token)
-        return b"" if said is None or said in self.special else self._spell(said.encode())
+        if said is None or said in self.special:
+            return b""
+        return self._spell(said.encode())
 
     @cached_property
     def _spell(self) -> Callable[[bytes], bytes] | None:
@@ -116,25 +140,30 @@ class Vocabulary:
 
     @cached_property
     def _library(self) -> Any:
-        """The decoder, run by the library that the format is of; None where it cannot read it."""
+        """The decoder, run by the library of the format; None if the library cannot read it."""
         from tokenizers import Tokenizer
 
         nothing = {"type": "WordLevel", "vocab": {}, "unk_token": ""}
-        bare = json.dumps({"version": "1.0", "added_tokens": [], "model": nothing, "decoder": self.decoder})
-        return _unless_it_fails(lambda: Tokenizer.from_str(bare).decoder)
+        bare = json.dumps(
+            {"version": "1.0", "added_tokens": [], "model": nothing, "decoder": self.decoder}
+        )
+        return _call_or_none(lambda: Tokenizer.from_str(bare).decoder)
 
 
-@lru_cache(maxsize=1)  # several parts of one audit ask for the same tokenizer, through more than one reader
+@lru_cache(
+    maxsize=1
+)  # several parts of one audit ask for the same tokenizer, through more than one reader
 def _read(serialised: bytes) -> Vocabulary:
-    """See `Vocabulary.of`."""
-    # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them, passed over whole.
+    """Parse a tokenizer.json for `Vocabulary.of`."""
+    # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them,
+    # passed over whole.
     data = _MERGES.sub(b'"merges":[]', serialised)
     if len(data) > MAX_VOCABULARY_BYTES:
         raise ValueError(f"its vocabulary takes more than {MAX_VOCABULARY_BYTES:,} bytes")
     tokenizer = load(data, MAX_VOCABULARY_VALUES)
     if not isinstance(tokenizer, dict):
         raise ValueError("this is not an object")
-    if not _growth(tokenizer.get("decoder")) <= MAX_GROWTH:
+    if not _growth_factor(tokenizer.get("decoder")) <= MAX_GROWTH:
         raise ValueError("the decoder is not one whose work is bounded")
     tokens = _model_tokens(tokenizer.get("model"))
     special = _add_tokens(tokens, tokenizer.get("added_tokens") or [])
@@ -144,7 +173,10 @@ def _read(serialised: bytes) -> Vocabulary:
 
 
 def pieces_of(serialised: str | bytes, vocabulary: int) -> list[bytes] | None:
-    """`Vocabulary.piece` of every token, for ids below V; None where the tokenizer cannot be read, or has no pieces."""
+    """Return `Vocabulary.piece` of every token, for ids below `vocabulary`.
+
+    It is None if the tokenizer cannot be read, or has no pieces.
+    """
     try:
         known = Vocabulary.of(serialised)
     except ValueError:
@@ -154,14 +186,22 @@ def pieces_of(serialised: str | bytes, vocabulary: int) -> list[bytes] | None:
 
 
 def _model_tokens(model: Any) -> dict[int, str]:
-    """The text of each id, whatever the kind of model. Raises ValueError where there are none, or two of an id."""
+    """Return the text of each id, whatever the kind of model.
+
+    Raises:
+        ValueError: there are none, or two of an id.
+    """
     match model:
         case {"vocab": dict(ids)}:
-            if not all(type(number) is int and 0 <= number < MAX_VOCABULARY for number in ids.values()):
+            if not all(
+                type(number) is int and 0 <= number < MAX_VOCABULARY for number in ids.values()
+            ):
                 raise ValueError("a token's id is no number of a token")
             tokens = {number: token for token, number in ids.items()}
         case {"vocab": list(rows)}:
-            if not all(isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in rows):
+            if not all(
+                isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in rows
+            ):
                 raise ValueError("a token is not a text and its score")
             tokens = {number: row[0] for number, row in enumerate(rows)}
         case _:
@@ -172,58 +212,77 @@ def _model_tokens(model: Any) -> dict[int, str]:
 
 
 def _add_tokens(tokens: dict[int, str], added: Any) -> frozenset[str]:
-    """Add a tokenizer's own tokens to the model's, and say which of them are special. Raises ValueError for others."""
+    """Add a tokenizer's own tokens to the model's, and return the special ones.
+
+    Raises:
+        ValueError: they are no such tokens.
+    """
     special, texts = set(), {token: number for number, token in tokens.items()}
     if not isinstance(added, list):
         raise ValueError("added_tokens is not a list")
     for entry in added:
         match entry:
-            case {"id": int(number), "content": str(token), "special": bool(hidden)} if type(number) is int:
+            case {"id": int(number), "content": str(token), "special": bool(hidden)} if (
+                type(number) is int
+            ):
                 # The library would give a token of the model the model's id, whatever is said here.
-                if texts.setdefault(token, number) != number or tokens.setdefault(number, token) != token:
+                if (
+                    texts.setdefault(token, number) != number
+                    or tokens.setdefault(number, token) != token
+                ):
                     raise ValueError("an added token has the id or the text of another")
                 if not 0 <= number < MAX_VOCABULARY:
                     raise ValueError("a token's id is no number of a token")
-                special |= {token} if hidden else set()
+                if hidden:
+                    special.add(token)
             case _:
                 raise ValueError("an added token is not an id, a text and whether it is special")
     return frozenset(special)
 
 
 def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:
-    """What a decoder makes of one token among others; None for one of another kind."""
+    """Return what a decoder makes of one token among others; None for other decoders."""
     match decoder:
         case None:
             return lambda token: b" " + token
         case {"type": "ByteLevel"}:
-            return _from_byte_level
+            return _decode_byte_level
         case {"type": "ByteFallback"}:
-            return lambda token: bytes.fromhex(token[3:5].decode()) if _BYTE.fullmatch(token) else token
+            return lambda token: (
+                bytes.fromhex(token[3:5].decode()) if _BYTE.fullmatch(token) else token
+            )
         case {"type": "Fuse"}:
             return lambda token: token
         case {"type": "Metaspace", "replacement": str(blank)}:
             return lambda token: token.replace(blank.encode(), b" ")
-        case {"type": "Replace", "pattern": {"String": str(blank)}, "content": " "} if len(blank) == 1:
+        case {"type": "Replace", "pattern": {"String": str(blank)}, "content": " "} if (
+            len(blank) == 1
+        ):
             return lambda token: token.replace(blank.encode(), b" ")
         case {"type": "Sequence", "decoders": [*inner, {"type": "Fuse"}, {"type": "Strip"}]}:
-            return _spelling({"type": "Sequence", "decoders": inner})  # what is stripped are the text's own ends
+            return _spelling(
+                {"type": "Sequence", "decoders": inner}
+            )  # what is stripped are the text's own ends
         case {"type": "Sequence", "decoders": list(inner)}:
             steps = [step for step in map(_spelling, inner) if step is not None]
-            whole = len(steps) == len(inner)
-            return (lambda token: reduce(lambda made, step: step(made), steps, token)) if whole else None
+            if len(steps) == len(inner):
+                return lambda token: reduce(lambda made, step: step(made), steps, token)
     return None
 
 
-def _from_byte_level(token: bytes) -> bytes:
-    """Letters that each stand for a byte; a token with any other stands for itself."""
+def _decode_byte_level(token: bytes) -> bytes:
+    """Return the bytes that a token's letters stand for; any other token stands for itself."""
     try:
         return bytes(_BYTES[letter] for letter in token.decode())
     except KeyError:
         return token
 
 
-def _unless_it_fails(call: Callable[[], _Result]) -> _Result | None:
-    """The library raises plain Exception for what it does not understand, and BaseException where it panics."""
+def _call_or_none(call: Callable[[], _Result]) -> _Result | None:
+    """Call the library, or return None.
+
+    It raises plain Exception for what it does not understand, and BaseException where it panics.
+    """
     try:
         return call()
     except (KeyboardInterrupt, SystemExit):
@@ -232,12 +291,12 @@ def _unless_it_fails(call: Callable[[], _Result]) -> _Result | None:
         return None
 
 
-def _growth(decoder: Any) -> float:
+def _growth_factor(decoder: Any) -> float:
     match decoder:
         case None:
             return 1
         case {"type": "Sequence", "decoders": list(inner)} if len(inner) <= MAX_DECODERS:
-            return math.prod(map(_growth, inner))
+            return math.prod(map(_growth_factor, inner))
         case {"type": "Replace", "pattern": {"String": str(old)}, "content": str(new)} if old:
             return max(1.0, len(new.encode("utf-8", "replace")) / len(old))
         # The library runs off the end of a token that is shorter than what is stripped.

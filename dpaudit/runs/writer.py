@@ -1,4 +1,4 @@
-"""Writes run directories. A generator of any kind can use it to have its runs audited.
+"""Run directories being written. Any generator can use this to have its runs audited.
 
     with RunWriter.create(path, manifest, tokenizer_json=None, assignment=[]) as run:
         with run.batch(BatchHeader(id=0, contexts=n)) as batch:
@@ -6,9 +6,10 @@
             batch.finish(text=None, stop="max-tokens")
         run.finish(claim)
 
-Each batch appears under its name in one step once all of it is on disk, and the file `hashes` appears last: a writer
-that is killed leaves a directory that `resume` goes on with, at the first batch that is not whole. The digest of one
-that is whole stands in `journal` from then on: `resume` draws it again only if it is told to, and the run says so.
+Each batch appears under its name in one step once all of it is on disk, and the file `hashes`
+appears last: a writer that is killed leaves a directory that `resume` continues, at the first batch
+that is not whole. From then on a whole batch's digest stands in `journal`: `resume` draws it again
+only if it is told to, and the run says so.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ class BatchExistsError(ValueError):
 
 @dataclass(frozen=True)
 class BatchStore:
-    """Writes the batches of a run that `RunWriter` started, from any process that reaches its location.
+    """The batches of a run that `RunWriter` started, writable from other processes.
 
-    It can be pickled and sent there. It takes no lock: a batch that two processes write is the first one's.
+    Any process that reaches the run's location can write them.
+
+    It can be pickled and sent there. It takes no lock: a batch that two processes write is the
+    first one's.
     """
 
     location: str
@@ -58,12 +62,12 @@ class BatchStore:
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Ids of the batches that are whole, whoever wrote them; ascending."""
+        """The ids of the whole batches, by all writers; ascending."""
         return whole_batches(open_storage(self.location))
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
-        """Write one batch. It is published when the block ends, if `finish` was called, and dropped otherwise.
+        """Write one batch: the block's end publishes it after `finish`, and drops it otherwise.
 
         Several may be open at a time.
 
@@ -73,7 +77,9 @@ class BatchStore:
             ValueError: the manifest has no such batch.
         """
         if not 0 <= header.id < self.manifest.batches:
-            raise ValueError(f"batch {header.id} is not among the manifest's {self.manifest.batches} batches")
+            raise ValueError(
+                f"batch {header.id} is not among the manifest's {self.manifest.batches} batches"
+            )
         if not 0 <= header.contexts <= MAX_CONTEXTS:
             raise ValueError(f"a batch has 0 to {MAX_CONTEXTS} contexts, not {header.contexts}")
         storage, name = open_storage(self.location), layout.steps_file(header.id)
@@ -93,17 +99,19 @@ class BatchStore:
 
 
 class RunWriter:
-    """One run directory being written. Holds a lock on it until it is closed.
+    """One run directory being written. It holds a lock on it until it is closed.
 
     Attributes:
         location: the run directory, as other processes can open it.
         manifest: what run.json holds.
-        store: writes batches; other processes may be given it. Their batches are in the journal after `note` or
-            `close`.
+        store: writes batches; other processes may be given it. Their batches are in the journal
+            after `note` or `close`.
     """
 
-    def __init__(self, storage: Storage, manifest: Manifest, journal: Journal, lock: ExitStack) -> None:
-        """Not for callers: use `create` or `resume`."""
+    def __init__(
+        self, storage: Storage, manifest: Manifest, journal: Journal, lock: ExitStack
+    ) -> None:
+        """Use `create` or `resume` instead."""
         self._storage, self._journal, self._lock = storage, journal, lock
         self._lost: set[int] = set()
         self.location, self.manifest = storage.location, manifest
@@ -124,18 +132,22 @@ class RunWriter:
 
         Args:
             location: path or URL of the directory.
-            manifest: all that is known beforehand; `claim` only if it is fixed beforehand. Nonce and commitment are
-                made here: `self.manifest.commitment` is there before the first batch.
-            tokenizer_json: the tokenizer in the form of the `tokenizers` library, with which an auditor decodes
-                the released tokens. None for a run that releases token ids without text.
+            manifest: all that is known beforehand; `claim` only if it is fixed beforehand. Nonce
+                and commitment are made here: `self.manifest.commitment` is there before the first
+                batch.
+            tokenizer_json: the tokenizer in the form of the `tokenizers` library, with which an
+                auditor decodes the released tokens. None for a run that releases token ids without
+                text.
             assignment: where each record went, in ascending order of digests.
             clusters: what the file of that name holds; None for a run without a clustering.
-            canaries: likewise, whose coins `manifest.canaries` commits to; None for a run without any.
+            canaries: likewise, whose coins `manifest.canaries` commits to; None for a run without
+                any.
 
         Raises:
-            InputError: the directory holds something else, cannot be written, or another writer has it.
-            ValueError: the assignment repeats a record or is out of order; or `clusters` or `canaries` is not
-                what the manifest makes of it.
+            InputError: the directory holds something else, cannot be written, or another writer has
+                it.
+            ValueError: the assignment repeats a record or is out of order; or `clusters` or
+                `canaries` is not what the manifest makes of it.
         """
         clusters = clusters or Clusters()
         if problem := clusters_problem(clusters, manifest):
@@ -144,7 +156,10 @@ class RunWriter:
             raise ValueError("canaries are not those that the manifest commits to")
         grouping = f"{clusters.model_dump_json()}\n"
         if len(grouping) > MAX_CLUSTERS_BYTES:
-            raise ValueError(f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at most")
+            raise ValueError(
+                f"clusters takes {len(grouping)} bytes, and readers take {MAX_CLUSTERS_BYTES} at "
+                "most"
+            )
         storage = open_storage(location)
         with ExitStack() as lock:
             lock.callback(storage.lock())
@@ -167,39 +182,55 @@ class RunWriter:
                 journal.add(digest, name)
             storage.write_text(layout.JOURNAL, lines)
             # Last: a directory without run.json is one that was never started.
-            storage.write_text(layout.MANIFEST, [started.model_dump_json(indent=2), "\n"])
+            storage.write_text(layout.MANIFEST, [started.to_json()])
             return cls(storage, started, journal, lock.pop_all())
 
     @classmethod
     def resume(cls, location: Location, *, redraw: bool = False) -> RunWriter:
-        """Go on with a run that was not finished. Half-written files are dropped.
+        """Continue a run that was not finished. Half-written files are dropped.
 
         Args:
             location: path or URL of the directory.
-            redraw: whether batches that were finished, and whose files are gone or others, may be drawn again. The run
-                says so in its journal and in `redrawn` of run.json, and does not pass its audit.
+            redraw: whether batches that were finished, and whose files are gone or changed, may be
+                drawn again. The run says so in its journal and in `redrawn` of run.json, and does
+                not pass its audit.
 
         Raises:
-            InputError: this is no run directory, its run is finished, what it began with was changed, a finished batch
-                is gone or changed and not to be drawn again, or another writer has it.
+            InputError: this is no run directory, its run is finished, what it began with was
+                changed, a finished batch is gone or changed and not to be drawn again, or another
+                writer has it.
         """
         storage, reader = open_storage(location), RunReader(location)
         _ = reader.batches  # refuses a directory without steps
         with ExitStack() as lock:
             lock.callback(storage.lock())
             if storage.exists(layout.HASHES):
-                raise InputError(storage.where(), "this run is finished.", "Audit it, or name a new directory.")
+                raise InputError(
+                    storage.where(), "this run is finished.", "Audit it, or name a new directory."
+                )
             # Before a token is spent on a run that could not pass.
-            if commitment_of(reader.manifest, reader.digests(SETTLED)) != reader.manifest.commitment:
-                problem = f"{layout.MANIFEST} or one of {', '.join(SETTLED)} is not as it was when the run began."
-                raise InputError(storage.where(), problem, "Restore it from a copy, or name a new directory.")
+            if (
+                commitment_of(reader.manifest, reader.digests(SETTLED))
+                != reader.manifest.commitment
+            ):
+                problem = (
+                    f"{layout.MANIFEST} or one of {', '.join(SETTLED)} was changed after "
+                    "the run began."
+                )
+                raise InputError(
+                    storage.where(), problem, "Restore it from a copy, or name a new directory."
+                )
             journal = reader.journal()
             lost = _lost_batches(reader, journal)
             if lost and not redraw:
-                raise _refused_redraw(reader, lost)
+                raise _redraw_error(reader, lost)
             _drop_partial(storage)
-            if reader.digest(layout.JOURNAL) != journal.head:  # a crash has cut its last entry short
-                storage.write_text(layout.JOURNAL, (f"{line}\n" for _, line in reader.journal_lines()))
+            if (
+                reader.digest(layout.JOURNAL) != journal.head
+            ):  # a crash has cut its last entry short
+                storage.write_text(
+                    layout.JOURNAL, (f"{line}\n" for _, line in reader.journal_lines())
+                )
             writer = cls(storage, reader.manifest, journal, lock.pop_all())
             writer._lost = set(lost)
             writer._note_whole()
@@ -212,36 +243,36 @@ class RunWriter:
         self.close()
 
     def close(self) -> None:
-        """Note what is whole, and let go of the directory."""
-        with suppress(InputError):  # whoever goes on with the run notes it then
+        """Add whole batches to the journal, and release the directory."""
+        with suppress(InputError):  # `resume` adds it then
             self._note_whole()
         self._lock.close()
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """Ids of the batches that are whole, whoever wrote them; ascending."""
+        """The ids of the whole batches, by all writers; ascending."""
         return self.store.whole
 
     @property
     def head(self) -> str:
-        """The journal's running head: whoever is given it can tell later whether a batch until here was changed."""
+        """The journal's running head, which later shows whether a batch until here was changed."""
         return self._journal.head
 
     @property
     def redrawn(self) -> tuple[int, ...]:
-        """Ids of the finished batches that were drawn again, or are to be; ascending."""
+        """The ids of the finished batches that were drawn again, or are to be; ascending."""
         return tuple(sorted({*self._journal.redrawn, *self._lost}))
 
     @contextmanager
     def batch(self, header: BatchHeader) -> Iterator[BatchWriter]:
-        """Write one batch, as `BatchStore.batch` does, and note it."""
+        """Write one batch, as `BatchStore.batch` does, and add it to the journal."""
         with self.store.batch(header) as batch:
             yield batch
         if batch.finished:
             self._note(header.id)
 
     def note(self, batch: int) -> None:
-        """See to it that a whole batch, which another process wrote, is in the journal, and all others that are whole.
+        """Add a whole batch of another process to the journal, and all others that are whole.
 
         Raises:
             InputError: the storage is full or refuses to be written.
@@ -257,16 +288,23 @@ class RunWriter:
             self._note(batch)
 
     def _note(self, batch: int) -> None:
-        """Enter a batch in the journal, once it is whole: else a crash would make it look like one that is gone."""
+        """Add a whole batch to the journal.
+
+        Any earlier, a crash would make it look like one that is gone.
+        """
         name = layout.steps_file(batch)
         digest = FolderReader(self._storage).digest(name)
-        if self._journal.digests.get(name) != digest:  # under a committed seed the very same file may come back
+        if (
+            self._journal.digests.get(name) != digest
+        ):  # under a committed seed the very same file may come back
             self._storage.append(layout.JOURNAL, self._journal.entry(digest, name))
             self._journal.add(digest, name)
         self._lost.discard(batch)
 
     def stop_after(self, rounds: int) -> None:
-        """End the run after so many of its rounds: `finish` then asks for their batches, and says so in run.json.
+        """End the run after `rounds` of its rounds.
+
+        `finish` then asks for their batches, and says so in run.json.
 
         Raises:
             InputError: it is to end after others already, or a batch of a later round is there.
@@ -277,37 +315,48 @@ class RunWriter:
             raise ValueError(f"a run of {batching.rounds} rounds cannot be stopped after {rounds}")
         where = self._storage.where(layout.STEPS)
         if stopped not in (None, rounds):
-            problem = f"the run was stopped after {stopped} rounds already, not after {rounds}."
-            raise InputError(where, problem, f"Go on with --stop-after {stopped}.")
+            problem = f"the run was already stopped after {stopped} rounds, not after {rounds}."
+            raise InputError(where, problem, f"Continue with --stop-after {stopped}.")
         begun = max((*self.whole, *self._lost), default=-1) // batching.per_round + 1
         if begun > rounds:
             # What was drawn stays: texts may have been looked at, and each cost what it did.
-            problem = f"round {begun} has begun: batches of it are finished, and the run is to stop after {rounds}."
+            problem = (
+                f"batches of round {begun} are already finished, so the run cannot stop "
+                f"after {rounds} rounds."
+            )
             last = begun == batching.rounds
-            remedy = "It is the last: leave out --stop-after." if last else f"Go on with --stop-after {begun}."
+            remedy = f"Continue with --stop-after {begun}."
+            if last:
+                remedy = "Leave out --stop-after: this is the last round."
             raise InputError(where, problem, remedy)
         self.manifest = self.manifest.model_copy(update={"stopped_after": rounds})
         self.store = BatchStore(self.location, self.manifest)
 
     def finish(self, claim: Claim | None = None) -> None:
-        """Write samples.jsonl, the claim and `hashes`, which is the journal with two more entries, and close.
+        """Write samples.jsonl, the claim and `hashes`, the journal plus two entries, and close.
 
         Args:
-            claim: the privacy statement to be audited; None keeps the one the manifest was created with.
+            claim: the privacy statement to be audited; None keeps the one the manifest was created
+                with.
 
         Raises:
             ValueError: a batch is missing, there is no claim, or a second one.
-            InputError: a batch was deleted or changed since it was finished, or the storage refuses to be written.
+            InputError: a batch was deleted or changed since it was finished, or the storage refuses
+                to be written.
         """
         missing = sorted(set(range(self.manifest.batches)).difference(self.whole))
         if lost := [batch for batch in missing if not self._is_new(batch)]:
-            raise _refused_redraw(RunReader(self.location), lost)
+            raise _redraw_error(RunReader(self.location), lost)
         if missing:
             raise ValueError(
-                f"{len(missing)} batches are missing, the first is {missing[0]}: finish each of them first"
+                f"{len(missing)} batches are missing, the first is {missing[0]}: finish each of "
+                "them first"
             )
         if (claim is None) == (self.manifest.claim is None):
-            raise ValueError("a run has exactly one claim: fixed beforehand in the manifest, or stated at the end")
+            raise ValueError(
+                "a run has exactly one claim: fixed beforehand in the manifest, or stated at the "
+                "end"
+            )
         self._note_whole()
         update: dict[str, object] = {"redrawn": self.redrawn}
         if claim is not None:
@@ -317,9 +366,13 @@ class RunWriter:
         reader = RunReader(self.location)
         entries = [f"{line}\n" for _, line in reader.journal_lines()]
         if hashlib.sha256("".join(entries).encode()).hexdigest() != self._journal.head:
-            raise InputError(reader.where(layout.JOURNAL), "it was changed while the run was written.", RESTORE)
+            raise InputError(
+                reader.where(layout.JOURNAL),
+                "another process changed this file during the run.",
+                RESTORE,
+            )
         self._storage.write_text(layout.SAMPLES, _sample_lines(reader, self._journal))
-        self._storage.write_text(layout.MANIFEST, [self.manifest.model_dump_json(indent=2), "\n"])
+        self._storage.write_text(layout.MANIFEST, [self.manifest.to_json()])
         for name in (layout.MANIFEST, layout.SAMPLES):
             digest = reader.digest(name)
             entries.append(self._journal.entry(digest, name))
@@ -330,13 +383,17 @@ class RunWriter:
 
 
 def require_unused(storage: Storage) -> None:
-    """Raises InputError where a directory holds something, a run included: `RunWriter.create` would refuse it."""
-    if storage.exists(layout.MANIFEST) or not _only_leftovers(storage):
+    """Refuse a directory that holds something, a run included, as `RunWriter.create` would.
+
+    Raises:
+        InputError: it does.
+    """
+    if storage.exists(layout.MANIFEST) or not _has_only_leftovers(storage):
         raise InputError(storage.where(), "the directory is not empty.", "Name a new one.")
 
 
-def _only_leftovers(storage: Storage) -> bool:
-    """Whether the directory holds nothing but what `create` leaves when it is killed before run.json is there."""
+def _has_only_leftovers(storage: Storage) -> bool:
+    """Return whether the directory holds only what a killed `create` leaves before run.json."""
     own = {layout.STEPS, layout.ASSIGNMENT, layout.CLUSTERS, layout.CANARIES}
     own |= {layout.TOKENIZER, layout.JOURNAL, layout.MANIFEST, layout.LOCK}
     names = {entry.name for entry in storage.entries()}
@@ -346,7 +403,10 @@ def _only_leftovers(storage: Storage) -> bool:
 
 
 def _drop_partial(storage: Storage) -> None:
-    """Delete half-written files; a process that is still at a batch, though it was taken for dead, fails."""
+    """Delete half-written files.
+
+    A process that is still at a batch, though it was taken for dead, fails.
+    """
     for folder, prefix in (("", ""), (layout.STEPS, f"{layout.STEPS}/")):
         for entry in storage.entries(folder):
             if not entry.folder and layout.whole_name(entry.name):
@@ -363,7 +423,7 @@ def _assignment_lines(assignment: Iterable[Assigned]) -> Iterator[str]:
 
 
 def _lost_batches(reader: RunReader, journal: Journal) -> list[int]:
-    """Ids of the batches that were finished and whose files are gone, or are others; ascending."""
+    """Return the ids of finished batches whose files are gone or changed, ascending."""
     there, lost = set(reader.batches), list[int]()
     for name, digest in journal.digests.items():
         batch = layout.batch_of(name.removeprefix(f"{layout.STEPS}/"))
@@ -372,22 +432,31 @@ def _lost_batches(reader: RunReader, journal: Journal) -> list[int]:
     return sorted(lost)
 
 
-def _refused_redraw(reader: RunReader, lost: list[int]) -> InputError:
+def _redraw_error(reader: RunReader, lost: list[int]) -> InputError:
     first = layout.steps_file(lost[0])
-    found = "is gone" if not reader.has(first) else "is another now"
+    found = "is another now" if reader.has(first) else "is gone"
     more = f" So with {len(lost) - 1} more." if len(lost) > 1 else ""
     problem = f"batch {lost[0]} was finished, and its file {found}.{more}"
     remedy = (
-        "Restore it from a copy. To draw it again would be a choice made after looking, for all that others can tell: "
-        "`dpaudit generate CONFIG.yaml --out RUN_DIR --unverified` does so, and the run says so and fails its audit."
+        "Restore it from a copy. Others cannot tell whether you draw it again because you saw "
+        "the text: "
+        "`dpaudit generate CONFIG.yaml --out RUN_DIR --unverified` does so, and the run says so "
+        "and fails its audit."
     )
     return InputError(reader.where(first), problem, remedy)
 
 
 def _sample_lines(reader: RunReader, journal: Journal) -> Iterator[str]:
-    """The lines of samples.jsonl: a text each. Holds the step files against their digests on the way."""
+    """Yield the lines of samples.jsonl, one per text.
+
+    The step files are compared with their digests on the way.
+    """
     for batch_id in reader.batches:
         with reader.batch(batch_id) as batch:
             if batch.digest() != journal.digests[layout.steps_file(batch_id)]:
-                raise InputError(batch.where, "it was changed since it was finished.", "Restore it from a copy.")
+                raise InputError(
+                    batch.where,
+                    "this file was changed after the batch was finished.",
+                    "Restore it from a copy.",
+                )
             yield from (sample.line() for sample in batch.samples())

@@ -1,1 +1,1 @@
-"""Groups records that are alike before they are batched, and says what that costs (paper, section 4.1)."""
+"""Clustering of similar records before they are batched, and its cost (paper, section 4.1)."""

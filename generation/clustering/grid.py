@@ -1,15 +1,16 @@
 """Vectors in whole numbers of a fine step, so that rounding betrays nothing.
 
-A matrix product of floats rounds each row in a way that may depend on how many rows there are, and a sum of floats in a
-way that depends on all of them. A record that comes or goes would then move others by an ulp or across a hyperplane,
-which no sensitivity covers. Here every number is whole and every product, sum and partial sum stays below 2^53 in
-size, so floats hold all of them exactly, in whatever order a library adds them up. What is left is rounded element by
-element, hence depends on one record alone.
+A matrix product of floats rounds each row in a way that may depend on how many rows there are, and
+a sum of floats in a way that depends on all of them. A record that comes or goes would then move
+others by an ulp or across a hyperplane, which no sensitivity covers. Here every number is whole and
+every product, sum and partial sum stays below 2^53 in size, so floats hold all of them exactly, in
+whatever order a library adds them up. What is left is rounded element by element, hence depends on
+one record alone.
 
-What is published lies on the same grid, whose step is coarse beside the last bits of a double. Noise that is rounded to
-a grid, on a sum that lies on it, is the rounded noisy sum: post-processing of the Gaussian mechanism. So the known
-leak through the last bits of floating-point noise (Mironov, 2012) is closed; that noise is made of doubles, not of
-reals, remains.
+What is published lies on the same grid, whose step is coarse beside the last bits of a double.
+Noise that is rounded to a grid, on a sum that lies on it, is the rounded noisy sum: post-processing
+of the Gaussian mechanism. So the known leak through the last bits of floating-point noise (Mironov,
+2012) is closed; that noise is made of doubles, not of reals, remains.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ MOST_DIMENSIONS = 1 << 16
 
 
 def on_grid(vectors: NDArray[np.floating], radius: float) -> Doubles:
-    """Vectors of at most `radius` in steps of radius / RADIUS, longer ones pulled back to it: whole numbers [n, d].
+    """Put vectors of at most `radius` on a grid of steps radius / RADIUS: whole numbers [n, d].
 
-    The squares of a row's numbers sum up to at most RADIUS^2, exactly.
+    Longer vectors are pulled back to the radius. The squares of a row's numbers sum up to at most
+    RADIUS^2, exactly.
 
     Args:
         vectors: [n, d].
@@ -54,7 +56,10 @@ def on_grid(vectors: NDArray[np.floating], radius: float) -> Doubles:
 
 
 def within_radius(points: Doubles) -> Doubles:
-    """Cut to whole numbers, and longer rows shortened to RADIUS [n, d]. Both only ever shorten a row."""
+    """Cut to whole numbers, and shorten longer rows to RADIUS [n, d].
+
+    Both only ever shorten a row.
+    """
     whole = np.trunc(points)
     squares = np.einsum("ij,ij->i", whole, whole)[:, None]
     # A little less than RADIUS, by more than the roundings here.
@@ -67,30 +72,30 @@ class Projection:
     """Onto a random subspace, stretched so that lengths stay what they are on average; or nowhere.
 
     Attributes:
-        rows: whole numbers [p, d] in steps of 1 / UNIT; None where vectors stay as they are.
+        rows: whole numbers [p, d] in steps of 1 / UNIT; None if vectors stay as they are.
     """
 
     rows: Doubles | None
 
     @classmethod
     def random(cls, dimensions: int, into: int, generator: np.random.Generator) -> Projection:
-        """Onto `into` dimensions, drawn without a look at data; none where that is no less than there are."""
+        """Draw a projection onto `into` dimensions without data; none unless that is fewer."""
         if into >= dimensions:
             return cls(None)
         basis = np.linalg.qr(generator.standard_normal((dimensions, into)))[0].T
         return cls(np.rint(basis * np.sqrt(dimensions / into) * UNIT))
 
     def apply(self, whole: Doubles) -> Doubles:
-        """Rows of `on_grid` [n, d] to such rows again [n, p]."""
+        """Project rows of `on_grid` [n, d] to such rows [n, p]."""
         if self.rows is None:
             return whole
         return within_radius(whole @ self.rows.T / UNIT)
 
     def lift(self, points: Doubles) -> Doubles:
-        """Points [k, p] back in the embeddings' space [k, d], in the subspace.
+        """Return points [k, p] back in the embeddings' space [k, d], in the subspace.
 
-        What of a vector is orthogonal to the subspace lies equally far from all of them, so a vector is nearest to
-        the lifted point whose original is nearest to the vector's projection.
+        A vector's part orthogonal to the subspace lies equally far from all of them, so a vector is
+        nearest to the lifted point whose original is nearest to the vector's projection.
         """
         if self.rows is None:
             return points

@@ -1,4 +1,4 @@
-"""What all ways of finding cluster centres have in common: what they see, what they give, and what it costs."""
+"""The common interface of all ways to find cluster centres: their input, output and cost."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ from dpaudit.mechanisms import Relation
 
 #: Embeddings or centres: float32 [n, d].
 Vectors: TypeAlias = NDArray[np.float32]
-#: Who had a say in where the centres lie: public data alone, private records through noise, or private records.
+#: Who had a say in where the centres lie: public data alone, private records through noise, or
+#: private records.
 CentersOrigin: TypeAlias = Literal["public", "noised", "private"]
-#: What decides a method's centres beside the data, by name: numbers of centres, dimension, projection, budgets.
+#: What decides a method's centres beside the data, by name: numbers of centres, dimension,
+#: projection, budgets.
 Settings: TypeAlias = dict[str, int | float | str]
 
 
 @dataclass(frozen=True)
 class ClusteringCost:
-    """What centres, and all else that a method lets through, tell of one private record: (epsilon, delta)-DP.
+    """The cost for one private record of all that a method lets through, centres included.
+
+    It is a guarantee of (epsilon, delta)-DP.
 
     Attributes:
-        epsilon: in nats; inf where nothing bounds it.
+        epsilon: in nats; inf if nothing bounds it.
         delta: 0 for pure differential privacy.
     """
 
@@ -37,30 +41,33 @@ class ClusteringCost:
 
 
 class ClusteringMethod(Protocol):
-    """A way of finding cluster centres. Records then go to the nearest one (`assignment.nearest`)."""
+    """A way of finding cluster centres.
+
+    Records then go to the nearest centre (`assignment.nearest`).
+    """
 
     @property
     def name(self) -> str:
-        """As configs and tables have it."""
+        """The name in configs and tables."""
 
     @property
     def origin(self) -> CentersOrigin:
-        """Where its centres come from."""
+        """The kind of data that its centres come from."""
 
     @property
     def settings(self) -> Settings:
-        """What decides its centres beside the data."""
+        """The settings of its centres beside the data."""
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """What its centres cost for each private record, fixed before any is seen."""
+        """Return the cost of its centres for each private record, fixed before any is seen."""
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Centres float32 [k, d], d that of the embeddings.
+        """Return centres float32 [k, d], d that of the embeddings.
 
         Args:
             private: embeddings [n, d] of the private records; n = 0 is allowed.
             public: embeddings [m, d] of public texts.
-            noise: where randomness that privacy rests on comes from.
+            noise: the randomness that privacy rests on.
         """
 
 
@@ -68,12 +75,14 @@ Scales = TypeVar("Scales", ChangScales, DpmScales)
 
 
 class NoisedMethod(ABC, Generic[Scales]):
-    """What methods have in common whose noise is calibrated to a budget. Derived ones are frozen dataclasses.
+    """The common part of methods whose noise is calibrated to a budget.
+
+    Derived ones are frozen dataclasses.
 
     Attributes:
         epsilon: the budget, in nats, for `relation`. Noise is calibrated to use it up.
         delta: in [LEAST_DELTA, MOST_DELTA].
-        relation: what `epsilon` is stated for. `cost` tells it for either.
+        relation: the one that `epsilon` is stated for. `cost` gives it for either.
         depth: of the tree of cells, up to MOST_DEPTH.
 
     Raises:
@@ -93,20 +102,23 @@ class NoisedMethod(ABC, Generic[Scales]):
         if self.depth > MOST_DEPTH:
             raise ValueError(f"depth must be at most {MOST_DEPTH}, not {self.depth}")
         if not LEAST_DELTA <= self.delta <= MOST_DELTA:
-            raise ValueError(f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {self.delta}")
+            raise ValueError(
+                f"delta must lie in [{LEAST_DELTA}, {MOST_DELTA}], not be {self.delta}"
+            )
         self.scales  # noqa: B018  # calibrated now, so that an epsilon that cannot be kept to is refused at once
 
     @abstractmethod
     def _least(self) -> Scales:
-        """The least noise that keeps within the budget."""
+        """Return the least noise that keeps within the budget."""
 
     @cached_property
     def scales(self) -> Scales:
-        """Of the noise: the least that keeps within the budget.
+        """The scales of the noise: the least that keeps within the budget.
 
         Raises:
-            ValueError: no noise is right for epsilon: it would be too much or too little to be worked with, or all that
-                is enough costs less than half of it, because epsilon is so small beside delta that rounding decides.
+            ValueError: no noise is right for epsilon: it would be too much or too little to be
+                worked with, or all that is enough costs less than half of it, because epsilon is so
+                small beside delta that rounding decides.
         """
         problem = f"no noise is right for epsilon {self.epsilon} and delta {self.delta}"
         try:
@@ -119,5 +131,5 @@ class NoisedMethod(ABC, Generic[Scales]):
         return scales
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """See `ClusteringMethod`: derived from the scales of the noise."""
+        """Return the cost of its centres, derived from the scales of the noise."""
         return ClusteringCost(self.scales.epsilon(self.delta, relation), self.delta)

@@ -1,4 +1,4 @@
-"""k-means: on public texts, whose centres cost nothing, and on private records, for reference only."""
+"""k-means: on public texts, whose centres cost nothing, and on private records, for reference."""
 
 from __future__ import annotations
 
@@ -10,23 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 
-from dpaudit.generation.clustering.interfaces import CentersOrigin, ClusteringCost, Settings, Vectors
+from dpaudit.generation.clustering.interfaces import (
+    CentersOrigin,
+    ClusteringCost,
+    Settings,
+    Vectors,
+)
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.mechanisms import Relation
 from dpaudit.runs import InputError
 
-#: Runs, of which the best is taken. On 2,000 embedded news texts and 100 centres five of them have an inertia 0.5%
-#: lower at five times the cost, and mini-batches one 1.1% higher.
+#: Runs, of which the best is taken. On 2,000 embedded news texts and 100 centres five of them have
+#: an inertia 0.5% lower at five times the cost, and mini-batches one 1.1% higher.
 _STARTS = 1
 
 
 @dataclass(frozen=True)
 class PublicKMeans:
-    """k-means on public texts. It never looks at a private record, so its centres cost nothing (paper, section 4.1).
+    """k-means on public texts.
+
+    It never looks at a private record, so its centres cost nothing (paper, section 4.1).
 
     Attributes:
-        k: centres.
-        seed: where the search starts; no secret, since public texts and it decide the centres. None draws one.
+        k: number of centres.
+        seed: where the search starts; no secret, since public texts and it decide the centres. None
+            draws one.
     """
 
     k: int
@@ -36,32 +44,34 @@ class PublicKMeans:
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`."""
+        """The settings of its centres."""
         seed = {} if self.seed is None else {"seed": self.seed}
         return {"k": self.k, "starts": _STARTS, **seed}
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """Nothing, under either relation."""
+        """Return a cost of nothing, under either relation."""
         return ClusteringCost(0.0)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Centres of the public texts: k, or as many as there are distinct ones.
+        """Return centres of the public texts: k, or as many as there are distinct ones.
 
         Raises:
             InputError: there are fewer public texts than centres.
         """
         if len(public) < self.k:
             problem = f"there are {len(public):,} of them, too few for {self.k:,} cluster centres."
-            raise InputError("public texts", problem, "Give more public texts, or ask for fewer centres.")
+            raise InputError(
+                "public texts", problem, "Give more public texts, or ask for fewer centres."
+            )
         return kmeans_centers(public, self.k, noise.seed() if self.seed is None else self.seed)
 
 
 @dataclass(frozen=True)
 class PrivateKMeans:
-    """k-means on the private records themselves: no privacy at all. What other methods are compared with.
+    """k-means on private records, without any privacy: the reference for other methods.
 
     Attributes:
-        k: centres.
+        k: number of centres.
     """
 
     k: int
@@ -70,28 +80,32 @@ class PrivateKMeans:
 
     @property
     def settings(self) -> Settings:
-        """See `ClusteringMethod`."""
+        """The settings of its centres."""
         return {"k": self.k, "starts": _STARTS}
 
     def cost(self, relation: Relation) -> ClusteringCost:
-        """Nothing bounds it, under either relation."""
+        """Return an infinite cost: nothing bounds it, under either relation."""
         return ClusteringCost(math.inf)
 
     def fit(self, private: Vectors, public: Vectors, noise: Noise) -> Vectors:
-        """Centres of the records: k, or as many as there are distinct ones; without any, one at the origin."""
+        """Return k centres, or one for each distinct record if fewer; without any, the origin."""
         if not len(private):
             return np.zeros((1, private.shape[1]), dtype=np.float32)
         return kmeans_centers(private, self.k, noise.seed())
 
 
 def kmeans_centers(
-    points: NDArray[Any], k: int, seed: int, starts: int = _STARTS, weights: NDArray[np.int64] | None = None
+    points: NDArray[Any],
+    k: int,
+    seed: int,
+    starts: int = _STARTS,
+    weights: NDArray[np.int64] | None = None,
 ) -> NDArray[Any]:
-    """Centres by scikit-learn's k-means, as many as there are distinct points where these are fewer than k.
+    """Return k centres by scikit-learn's k-means, or one for each distinct point if fewer.
 
     Args:
         points: float32 or float64 [n, d], n >= 1.
-        k: centres.
+        k: number of centres.
         seed: where the search starts.
         starts: runs, of which the best is taken.
         weights: int64 [n], of each point; None for equal ones.
@@ -104,6 +118,8 @@ def kmeans_centers(
         distinct.add((point + np.float32(0)).tobytes())  # no negative zeros
         if len(distinct) == k:
             break
-    fitted = KMeans(len(distinct), n_init=starts, random_state=seed).fit(points, sample_weight=weights)
+    fitted = KMeans(len(distinct), n_init=starts, random_state=seed).fit(
+        points, sample_weight=weights
+    )
     centers: NDArray[Any] = fitted.cluster_centers_.astype(points.dtype)
     return centers

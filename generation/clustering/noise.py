@@ -16,17 +16,21 @@ _SMALL = 1 << 26
 
 
 class Noise:
-    """Draws noise. Integers are exact; gaussians are doubles, whose last bits are not to be published."""
+    """A source of noise.
+
+    Integers are exact; Gaussians are doubles, whose last bits are not to be published.
+    """
 
     def __init__(self, source: RandomBytes) -> None:
         self._source = source
 
     def rounded_laplace(self, scale: float, size: int) -> NDArray[np.int64]:
-        """Laplace noise of this scale, rounded to the nearest integer: int64 [size].
+        """Draw Laplace noise of this scale, rounded to the nearest integer: int64 [size].
 
-        A count plus this is a rounded count plus Laplace noise, so it has the Laplace mechanism's guarantee and all
-        of its accounting. It is drawn in integers (Canonne, Kamath, Steinke: The Discrete Gaussian for Differential
-        Privacy, algorithms 1 and 2), so no floating-point rounding betrays a count.
+        A count plus this is a rounded count plus Laplace noise, so it has the Laplace mechanism's
+        guarantee and all of its accounting. It is drawn in integers (Canonne, Kamath, Steinke: The
+        Discrete Gaussian for Differential Privacy, algorithms 1 and 2), so no floating-point
+        rounding betrays a count.
 
         Raises:
             ValueError: the scale is not positive and finite.
@@ -37,16 +41,20 @@ class Noise:
         return np.array([self._rounded_laplace(exact) for _ in range(size)], dtype=np.int64)
 
     def gaussian(self, scale: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Normal noise of this standard deviation, by Box and Muller, with full tails."""
+        """Draw normal noise of this standard deviation, by Box and Muller, with full tails."""
         count = int(np.prod(shape, dtype=np.int64))
         pairs = -(-count // 2)
         first, second = self._uniforms(pairs), self._uniforms(pairs)
         radius, angle = np.sqrt(-2 * np.log(first)), 2 * np.pi * second
-        values: NDArray[np.float64] = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
+        values: NDArray[np.float64] = np.concatenate(
+            [radius * np.cos(angle), radius * np.sin(angle)]
+        )[:count]
         return scale * values.reshape(shape)
 
     def choice(self, scores: NDArray[np.float64], epsilon: float, sensitivity: float) -> int:
-        """The exponential mechanism: an index, with probability in proportion to exp(epsilon score / (2 sensitivity)).
+        """Draw an index by the exponential mechanism.
+
+        Its probability is in proportion to exp(epsilon score / (2 sensitivity)).
 
         Args:
             scores: float64 [m], m >= 1.
@@ -56,11 +64,14 @@ class Noise:
         return sample(scores, 2 * sensitivity / epsilon, self._source).index
 
     def seed(self) -> int:
-        """A number for what is random but secret from nobody, such as a projection: uniform on 32 bits."""
+        """Draw a seed, uniform on 32 bits, for a public random choice such as a projection."""
         return int.from_bytes(self._source.take(4), "big")
 
     def _uniforms(self, count: int) -> NDArray[np.float64]:
-        """Uniform on (0, 1], small ones to as many digits as others: 53 bits alone end tails at 8.6 deviations."""
+        """Draw uniforms on (0, 1], small ones to as many digits as others.
+
+        53 bits alone would end tails at 8.6 deviations.
+        """
         pieces = b"".join(self._source.take(_PIECE) for _ in range(-(-8 * count // _PIECE)))
         bits = np.frombuffer(pieces, dtype="<u8", count=count) >> 11
         within, small = np.ones(count), bits < _SMALL
@@ -69,15 +80,20 @@ class Noise:
         return (bits + within) * 2.0**-53
 
     def _rounded_laplace(self, scale: Fraction) -> int:
-        """Zero with probability 1 - exp(-1 / (2 scale)); beyond, both sides fall geometrically."""
+        """Draw zero with probability 1 - exp(-1 / (2 scale)).
+
+        Beyond, both sides fall geometrically.
+        """
         if not self._happens_exp(1 / (2 * scale)):
             return 0
         size = 1 + self._geometric(scale)
         return size if self._below(2) else -size
 
     def _geometric(self, scale: Fraction) -> int:
-        """j >= 0 with probability in proportion to exp(-j / scale)."""
-        while not self._happens_exp(Fraction(rest := self._below(scale.numerator), scale.numerator)):
+        """Draw j >= 0 with probability in proportion to exp(-j / scale)."""
+        while not self._happens_exp(
+            Fraction(rest := self._below(scale.numerator), scale.numerator)
+        ):
             pass
         whole = 0
         while self._happens_exp(Fraction(1)):
@@ -85,7 +101,7 @@ class Noise:
         return (rest + scale.numerator * whole) // scale.denominator
 
     def _happens_exp(self, exponent: Fraction) -> bool:
-        """True with probability exp(-exponent), exponent >= 0."""
+        """Return True with probability exp(-exponent), exponent >= 0."""
         while exponent > 1:
             if not self._happens_exp(Fraction(1)):
                 return False
@@ -96,7 +112,7 @@ class Noise:
         return drawn % 2 == 1
 
     def _below(self, bound: int) -> int:
-        """Uniform on range(bound)."""
+        """Draw uniformly on range(bound)."""
         size = (bound - 1).bit_length()
         if not size:
             return 0

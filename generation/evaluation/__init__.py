@@ -1,4 +1,6 @@
-"""How good synthetic texts are: MAUVE against real ones, and accuracy of classifiers that are trained on them.
+"""Quality of synthetic texts: MAUVE against real ones, and accuracy of classifiers trained on them.
 
-All of it looks at private records without noise. Its figures are for whoever may see the records.
+MAUVE against real ones, and accuracy of classifiers trained on them.
+
+All of it reads private records without noise. Its figures are for readers who may see the records.
 """

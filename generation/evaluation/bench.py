@@ -27,11 +27,27 @@ from dpaudit.generation.evaluation.settings import EvaluationSettings
 from dpaudit.generation.evaluation.texts import Corpus, distinct_texts, summary_of
 from dpaudit.generation.models import device_of
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Downstream, Encoder, FineTuneSettings, MauveSettings, ProbeSettings, Source
+from dpaudit.results.quality import (
+    Downstream,
+    Encoder,
+    FineTuneSettings,
+    MauveSettings,
+    ProbeSettings,
+    Source,
+)
 
 #: Of how this package measures. To be raised with every change of its code that changes a figure.
 PROTOCOL = 2
-_VERSIONS = ("mauve-text", "faiss-cpu", "scikit-learn", "scipy", "numpy", "torch", "transformers", "tokenizers")
+_VERSIONS = (
+    "mauve-text",
+    "faiss-cpu",
+    "scikit-learn",
+    "scipy",
+    "numpy",
+    "torch",
+    "transformers",
+    "tokenizers",
+)
 
 
 Judged: TypeAlias = Literal["run", "baseline", "ceiling"]
@@ -39,7 +55,7 @@ Judged: TypeAlias = Literal["run", "baseline", "ceiling"]
 
 @dataclass(frozen=True)
 class MauveTask:
-    """One MAUVE: of the run's texts, of its baseline's, or of the reference's own as the ceiling."""
+    """One MAUVE score: of the run's texts, of its baseline's, or of the reference, the ceiling."""
 
     seed: int
     of: Judged
@@ -62,7 +78,7 @@ class FitTask:
 
     @property
     def seed(self) -> int:
-        """Of the draw of training texts, and of all that the attempt draws."""
+        """The seed of the draw of training texts, and of all that the attempt draws."""
         return self.attempt.seed
 
 
@@ -75,19 +91,23 @@ class Probed(NamedTuple):
 
 Task: TypeAlias = MauveTask | ProbeTask | FitTask
 #: What each kind of task measures.
-NAMES: dict[type, tuple[str, ...]] = {MauveTask: ("mauve",), ProbeTask: Probed._fields, FitTask: Outcome._fields}
+NAMES: dict[type, tuple[str, ...]] = {
+    MauveTask: ("mauve",),
+    ProbeTask: Probed._fields,
+    FitTask: Outcome._fields,
+}
 #: What each kind is called while it is done.
 TITLES: dict[type, str] = {MauveTask: "MAUVE", ProbeTask: "Linear probes", FitTask: "Fine-tuning"}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured on. Goes to workers as a whole.
+    """The data and settings of measurements. It goes to workers as a whole.
 
     Attributes:
         features: of MAUVE and the probe.
-        classifier: that is fine-tuned; None where nothing is.
-        vectors: embeddings float32 [d] of distinct texts, by text; None where no task needs them.
+        classifier: the one that is fine-tuned; None if none is.
+        vectors: embeddings float32 [d] of distinct texts, by text; None if no task needs them.
     """
 
     corpus: Corpus
@@ -98,11 +118,13 @@ class Bench:
 
     @cached_property
     def tasks(self) -> tuple[Task, ...]:
-        """All that is to be measured, in order."""
+        """The measurements, in order."""
         probe, tuned = self.settings.probe, self.settings.fine_tune
         found: list[Task] = []
         if self.mauve is not None:
-            judged: list[Judged] = ["run", "baseline", "ceiling"] if self.corpus.public else ["run", "ceiling"]
+            judged: list[Judged] = ["run", "ceiling"]
+            if self.corpus.public:
+                judged.insert(1, "baseline")
             found += (MauveTask(seed, of) for seed, of in product(self.mauve.seeds, judged))
         for source in self.sources:
             # A probe is the same for every seed but where its texts are drawn.
@@ -117,16 +139,20 @@ class Bench:
 
     @cached_property
     def mauve(self) -> MauveSettings | None:
-        """MAUVE's settings; None where there are too few texts."""
+        """MAUVE's settings; None if there are too few texts."""
         asked = self.settings
         n = min(asked.n, len(self.corpus.synthetic), len(self.real) // 2)
         if self.corpus.public:  # figures of another n would be on another scale
             n = min(n, len(self.corpus.public))
         if n < 2:
             return None
-        same = {name: value for name, value in vars(asked).items() if name in MauveSettings.model_fields}
+        same = {
+            name: value for name, value in vars(asked).items() if name in MauveSettings.model_fields
+        }
         clusters = asked.clusters or max(2, round(n / 10))
-        return MauveSettings(**{**same, "n": n, "clusters": clusters, "seeds": tuple(range(asked.seeds))})
+        return MauveSettings(
+            **{**same, "n": n, "clusters": clusters, "seeds": tuple(range(asked.seeds))}
+        )
 
     @cached_property
     def real(self) -> tuple[Record, ...]:
@@ -135,7 +161,7 @@ class Bench:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """What classifiers are trained on: nothing, where there are no labels or too few texts."""
+        """The sources that classifiers are trained on; none without labels or enough texts."""
         enough = len(self.corpus.labels) > 1 and len(self.corpus.trainable) > 1
         if not enough:
             return ()
@@ -143,7 +169,10 @@ class Bench:
         return ("synthetic", *public, "real-same-size", "real-all")
 
     def training(self, source: Source, seed: int) -> tuple[Record, ...]:
-        """The records that one classifier is trained on: of the same size means as many of each label."""
+        """Return the records to train one classifier on.
+
+        Of the same size means as many of each label.
+        """
         if source == "synthetic":
             return self.corpus.trainable
         if source == "public":
@@ -158,11 +187,16 @@ class Bench:
         return tuple(self.corpus.train[row] for row in sorted(chosen))
 
     def key(self, task: Task) -> str:
-        """A digest of all that decides a task's figures."""
-        parts: dict[str, Any] = {"task": [type(task).__name__, asdict(task)], "versions": versions()}
+        """Return a digest of everything that a task's figures depend on."""
+        parts: dict[str, Any] = {
+            "task": [type(task).__name__, asdict(task)],
+            "versions": versions(),
+        }
         if isinstance(task, MauveTask):
             assert self.mauve is not None
-            sides = [self._digest("real"), *([] if task.of == "ceiling" else [self._digest(task.of)])]
+            sides = [self._digest("real")]
+            if task.of != "ceiling":
+                sides.append(self._digest(task.of))
             settings = self.mauve.model_dump(mode="json", exclude={"seeds"})
             return key_of(**parts, sides=sides, settings=settings, encoder=self.features.identity)
         drawn_by = task.seed if task.source == "real-same-size" else 0
@@ -174,29 +208,47 @@ class Bench:
         assert self.settings.fine_tune is not None and self.classifier is not None
         decided_by_task = {"seeds", "learning_rates", "weight_decays"}
         settings = self.settings.fine_tune.model_dump(mode="json", exclude=decided_by_task)
-        # With names of preset and model: a sweep that is looked up again is shown under these (`Bench.earlier`).
+        # With names of preset and model: a sweep that is looked up again is shown under these
+        # (`Bench.earlier`).
         return key_of(**parts, settings=settings, encoder=self.classifier.model_dump(mode="json"))
 
     @cached_property
     def _digests(self) -> dict[tuple[str, int], str | None]:
         return {}
 
-    def _digest(self, of: Source | Literal["real", "run", "baseline", "test"], seed: int = 0) -> str | None:
-        """Of a set of texts. Few sets, of which each has many tasks."""
+    def _digest(
+        self, of: Source | Literal["real", "run", "baseline", "test"], seed: int = 0
+    ) -> str | None:
+        """Return the digest of a set of texts.
+
+        There are few sets, each with many tasks.
+        """
         if (of, seed) not in self._digests:
             corpus = self.corpus
-            fixed = {"real": self.real, "run": corpus.synthetic, "baseline": corpus.public, "test": corpus.test}
+            fixed = {
+                "real": self.real,
+                "run": corpus.synthetic,
+                "baseline": corpus.public,
+                "test": corpus.test,
+            }
             records = fixed[of] if of in fixed else self.training(cast(Source, of), seed)
             self._digests[of, seed] = summary_of(records).digest
         return self._digests[of, seed]
 
     def earlier(self, found: Downstream) -> Bench:
-        """A bench for a sweep that was done before: its keys bind all that `found` says of settings and encoder."""
+        """Return a bench for an earlier sweep, bound to the settings and the encoder in `found`.
+
+        Its keys bind all that `found` says of these.
+        """
         assert isinstance(found.settings, FineTuneSettings)
-        return replace(self, settings=replace(self.settings, fine_tune=found.settings), classifier=found.encoder)
+        return replace(
+            self,
+            settings=replace(self.settings, fine_tune=found.settings),
+            classifier=found.encoder,
+        )
 
     def measure(self, task: Task) -> Figures:
-        """The task's figures, by the names that the cache has for them. In whatever process."""
+        """Return the task's figures, by the cache's names for them, in any process."""
         corpus, settings = self.corpus, self.settings
         if isinstance(task, MauveTask):
             assert self.mauve is not None
@@ -208,7 +260,9 @@ class Bench:
         train, test = self.training(task.source, task.seed), corpus.test
         labels, truth = self._labels(train), self._labels(test)
         if isinstance(task, ProbeTask):
-            probed = probe_accuracy(self._vectors(train), labels, self._vectors(test), truth, settings.probe)
+            probed = probe_accuracy(
+                self._vectors(train), labels, self._vectors(test), truth, settings.probe
+            )
             return {name: float(value) for name, value in probed._asdict().items()}
         assert settings.fine_tune is not None and self.classifier is not None
         examples = Examples(tuple(record.text for record in train), labels)
@@ -217,21 +271,25 @@ class Bench:
         return fine_tune(name, examples, tested, number, task.attempt, settings.fine_tune)._asdict()
 
     def _vectors(self, records: Sequence[Record]) -> Vectors:
-        """Embeddings float32 [m, d] of m records."""
+        """Return embeddings float32 [m, d] of m records."""
         assert self.vectors is not None
         return np.array([self.vectors[record.text] for record in records])
 
     def _labels(self, records: Sequence[Record]) -> Labels:
         numbers = {label: number for number, label in enumerate(self.corpus.labels)}
-        found: NDArray[np.int64] = np.array([numbers[record.label] for record in records], dtype=np.int64)
+        found: NDArray[np.int64] = np.array(
+            [numbers[record.label] for record in records], dtype=np.int64
+        )
         return found
 
 
-def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings) -> Probed:
-    """Accuracy on test texts of a linear probe, logistic regression on embeddings, that was trained on others.
+def probe_accuracy(
+    train: Vectors, labels: Labels, test: Vectors, truth: Labels, settings: ProbeSettings
+) -> Probed:
+    """Train a linear probe, logistic regression on embeddings; return its accuracy on test texts.
 
-    Embeddings are float32 [m, d] and [k, d], labels int64 [m] and [k]; m, k >= 1. Where all training texts have one
-    label, that is the one found.
+    It is logistic regression on embeddings float32 [m, d] and [k, d], with labels int64 [m] and
+    [k]; m, k >= 1. If all training texts have one label, that is the one found.
     """
     if (labels == labels[0]).all():
         return Probed(float((truth == labels[0]).mean()), True)
@@ -245,8 +303,12 @@ def probe_accuracy(train: Vectors, labels: Labels, test: Vectors, truth: Labels,
 
 @cache
 def versions() -> dict[str, str]:
-    """Of all that has a say in a figure, packages where they go by their usual names."""
-    found = {"dpaudit": dpaudit.__version__, "protocol": str(PROTOCOL), "python": platform.python_version()}
+    """Return the versions of all that influences a figure, packages under their usual names."""
+    found = {
+        "dpaudit": dpaudit.__version__,
+        "protocol": str(PROTOCOL),
+        "python": platform.python_version(),
+    }
     found["device"] = device_of(ModelConfig(name="any")).type
     for name in _VERSIONS:
         with suppress(importlib.metadata.PackageNotFoundError):

@@ -1,10 +1,13 @@
-"""An encoder fine-tuned to find labels: one training run of the paper's sweep (appendix, "Evaluation hyperparameters").
+"""An encoder fine-tuned to find labels, in one training run of the paper's sweep.
 
-The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it leaves open is here:
-the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is cross-entropy, and weights are float32. Of
-epochs with the same validation accuracy the one with the lowest validation loss counts, and then the first: a tenth of
-few texts gives many ties. Only a better accuracy keeps a fit from stopping early. Doubles of a text are all trained on,
-or all validated by.
+See the paper's appendix, "Evaluation hyperparameters".
+
+The paper fixes batch size, number of steps, Adam, rates, weight decays and early stopping. What it
+leaves open is here: the rate is constant, weight decay is Adam's own (an L2 penalty), the loss is
+cross-entropy, and weights are float32. Of epochs with the same validation accuracy the one with the
+lowest validation loss counts, and then the first: a tenth of few texts gives many ties. Only a
+better accuracy keeps a fit from stopping early. Doubles of a text are all trained on, or all
+validated by.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.evaluation.texts import normalized_text
@@ -57,11 +65,12 @@ class Attempt:
 
 
 class Outcome(NamedTuple):
-    """How an attempt ended. Accuracies, and the loss in nats, are of the best checkpoint.
+    """The outcome of an attempt. Accuracies, and the loss in nats, are of the best checkpoint.
 
     Attributes:
-        epochs: that were begun.
-        best_epoch: 0 where training ended in numbers that are not finite. All figures are 0 then, and mean nothing.
+        epochs: the number that was begun.
+        best_epoch: 0 where training ended in numbers that are not finite. All figures are 0 then,
+            and mean nothing.
     """
 
     epochs: int
@@ -88,7 +97,7 @@ class Examples:
 
 
 def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
-    """What is fine-tuned: name, digest, and where texts are cut.
+    """Return the encoder to fine-tune: name, digest, and where texts are cut.
 
     Raises:
         InputError: there is no such model, or it is none that can be fine-tuned here.
@@ -100,12 +109,18 @@ def encoder_of(name: str, settings: FineTuneSettings) -> Encoder:
 
 
 def fine_tune(
-    name: str, train: Examples, test: Examples, labels: int, attempt: Attempt, settings: FineTuneSettings
+    name: str,
+    train: Examples,
+    test: Examples,
+    labels: int,
+    attempt: Attempt,
+    settings: FineTuneSettings,
 ) -> Outcome:
     """Train once, stop early, and test the best checkpoint.
 
     Args:
-        name: a Hugging Face name, a folder, or package:NAME/FOLDER; safetensors only, and none of its own code.
+        name: a Hugging Face name, a folder, or package:NAME/FOLDER; safetensors only, and none of
+            its own code.
         train: 2 distinct texts or more, of which a share is kept for validation.
         test: 1 text or more, which nothing here is chosen by.
         labels: how many there are.
@@ -117,7 +132,9 @@ def fine_tune(
         ValueError: there are too few texts.
     """
     if (distinct := len({normalized_text(text) for text in train.texts})) < 2 or not test.texts:
-        raise ValueError(f"{distinct} distinct texts to train on and {len(test.texts)} to test on are too few")
+        raise ValueError(
+            f"{distinct} distinct texts to train on and {len(test.texts)} to test on are too few"
+        )
     device = device_of(ModelConfig(name=name))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(attempt.seed)
@@ -127,12 +144,14 @@ def fine_tune(
 
 
 def epochs_of(texts: int, settings: FineTuneSettings) -> int:
-    """The paper's number of epochs for so many texts to train on, those for validation left out."""
+    """Return the paper's number of epochs for `texts` training texts, validation left out."""
     return math.ceil(settings.batch_size * settings.steps / texts)
 
 
-def _split(texts: Sequence[str], share: float, random: np.random.Generator) -> tuple[Indices, Indices]:
-    """Rows to train on and rows to validate by: a share of the distinct texts, and at least one of either."""
+def _split(
+    texts: Sequence[str], share: float, random: np.random.Generator
+) -> tuple[Indices, Indices]:
+    """Return training and validation rows: a share of distinct texts, and at least one of each."""
     numbers: dict[str, int] = {}
     distinct = np.array([numbers.setdefault(normalized_text(text), len(numbers)) for text in texts])
     held = min(max(1, round(share * len(numbers))), len(numbers) - 1)
@@ -148,18 +167,28 @@ def _trained(
     settings: FineTuneSettings,
     random: np.random.Generator,
 ) -> Outcome:
-    network, rows, tested = classifier.network, classifier.tokens(train.texts), classifier.tokens(test.texts)
+    network, rows, tested = (
+        classifier.network,
+        classifier.tokens(train.texts),
+        classifier.tokens(test.texts),
+    )
     kept, held = _split(train.texts, settings.validation, random)
-    optimizer = torch.optim.Adam(network.parameters(), lr=attempt.learning_rate, weight_decay=attempt.weight_decay)
+    optimizer = torch.optim.Adam(
+        network.parameters(), lr=attempt.learning_rate, weight_decay=attempt.weight_decay
+    )
     best, best_loss, best_epoch, risen, weights, epoch = -1.0, math.inf, 0, 0, Weights(), 0
     try:
         for epoch in range(1, epochs_of(len(kept), settings) + 1):
-            classifier.train(rows, train.labels, random.permutation(kept), optimizer, settings.batch_size)
+            classifier.train(
+                rows, train.labels, random.permutation(kept), optimizer, settings.batch_size
+            )
             found, loss = classifier.test(rows, train.labels, held)
             risen = epoch if found > best else risen
             if (found, -loss) > (best, -best_loss):
                 best, best_loss, best_epoch = found, loss, epoch
-                weights = {key: value.detach().cpu().clone() for key, value in network.state_dict().items()}
+                weights = {
+                    key: value.detach().cpu().clone() for key, value in network.state_dict().items()
+                }
             if epoch - risen >= settings.patience:
                 break
         network.load_state_dict(weights)
@@ -177,15 +206,28 @@ class _Classifier:
 
     def tokens(self, texts: Sequence[str]) -> Rows:
         found: Any = self.tokenizer(
-            list(texts), truncation=True, max_length=self.max_tokens, padding=False, return_attention_mask=False
+            list(texts),
+            truncation=True,
+            max_length=self.max_tokens,
+            padding=False,
+            return_attention_mask=False,
         )
         rows: Rows = found["input_ids"]
         return rows
 
     def train(
-        self, rows: Rows, labels: Labels, order: Indices, optimizer: torch.optim.Optimizer, batch_size: int
+        self,
+        rows: Rows,
+        labels: Labels,
+        order: Indices,
+        optimizer: torch.optim.Optimizer,
+        batch_size: int,
     ) -> None:
-        """One epoch of the texts at these indices. Raises _DivergedError where a loss is not finite."""
+        """Train for one epoch on the texts at these indices.
+
+        Raises:
+            _DivergedError: a loss is not finite.
+        """
         self.network.train(True)
         for chosen in np.split(order, range(batch_size, len(order), batch_size)):
             optimizer.zero_grad()
@@ -198,10 +240,16 @@ class _Classifier:
 
     @torch.inference_mode()
     def test(self, rows: Rows, labels: Labels, indices: Indices) -> tuple[float, float]:
-        """Accuracy, and mean cross-entropy in nats. Raises _DivergedError where that is not finite."""
+        """Return accuracy and mean cross-entropy in nats.
+
+        Raises:
+            _DivergedError: the cross-entropy is not finite.
+        """
         self.network.train(False)
         right, loss = 0, 0.0
-        of_like_lengths = indices[np.argsort([len(rows[index]) for index in indices], kind="stable")]
+        of_like_lengths = indices[
+            np.argsort([len(rows[index]) for index in indices], kind="stable")
+        ]
         for chosen in np.split(of_like_lengths, range(_PASS, len(indices), _PASS)):
             logits = self._logits(rows, chosen).double()
             truth = torch.from_numpy(labels[chosen]).to(logits.device)
@@ -212,15 +260,20 @@ class _Classifier:
         return right / len(indices), loss / len(indices)
 
     def _logits(self, rows: Rows, chosen: Indices) -> torch.Tensor:
-        """Float [chosen, labels]. A text without any token counts as one token of padding."""
+        """Return logits, float [chosen, labels].
+
+        A text without any token counts as one token of padding.
+        """
         texts, device = [rows[row] for row in chosen], self.network.device
         ids, mask = padded(texts, len(texts), max(1, *map(len, texts)), self.tokenizer)
-        logits: torch.Tensor = self.network(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        logits: torch.Tensor = self.network(
+            input_ids=ids.to(device), attention_mask=mask.to(device)
+        ).logits
         return logits
 
 
 def _loaded(name: str, labels: int, settings: FineTuneSettings) -> _Classifier:
-    """A model with a new head for so many labels, and its tokenizer."""
+    """Load a model with a new head for `labels` labels, and its tokenizer."""
     with loading(name, FIELD, _KIND):
         origin = origin_of(name, FIELD)
         network, absent = load_network(
@@ -229,10 +282,18 @@ def _loaded(name: str, labels: int, settings: FineTuneSettings) -> _Classifier:
             num_labels=labels,
             ignore_mismatched_sizes=True,  # the head of another task
         )
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(origin, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            origin, trust_remote_code=False
+        )
     # Head and pooler may be new; an encoder whose own weights are random would be another protocol.
-    if any(key.startswith(f"{network.base_model_prefix}.") and ".pooler." not in key for key in absent):
-        raise InputError(FIELD, f"{name!r} lacks weights of an encoder.", "Name an encoder such as MiniLM or BERT.")
+    if any(
+        key.startswith(f"{network.base_model_prefix}.") and ".pooler." not in key for key in absent
+    ):
+        raise InputError(
+            FIELD,
+            f"{name!r} lacks weights of an encoder.",
+            "Name an encoder such as MiniLM or BERT.",
+        )
     if network.config.pad_token_id is None:
         network.config.pad_token_id = int(tokenizer.pad_token_id or 0)
     return _Classifier(network, tokenizer, token_limit(network, tokenizer, settings.max_tokens))

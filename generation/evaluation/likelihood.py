@@ -1,13 +1,13 @@
-"""How probable a mechanism makes real texts that its batches have not seen, beside what it costs.
+"""The likelihood of real texts under a mechanism whose batches have not seen them, and its cost.
 
-Batches are those that a run of a config would have, or those of a finished run. A held-out text of their label is given
-to them token by token, whatever they would have drawn, and every token's log-probability under the aggregate is added
-up. Nothing is drawn or released, and the figures look at private records without noise.
+Batches are those that a run of a config would have, or those of a finished run. A held-out text of
+their label is given to them token by token, whatever they would have drawn, and every token's
+log-probability under the aggregate is added up. Nothing is drawn or released, and the figures read
+private records without noise.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,29 +20,25 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Budgets, aggregated
-from dpaudit.generation.algorithm import prepare
-from dpaudit.generation.config import Config
-from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normalized_text, read_real, summary_of
+from dpaudit.generation.evaluation.texts import (
+    RealData,
+    hash_fraction,
+    normalized_text,
+    read_real,
+    summary_of,
+)
 from dpaudit.generation.head import Head
-from dpaudit.generation.manifest import equal_levels, ex_post_epsilon
 from dpaudit.generation.models import UNUSABLE_LOGITS
 from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import CachedPrompts, logits_for, next_logits, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.rebuilt import RunParts, rebuild
-from dpaudit.generation.records import Record, read_public_examples, read_records
-from dpaudit.generation.rows import FIELDS
-from dpaudit.generation.sources import DATASET, overlap
+from dpaudit.generation.records import Record
 from dpaudit.mechanisms import MASKED, Arrays, PublicPart, log_probability
-from dpaudit.results import Finding
-from dpaudit.results.likelihood import MechanismLikelihood, Spent
 from dpaudit.results.quality import Encoder, HeldOutLikelihood, PerToken
 from dpaudit.runs import InputError, Manifest, RunReader
 
-#: The hash's key where a config has none, as if it had been drawn: the same records then meet under every config.
-#: Nothing is released.
-KEY = hashlib.sha256(b"held-out likelihood").hexdigest()
-_TEST = "--test"
+TEST = "--test"
 
 #: Told of tokens that were given to batches, and of how many there are.
 Watch: TypeAlias = Callable[[int, int], None]
@@ -57,7 +53,7 @@ class HeldOut(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """One token of a text: what is public before it, and its column in the step's support; None where it has none.
+    """A text's token: what is public before it, and its column in the step's support, or None.
 
     `alone`: its log-probability by the public prompt alone, in nats; NaN without a column.
     """
@@ -75,30 +71,21 @@ class _Text(NamedTuple):
     lead: int
 
 
-def held_out_texts(config: Config, test: str, most: int) -> HeldOut:
-    """Up to `most` texts of each label from a file: a hash of each text chooses, the same ones for every config.
-
-    What equals a private record or a public example, up to case and white space, is left out.
+def choose_held_out(
+    test: str, found: Sequence[Record], shown: Iterable[str], labels: Sequence[str], most: int
+) -> HeldOut:
+    """Choose up to `most` texts of each label, by a hash of each, that no prompt has shown.
 
     Args:
-        config: all settings; the file has the columns of its data.
-        test: as data.path.
+        test: the file, as messages name it.
+        found: its records.
+        shown: texts of prompts.
+        labels: all of them.
         most: of a label, at least 1.
 
     Raises:
-        InputError: the file is the private data, cannot be read, or has no text of a label.
+        InputError: there is no text of a label.
     """
-    if overlap(test, config.data.path or f"{DATASET}{config.data.dataset}"):
-        raise InputError(_TEST, "this leads to the private records.", "Name real texts that are not among them.")
-    away = {"path": test, "dataset": None, "config": None, "split": None, "user": None}
-    elsewhere = config.data.model_copy(update=away)
-    found = read_records(elsewhere, names={**FIELDS, "path": _TEST}).records
-    shown = [record.text for record in read_records(config.data).records]
-    return _held_out(test, found, [*shown, *sum(read_public_examples(config).values(), ())], config.data.groups, most)
-
-
-def _held_out(test: str, found: Sequence[Record], shown: Iterable[str], labels: Sequence[str], most: int) -> HeldOut:
-    """Of what was `found` in a file, what no prompt has `shown`. Raises InputError where there is none of a label."""
     known = {normalized_text(text) for text in shown}
     new = [record for record in found if normalized_text(record.text) not in known]
     texts: dict[str, tuple[str, ...]] = {}
@@ -110,29 +97,9 @@ def _held_out(test: str, found: Sequence[Record], shown: Iterable[str], labels: 
         if not ranked:
             what = f"text of the label {label!r}" if label else "text"
             remedy = "Name a file with real texts of every label that are no private records."
-            raise InputError(_TEST, f"{test!r} has no held-out {what}.", remedy)
+            raise InputError(TEST, f"{test!r} has no held-out {what}.", remedy)
         texts[label] = tuple(ranked[:most])
     return HeldOut(texts, len(found) - len(new))
-
-
-def measure(config: Config, name: str, held_out: HeldOut, batches: int, watch: Watch) -> MechanismLikelihood:
-    """Give held-out texts to up to `batches` batches of each label, the first ones.
-
-    Args:
-        config: all settings.
-        name: what to call it.
-        held_out: see `held_out_texts`.
-        batches: at least 1.
-        watch: see `Watch`.
-
-    Raises:
-        InputError: the config cannot be used with its data or model, memory is too small, or no token is supported.
-    """
-    measured = _measured(config)
-    ready = prepare(measured, key=KEY)
-    parts = RunParts(ready.manifest, ready.model, ready.prompts, ready.records.batches)
-    with _enough_memory():
-        return _Measurement(parts, batches, held_out, watch).result(name, equal_levels(measured, ready.manifest))
 
 
 def measure_run(
@@ -147,46 +114,63 @@ def measure_run(
         watch: told what is done, of tokens, and of how many.
 
     Raises:
-        InputError: the reference or the model is not the run's, no text was held out, or none can be measured.
+        InputError: the reference or the model is not the run's, no text was held out, or none can
+            be measured.
     """
     if data.test is None:
-        raise InputError("--likelihood", "no texts were held out from the run.", "Give some with --test.")
+        raise InputError(
+            "--likelihood", "no texts were held out from the run.", "Give some with --test."
+        )
     manifest = reader.manifest
     records = read_real(manifest, data.reference, "--reference", data)
     with (
-        _of_the_option("Give the run's own data with --reference, and have its model where run.json says."),
-        _enough_memory(),
+        _naming_the_option(
+            "Give the run's own data with --reference, and have its model where run.json says."
+        ),
+        enough_memory(),
     ):
         run = rebuild(reader, data.reference, records)
     named = manifest.model
-    shown = [*(record.text for record in records), *sum(manifest.prompt.public_examples.values(), ())]
-    found = read_real(manifest, data.test, _TEST, data)
+    shown = [
+        *(record.text for record in records),
+        *sum(manifest.prompt.public_examples.values(), ()),
+    ]
+    found = read_real(manifest, data.test, TEST, data)
     labels = dict.fromkeys(batch.label for batch in run.batches)
-    held_out = _held_out(data.test, found, shown, tuple(labels), most)
-    with _of_the_option("Give other texts with --test, or take more memory."), _enough_memory():
-        figures = _Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
+    held_out = choose_held_out(data.test, found, shown, tuple(labels), most)
+    with _naming_the_option("Give other texts with --test, or take more memory."), enough_memory():
+        figures = Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
     assert named.digest is not None, "a run that names no model is not rebuilt"
     return HeldOutLikelihood(
-        model=Encoder(name=named.name, digest=named.digest, max_tokens=manifest.stopping.max_tokens),
-        texts=summary_of([Record(label, text) for label, texts in held_out.texts.items() for text in texts]),
+        model=Encoder(
+            name=named.name, digest=named.digest, max_tokens=manifest.decoding.max_tokens
+        ),
+        texts=summary_of(
+            [Record(label, text) for label, texts in held_out.texts.items() for text in texts]
+        ),
         left_out=held_out.left_out,
         **figures,
     )
 
 
 @contextmanager
-def _of_the_option(remedy: str) -> Iterator[None]:
-    """Speak of the option where an error speaks of a replay's, or of a config's fields, which a run no longer has."""
+def _naming_the_option(remedy: str) -> Iterator[None]:
+    """Speak of the option in an error about a replay or a config's fields.
+
+    A run no longer has these fields.
+    """
     try:
         yield
     except InputError as error:
         problem = f"{error.where}: {error.problem}"
-        raise InputError("--likelihood", problem, f"{remedy} Without this option all else is measured.") from None
+        raise InputError(
+            "--likelihood", problem, f"{remedy} Without this option all else is measured."
+        ) from None
 
 
 @contextmanager
-def _enough_memory() -> Iterator[None]:
-    """Raises InputError where there is not."""
+def enough_memory() -> Iterator[None]:
+    """Raise InputError where memory runs out inside."""
     try:
         yield
     except Exception as error:
@@ -196,37 +180,46 @@ def _enough_memory() -> Iterator[None]:
         raise InputError("model", "memory is too small for one batch's contexts.", remedy) from None
 
 
-def _measured(config: Config) -> Config:
-    """The config without a claim of its own: its run would state what the settings guarantee, at the same delta."""
-    updates: dict[str, object] = {"claim": None}
-    if config.claim is not None and config.claim.delta and config.claim_kind.beforehand:
-        updates["privacy"] = config.privacy.model_copy(update={"delta": config.claim.delta})
-    return config.model_copy(update=updates)
-
-
-class _Measurement:
+class Measurement:
     """All texts in the first batches of each label, of a config or of a run."""
 
     def __init__(self, run: RunParts, batches: int, held_out: HeldOut, watch: Watch) -> None:
-        self._manifest, self._prompts, self._held_out, self._watch = run.manifest, run.prompts, held_out, watch
+        self._manifest, self._prompts, self._held_out, self._watch = (
+            run.manifest,
+            run.prompts,
+            held_out,
+            watch,
+        )
         self._chosen: dict[str, list[Batch]] = defaultdict(list)
         for batch in run.batches[: run.manifest.batching.per_round]:
             self._chosen[batch.label] += [batch] * (len(self._chosen[batch.label]) < batches)
         self._mechanism = run.manifest.mechanism
         self._head = Head.of(run.model.network) if self._mechanism.over_support else None
-        self._most = run.manifest.stopping.max_tokens
-        # An accountant for every number that a text has within its label: a run writes one text from a batch.
+        self._most = run.manifest.decoding.max_tokens
+        # An accountant for every number that a text has within its label: a run writes one text
+        # from a batch.
         change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
         bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
-        self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers if bounded else 0)]
-        # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens, tokens.
+        self._accountants: list[ExPostAccountant] = []
+        if bounded:
+            self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers)]
+        # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens,
+        # tokens.
         self._sums: list[Doubles] = []
 
     def figures(self) -> dict[str, Any]:
-        """Go through all texts. What any result has of them: tokens, and means over the supported ones."""
+        """Measure all texts, and return the figures of any result.
+
+        These are tokens, and means over the supported ones.
+        """
         texts = {label: self._public_side(label) for label in self._chosen}
-        passes = sum(len(text.places) for label, found in texts.items() for text in found for _ in self._chosen[label])
+        passes = sum(
+            len(text.places)
+            for label, found in texts.items()
+            for text in found
+            for _ in self._chosen[label]
+        )
         done = 0
         for label, found in texts.items():
             sums = np.zeros((len(found), 4))
@@ -235,7 +228,7 @@ class _Measurement:
                 private = self._prompts.alone(label, batch.contexts, rows, self._most, self._head)
                 for number, text in enumerate(found):
                     budgets = Budgets(self._mechanism, batch.budgets)
-                    for going, place, counts in _along(private, text):
+                    for going, place, counts in _prompts_along(private, text):
                         added = self._step(going, place, budgets, batch.id, number)
                         if counts:
                             sums[number] += added
@@ -251,7 +244,9 @@ class _Measurement:
             raise InputError("mechanism.support", "it has no token of the held-out texts.", remedy)
         if not np.max([nats, alone]) < -MASKED:  # NaN is below nothing
             problem = "it has a token of the held-out texts that the model rules out."
-            raise InputError("mechanism.support", problem, "Take a smaller support, or other held-out texts.")
+            raise InputError(
+                "mechanism.support", problem, "Take a smaller support, or other held-out texts."
+            )
         return {
             "tokens": int(tokens.sum()),
             "supported": int(supported.sum()),
@@ -261,15 +256,17 @@ class _Measurement:
         }
 
     def _public_side(self, label: str) -> list[_Text]:
-        """Texts of a label with all that is public about them: the same for every batch."""
+        """Return texts of a label with all that is public about them, the same for every batch."""
         public = self._prompts.public(label, self._most)
         return [
             _read(public, self._prompts, self._manifest, label, text, self._most)
             for text in self._held_out.texts[label]
         ]
 
-    def _step(self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int) -> Doubles:
-        """What one token adds to a text's sums; it is charged for."""
+    def _step(
+        self, going: CachedPrompts, place: _Place, budgets: Budgets, batch: int, number: int
+    ) -> Doubles:
+        """Return what one token adds to a text's sums, and charge for it."""
         if place.column is None:
             return np.array([0.0, 0.0, 0.0, 1.0])
         with _usable_logits():
@@ -281,41 +278,37 @@ class _Measurement:
         return np.array([-nats, -place.alone, 1.0, 1.0])
 
     def _arrays(self, going: CachedPrompts, public: PublicPart, budgets: Budgets) -> Arrays:
-        """A step as `dpaudit.generation.worker` aggregates it."""
+        """Return a step as `dpaudit.generation.worker` aggregates it."""
         logits, taken = logits_for(going, public, self._mechanism)
-        return aggregated(budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width)
-
-    def result(self, name: str, equal: Finding | None) -> MechanismLikelihood:
-        """Return the figures of a config, with what its texts would cost; `equal`: why both levels of that are."""
-        manifest, figures = self._manifest, self.figures()
-        batches = [batch for found in self._chosen.values() for batch in found]
-        filled = [sum(map(bool, batch.contexts)) for batch in batches]
-        claim, delta, ex_post = manifest.claim, manifest.clustering.delta or 0.0, None
-        if self._accountants:
-            dearest = max(accountant.epsilon for accountant in self._accountants)
-            ex_post = Spent(epsilon=ex_post_epsilon(dearest, manifest.clustering), delta=delta)
-        return MechanismLikelihood(
-            name=name,
-            mechanism=self._mechanism,
-            **manifest.privacy.model_dump(include={"relation", "unit", "records_per_user"}),
-            batches=len(batches),
-            fewest=min(filled),
-            most=max(filled),
-            texts=len(self._sums),
-            left_out=self._held_out.left_out,
-            max_tokens=self._most,
-            **figures,
-            approximate=None if claim is None else Spent(epsilon=claim.stated, delta=claim.delta),
-            batch_epsilon=None if claim is None else claim.batch_epsilon,
-            equal=None if claim is None else equal,
-            ex_post=ex_post,
+        return aggregated(
+            budgets.paying(logits, taken), taken, self._mechanism, self._manifest.record.width
         )
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The batches that texts were given to."""
+        return [batch for found in self._chosen.values() for batch in found]
+
+    @property
+    def texts(self) -> int:
+        """The number of texts that were given to batches."""
+        return len(self._sums)
+
+    @property
+    def dearest(self) -> float | None:
+        """Return the texts' largest ex-post epsilon in nats, or None if nothing bounds it.
+
+        All texts must have been given.
+        """
+        return max((accountant.epsilon for accountant in self._accountants), default=None)
 
 
 def per_token(sums: Doubles, tokens: Doubles) -> PerToken:
-    """Mean over all tokens of texts, from each text's sum [n] and number of tokens [n], one of them positive.
+    """Return the mean over all tokens of texts.
 
-    The standard error is that of a ratio of sums over independent texts (Cochran, "Sampling Techniques", section 6.4).
+    It is from each text's sum [n] and number of tokens [n], one of them positive. The standard
+    error is that of a ratio of sums over independent texts (Cochran, "Sampling Techniques", section
+    6.4).
     """
     mean, n = float(sums.sum() / tokens.sum()), len(sums)
     if n < 2:
@@ -324,28 +317,36 @@ def per_token(sums: Doubles, tokens: Doubles) -> PerToken:
     return PerToken(mean=mean, error=math.sqrt(n / (n - 1) * spread) / float(tokens.sum()))
 
 
-def _read(public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: str, text: str, most: int) -> _Text:
+def _read(
+    public: CachedPrompts, prompts: Prompts, manifest: Manifest, label: str, text: str, most: int
+) -> _Text:
     """Take a text's places from the public prompt of its label."""
     mechanism, ruled = manifest.mechanism, manifest.decoding.any
     tokens, lead = prompts.continuation(label, text, most)
     bare = _Text(tuple(_Place(token, NOTHING_PUBLIC, None, math.nan) for token in tokens), lead)
     places: list[_Place] = []
-    for going, place, _ in _along(public, bare):
+    for going, place, _ in _prompts_along(public, bare):
         logits, token = next_logits(going)[0], place.token
         with _usable_logits():
-            part = mechanism.public_part(logits, ruled) if manifest.needs_public else NOTHING_PUBLIC
+            part = NOTHING_PUBLIC
+            if manifest.needs_public:
+                part = mechanism.public_part(logits, ruled)
         kept, column = logits, token
         if part.support is not None:
             kept, column = logits[part.support], int(np.searchsorted(part.support, token))
             if column == len(part.support) or part.support[column] != token:
                 places.append(_Place(token, part, None, math.nan))
                 continue
-        places.append(_Place(token, part, column, log_probability(kept, column, mechanism.temperature)))
+        places.append(
+            _Place(token, part, column, log_probability(kept, column, mechanism.temperature))
+        )
     return _Text(tuple(places), lead)
 
 
-def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
-    """The prompts before each place of a text, the place, and whether its token is one of the text's own."""
+def _prompts_along(
+    prompts: CachedPrompts, text: _Text
+) -> Iterator[tuple[CachedPrompts, _Place, bool]]:
+    """Yield the prompts before a text's place, the place, and whether it is the text's own."""
     going = prompts.fork()
     for position, place in enumerate(text.places):
         if position:
@@ -355,7 +356,7 @@ def _along(prompts: CachedPrompts, text: _Text) -> Iterator[tuple[CachedPrompts,
 
 @contextmanager
 def _usable_logits() -> Iterator[None]:
-    """Raises InputError where the model's logits are no numbers."""
+    """Turn an error for logits that are no numbers into InputError."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,7 @@
-"""MAUVE of embeddings, by mauve-text: which texts are compared, and its arguments. The figure is all theirs."""
+"""MAUVE of embeddings by mauve-text: the texts compared, and its arguments.
+
+The figure is all theirs.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,20 @@ _SYNTHETIC, _REFERENCE = 1, 2
 _ROUNDING = 1e-9
 
 
-def draw_indices(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDArray[np.int64], ...]:
-    """Which texts one seed compares, uniformly and without replacement.
+def draw_indices(
+    seed: int, synthetic: int, reference: int, n: int
+) -> tuple[NDArray[np.int64], ...]:
+    """Draw the texts that one seed compares, uniformly and without replacement.
 
     Args:
         seed: of the draw.
-        synthetic, reference: how many texts there are; n and 2n at least. Those of the reference are distinct.
+        synthetic, reference: how many texts there are; n and 2n at least. Those of the reference
+            are distinct.
         n: texts on every side.
 
     Returns:
-        Three index arrays int64 [n]: of synthetic texts, of the reference texts that both comparisons share, and of
-        other reference texts, for the ceiling.
+        Three index arrays int64 [n]: of synthetic texts, of the reference texts that both
+            comparisons share, and of other reference texts, for the ceiling.
 
     Raises:
         ValueError: there are too few texts.
@@ -46,10 +52,10 @@ def draw_indices(seed: int, synthetic: int, reference: int, n: int) -> tuple[NDA
 
 
 def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: int) -> float:
-    """MAUVE of two sets of equal size.
+    """Return MAUVE of two sets of equal size.
 
     Args:
-        texts, reference: embeddings float32 [n, d] of what is judged, and of real texts.
+        texts, reference: embeddings float32 [n, d] of the judged texts, and of real ones.
         settings: as `mauve.compute_mauve` takes them, under names that say what they are.
         seed: of PCA and k-means.
 
@@ -58,17 +64,23 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
 
     Raises:
         ValueError: the sets differ in size.
-        InputError: the vectors are all the same, or too few for so many clusters or for so much variance; or mauve-text
-            gives what is no MAUVE.
+        InputError: the vectors are all the same, or too few for so many clusters or for so much
+            variance; or mauve-text gives what is no MAUVE.
     """
     if len(texts) != len(reference):
         raise ValueError(f"{len(texts)} and {len(reference)} texts: MAUVE here is of equal numbers")
     if settings.clusters > 2 * len(texts):
-        problem = f"{2 * len(texts)} texts on both sides are too few for {settings.clusters} clusters."
+        problem = (
+            f"{2 * len(texts)} texts on both sides are too few for {settings.clusters} clusters."
+        )
         raise InputError("--clusters", problem, "Ask for fewer, or leave it away for n / 10.")
     both = np.concatenate([texts, reference])
     if (both == both[0]).all():
-        raise InputError("MAUVE", "all texts have one and the same embedding.", "Check the run's texts, and the model.")
+        raise InputError(
+            "MAUVE",
+            "all texts have one and the same embedding.",
+            "Check the run's texts, and the model.",
+        )
     _require_variance(both, settings.explained_variance, seed)
     with _quiet():
         found = compute_mauve(
@@ -90,7 +102,7 @@ def mauve_of(texts: Vectors, reference: Vectors, settings: MauveSettings, seed: 
 
 
 def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
-    """Refuse vectors whose components never add up to the share that is asked for: mauve-text would keep a single one.
+    """Refuse vectors whose components never explain the share asked for.
 
     The components are those that it takes: of vectors of length 1, by the same estimator and seed.
     """
@@ -98,12 +110,19 @@ def _require_variance(both: Vectors, wanted: float, seed: int) -> None:
         ratios = PCA(random_state=seed + 1).fit(normalize(both)).explained_variance_ratio_
     if not np.cumsum(ratios)[-1] >= wanted:  # NaN too
         problem = f"the embeddings' components never explain {wanted} of their variance."
-        raise InputError("--explained-variance", problem, "Ask for less; and check that texts and embeddings differ.")
+        raise InputError(
+            "--explained-variance",
+            problem,
+            "Ask for less; and check that texts and embeddings differ.",
+        )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without faiss's warning of few points a cluster, which n / 10 clusters always have; it is written by C++."""
+    """Silence faiss's warning of few points a cluster, which n / 10 clusters always raise.
+
+    It is written by C++.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
     try:

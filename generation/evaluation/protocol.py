@@ -1,11 +1,14 @@
-"""One evaluation of a run's texts, from files to figures. Every figure that was measured before is looked up."""
+"""One evaluation of a run's texts, from files to figures.
+
+Every figure that was measured before is looked up.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -13,7 +16,16 @@ from typing import Any
 from dpaudit.engines import Engine, LocalEngine
 from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder, Watch
-from dpaudit.generation.evaluation.bench import NAMES, TITLES, Bench, FitTask, MauveTask, ProbeTask, Task, versions
+from dpaudit.generation.evaluation.bench import (
+    NAMES,
+    TITLES,
+    Bench,
+    FitTask,
+    MauveTask,
+    ProbeTask,
+    Task,
+    versions,
+)
 from dpaudit.generation.evaluation.fine_tuning import encoder_of
 from dpaudit.generation.evaluation.likelihood import measure_run
 from dpaudit.generation.evaluation.settings import PAPER_N, EvaluationSettings
@@ -30,7 +42,16 @@ from dpaudit.generation.evaluation.texts import (
     summary_of,
 )
 from dpaudit.generation.records import Record
-from dpaudit.results.quality import Baseline, Downstream, Encoder, Fit, Mauve, Quality, Trained, added_by, scores
+from dpaudit.results.quality import (
+    Baseline,
+    Downstream,
+    Encoder,
+    Mauve,
+    Quality,
+    Trained,
+    added_by,
+    scores,
+)
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import HASHES, PUBLIC, SAMPLES
 from dpaudit.runs.public import PublicReader
@@ -56,23 +77,26 @@ def evaluate(
 
     Args:
         reader: the run.
-        data: real records. Nothing of them is kept but figures and digests. For a likelihood the reference is the run's
-            own private data, and there is a test file.
+        data: real records. Nothing of them is kept but figures and digests. For a likelihood the
+            reference is the run's own private data, and there is a test file.
         settings: what is measured.
         baseline: public-only texts of the run's settings, to be measured beside it.
         cache: where figures are looked up and kept.
         private_cache: where embeddings are kept, of the run's texts and real ones; None keeps none.
-        previous: an earlier evaluation. Where no fine-tuning is asked for, its sweep is shown again if every figure is
-            in the cache; its own figures are not used.
-        engine: where seeds and fits are spread to. Embeddings, and texts where there are fits, travel to its workers.
-            None works in this process.
+        previous: an earlier evaluation. Where no fine-tuning is asked for, its sweep is shown again
+            if every figure is in the cache; its own figures are not used.
+        engine: where seeds and fits are spread to. Embeddings, and texts where there are fits,
+            travel to its workers. None works in this process.
         watch: called with what is done.
 
     Raises:
-        InputError: the run is unfinished, the baseline is not its own, or texts or models cannot be used.
+        InputError: the run is unfinished, the baseline is not its own, or texts or models cannot be
+            used.
     """
     if not reader.has(HASHES):
-        raise InputError(reader.name, "the run is unfinished, and figures of a part of it say little.", RESUME)
+        raise InputError(
+            reader.name, "the run is unfinished, and figures of a part of it say little.", RESUME
+        )
     watch("Reading texts", 0, 1)
     samples = reader.digest(SAMPLES)  # before hours of work, in which the file could change
     synthetic, label_lines = read_synthetic(reader)
@@ -82,22 +106,42 @@ def evaluate(
     classifier = None
     if settings.fine_tune is not None and corpus.labels:
         classifier = encoder_of(settings.classifier or OFFLINE, settings.fine_tune)
-    bench = Bench(corpus, settings, Encoder.model_validate(embedder, from_attributes=True), classifier)
-    figures = {task: found for task in bench.tasks if (found := cache.find(bench.key(task), NAMES[type(task)]))}
+    bench = Bench(
+        corpus, settings, Encoder.model_validate(embedder, from_attributes=True), classifier
+    )
+    figures = {
+        task: found
+        for task in bench.tasks
+        if (found := cache.find(bench.key(task), NAMES[type(task)]))
+    }
     missing = [task for task in bench.tasks if task not in figures]
-    likelihood = None if settings.likelihood is None else measure_run(reader, data, settings.likelihood, watch)
+    likelihood = (
+        None
+        if settings.likelihood is None
+        else measure_run(reader, data, settings.likelihood, watch)
+    )
     if any(not isinstance(task, FitTask) for task in missing):
-        texts = sorted({record.text for record in (*corpus.synthetic, *corpus.public, *corpus.reference, *corpus.test)})
+        texts = sorted(
+            {
+                record.text
+                for record in (*corpus.synthetic, *corpus.public, *corpus.reference, *corpus.test)
+            }
+        )
         vectors = embedder.embed(texts, private_cache, partial(watch, "Embedding texts"))
         bench = replace(bench, vectors=dict(zip(texts, vectors, strict=True)))
-    with closing((engine or LocalEngine(1)).map(partial(getattr, bench, "measure"), missing)) as results:
+    with closing(
+        (engine or LocalEngine(1)).map(partial(getattr, bench, "measure"), missing)
+    ) as results:
         if missing:
             watch(TITLES[type(missing[0])], 0, len(missing))
         for done, (task, found) in enumerate(zip(missing, results, strict=True), start=1):
             cache.keep(bench.key(task), found)
             figures[task] = found
             watch(TITLES[type(task)], done, len(missing))
-    mauve, downstream = _mauve(bench, figures), (*_downstream(bench, figures), *_carried(bench, previous, cache))
+    mauve, downstream = (
+        _mauve(bench, figures),
+        (*_downstream(bench, figures), *_earlier_sweeps(bench, previous, cache)),
+    )
     return Quality(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         samples=samples,
@@ -122,14 +166,20 @@ def evaluate(
     )
 
 
-def _read_baseline(baseline: PublicReader, reader: RunReader, synthetic: tuple[Record, ...]) -> tuple[Record, ...]:
-    """A baseline's texts, at most as many of each label as the run has."""
+def _read_baseline(
+    baseline: PublicReader, reader: RunReader, synthetic: tuple[Record, ...]
+) -> tuple[Record, ...]:
+    """Read a baseline's texts, at most as many of each label as the run has."""
     baseline.public.require_fit(baseline.where(PUBLIC), reader.manifest)
     texts, _ = read_synthetic(baseline)
     public = as_many(texts, synthetic)
     if not public:
         remedy = "Generate public-only texts with the run's own config."
-        raise InputError(baseline.where(SAMPLES), "there is no text of a label that the run has texts of.", remedy)
+        raise InputError(
+            baseline.where(SAMPLES),
+            "there is no text of a label that the run has texts of.",
+            remedy,
+        )
     return public
 
 
@@ -140,13 +190,16 @@ def _read(
     data: RealData,
     settings: EvaluationSettings,
 ) -> tuple[Corpus, int | None, list[str]]:
-    """All texts, how many of the reference are the run's own, and what there is to say of limits."""
+    """Read all texts, count the run's own among the reference, and collect warnings of limits."""
     manifest, warnings = reader.manifest, list[str]()
 
     def real(name: str, option: str) -> tuple[Record, ...]:
         records, most = read_real(manifest, name, option, data), settings.most_records
         if len(records) > most:
-            warnings.append(f"{option} has {len(records):,} records, of which {most:,} were used (--most-records).")
+            warnings.append(
+                f"{option} has {len(records):,} records, of which {most:,} were used "
+                "(--most-records)."
+            )
         return subsample(records, most, settings.split_seed)
 
     reference = real(data.reference, "--reference")
@@ -157,7 +210,9 @@ def _read(
         raise InputError(reader.where(SAMPLES), problem, "Audit the run: `dpaudit verify`.")
     count_own = own_records(reader)
     split: dict[str, Any] = {"share": settings.test_share, "seed": settings.split_seed}
-    corpus = corpus_of(labels, synthetic, reference, test, **split, count_own=count_own, public=public)
+    corpus = corpus_of(
+        labels, synthetic, reference, test, **split, count_own=count_own, public=public
+    )
     return corpus, None if count_own is None else count_own(reference), warnings
 
 
@@ -179,14 +234,14 @@ def _mauve(bench: Bench, figures: Mapping[Task, Figures]) -> Mauve | None:
 
 
 def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downstream]:
-    """Accuracies of whatever was trained: linear probes, fine-tuned encoders, or both."""
+    """Yield the accuracies of trained classifiers: linear probes, fine-tuned encoders, or both."""
     for kind, encoder, settings in (
         (ProbeTask, bench.features, bench.settings.probe),
         (FitTask, bench.classifier, bench.settings.fine_tune),
     ):
         tasks = [task for task in bench.tasks if isinstance(task, kind) and task in figures]
         trained = [
-            _trained(bench, [task for task in tasks if task.source == source], figures)
+            _source_accuracy(bench, [task for task in tasks if task.source == source], figures)
             for source in dict.fromkeys(task.source for task in tasks)
         ]
         if trained and encoder is not None and settings is not None:
@@ -200,49 +255,45 @@ def _downstream(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[Downs
             )
 
 
-def _trained(bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]) -> Trained:
-    """One source's accuracy: of every probe, or of each seed's best fit."""
+def _source_accuracy(
+    bench: Bench, tasks: Sequence[ProbeTask | FitTask], figures: Mapping[Task, Figures]
+) -> Trained:
+    """Return one source's accuracy: of every probe, or of each seed's best fit."""
     fits = [task for task in tasks if isinstance(task, FitTask)]
     best = [
-        _best([fit for fit in fits if fit.seed == seed], figures) for seed in dict.fromkeys(fit.seed for fit in fits)
+        _best([fit for fit in fits if fit.seed == seed], figures)
+        for seed in dict.fromkeys(fit.seed for fit in fits)
     ]
-    accuracies = [figures[fit]["test"] for fit in best] or [figures[probe]["accuracy"] for probe in tasks]
+    accuracies = [figures[fit]["test"] for fit in best] or [
+        figures[probe]["accuracy"] for probe in tasks
+    ]
     return Trained(
         source=tasks[0].source,
         texts=len(bench.training(tasks[0].source, tasks[0].seed)),
         accuracy=scores(tuple(accuracies)),
-        fits=tuple(_fit(fit, figures[fit], fit in best) for fit in fits),
     )
 
 
 def _best(fits: Sequence[FitTask], figures: Mapping[Task, Figures]) -> FitTask:
-    """Of one seed's fits that with the best validation accuracy, then the lowest loss, then the first."""
+    """Return one seed's best fit by validation accuracy, then the lowest loss, then the first."""
     whole = [task for task in fits if figures[task]["best_epoch"]]
     if not whole:
         source, seed = fits[0].source, fits[0].seed
-        problem = f"with every rate, training on {source} texts ends in numbers that are not finite (seed {seed})."
+        problem = (
+            f"with every rate, training on {source} texts ends in numbers that are not "
+            f"finite (seed {seed})."
+        )
         raise InputError("--learning-rate", problem, "Try smaller rates, or another encoder.")
     return min(whole, key=lambda task: (-figures[task]["validation"], figures[task]["loss"]))
 
 
-def _fit(task: FitTask, found: Figures, chosen: bool) -> Fit:
-    """An attempt without its test accuracy: nobody is to choose by that."""
-    whole = bool(found["best_epoch"])
-    return Fit(
-        **asdict(task.attempt),
-        epochs=int(found["epochs"]),
-        best_epoch=int(found["best_epoch"]) if whole else None,
-        validation_accuracy=found["validation"] if whole else None,
-        validation_loss=found["loss"] if whole else None,
-        chosen=chosen,
-    )
+def _earlier_sweeps(
+    bench: Bench, previous: Quality | None, cache: ScoreCache
+) -> Iterator[Downstream]:
+    """Yield an earlier sweep on these very texts, if the cache has all of it.
 
-
-def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Iterator[Downstream]:
-    """An earlier sweep on these very texts, where the cache has all of it.
-
-    The run directory may be another's, and with it the evaluation that names the sweep: figures are the cache's alone,
-    and their keys bind whatever else is shown.
+    The run directory may be another's, and with it the evaluation that names the sweep: figures are
+    the cache's alone, and their keys bind everything else that is shown.
     """
     if bench.settings.fine_tune is not None or previous is None:
         return
@@ -251,45 +302,66 @@ def _carried(bench: Bench, previous: Quality | None, cache: ScoreCache) -> Itera
             earlier = bench.earlier(found)
             fits = [task for task in earlier.tasks if isinstance(task, FitTask)]
             known: dict[Task, Figures] = {
-                fit: figures for fit in fits if (figures := cache.find(earlier.key(fit), NAMES[FitTask])) is not None
+                fit: figures
+                for fit in fits
+                if (figures := cache.find(earlier.key(fit), NAMES[FitTask])) is not None
             }
             # Of a baseline that was not there then, the sweep has nothing.
-            whole = [source for source in earlier.sources if all(fit in known for fit in fits if fit.source == source)]
+            whole = [
+                source
+                for source in earlier.sources
+                if all(fit in known for fit in fits if fit.source == source)
+            ]
             if set(whole) | {"public"} >= set(earlier.sources):
-                kept = {task: found for task, found in known.items() if getattr(task, "source", None) in whole}
+                kept = {
+                    task: found
+                    for task, found in known.items()
+                    if getattr(task, "source", None) in whole
+                }
                 yield from _downstream(earlier, kept)
 
 
 def _warnings(bench: Bench, figures: Mapping[Task, Figures]) -> Iterator[str]:
-    """What a reader of the figures must know."""
+    """Yield the warnings for readers of the figures."""
     corpus, half = bench.corpus, len(bench.real) // 2
-    texts, empty = len(corpus.synthetic), sum(not record.text.strip() for record in corpus.synthetic)
+    texts, empty = (
+        len(corpus.synthetic),
+        sum(not record.text.strip() for record in corpus.synthetic),
+    )
     if empty:
         yield f"{empty:,} of the run's {texts:,} texts are empty, or nothing but their label."
     if texts > 1 and (distinct := len(distinct_texts(corpus.synthetic))) <= texts / 2:
         yield f"Of the run's {texts:,} texts {distinct:,} are distinct, up to case and white space."
     if corpus.public and len(corpus.public) < texts:
         yield (
-            f"The baseline has {len(corpus.public):,} texts of the run's labels, fewer than its {texts:,}: accuracy is "
+            f"The baseline has {len(corpus.public):,} texts of the run's labels, fewer than its "
+            f"{texts:,}: accuracy is "
             "lower of fewer texts. Raise the number of batches of a label, and generate it again."
         )
     if bench.mauve is None:
         yield "No MAUVE: it needs 2 texts of the run, and 4 distinct ones of the reference."
     elif bench.mauve.n < (wanted := max(bench.settings.n, PAPER_N)):
         yield (
-            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has {texts:,} texts, "
-            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased upwards, and its scale "
+            f"MAUVE is of n = {bench.mauve.n:,} texts a side, fewer than {wanted:,} (the run has "
+            f"{texts:,} texts, "
+            f"half of the reference's distinct ones are {half:,}). Of few texts it is biased "
+            "upwards, and its scale "
             "depends on n: compare it with its ceiling, and with runs of the same n."
         )
     if not bench.corpus.labels:
         yield "No accuracy: it is of classifiers of labels, and the run has none."
         return
     if not bench.sources:
-        yield "No accuracy: it needs two labels, and two texts of the run that are not among the test texts."
+        yield (
+            "No accuracy: it needs two labels, and two texts of the run that are not among the "
+            "test texts."
+        )
         return
     yield from _of_training(bench)
     yield from _of_the_test(bench.corpus)
-    unfinished = sum(not found["converged"] for task, found in figures.items() if isinstance(task, ProbeTask))
+    unfinished = sum(
+        not found["converged"] for task, found in figures.items() if isinstance(task, ProbeTask)
+    )
     if unfinished:
         yield f"{unfinished} linear probes did not converge: give them more --probe-iterations."
 
@@ -298,13 +370,20 @@ def _of_training(bench: Bench) -> Iterator[str]:
     corpus = bench.corpus
     missing = len(set(corpus.labels) - {record.label for record in corpus.trainable})
     if missing:
-        yield f"Of {len(corpus.labels)} labels the run has no text with {missing}: classifiers cannot find these."
+        yield (
+            f"Of {len(corpus.labels)} labels the run has no text with {missing}: classifiers "
+            "cannot find these."
+        )
     if len(corpus.trainable) < _FEW:
-        yield f"Classifiers were trained on {len(corpus.trainable)} synthetic texts: so few say little."
+        yield (
+            f"Classifiers were trained on {len(corpus.trainable)} synthetic texts: so few say "
+            "little."
+        )
     wanted, found = len(corpus.trainable), len(bench.training("real-same-size", 0))
     if found < wanted:
         yield (
-            f"There are {found:,} real texts for {wanted:,} synthetic ones of the same labels: what is called the same "
+            f"There are {found:,} real texts for {wanted:,} synthetic ones of the same labels: "
+            "what is called the same "
             "size is smaller."
         )
 
@@ -313,7 +392,10 @@ def _of_the_test(corpus: Corpus) -> Iterator[str]:
     held, texts = corpus.held_out, len(corpus.test)
     missing = len(set(corpus.labels) - {record.label for record in corpus.test})
     if missing:
-        yield f"Of {len(corpus.labels)} labels {missing} have no test text: accuracy says nothing of these."
+        yield (
+            f"Of {len(corpus.labels)} labels {missing} have no test text: accuracy says "
+            "nothing of these."
+        )
     if held is None or held.own == 0:
         return
     if held.own is None:
@@ -321,6 +403,7 @@ def _of_the_test(corpus: Corpus) -> Iterator[str]:
     else:
         said = f"The run was made from {held.own:,} of the {texts:,} test texts"
     yield (
-        f"{said}: no classifier was trained on them, but the generator's prompts may have shown them. Give texts that "
+        f"{said}: no classifier was trained on them, but the generator's prompts may have shown "
+        "them. Give texts that "
         "were held out from the run with --test."
     )

@@ -1,4 +1,4 @@
-"""What an evaluation measures, and how: the paper's numbers and those for a laptop."""
+"""Settings of an evaluation: the paper's numbers and those for a laptop."""
 
 from __future__ import annotations
 
@@ -41,27 +41,34 @@ PRESETS = {settings.preset: settings for settings in (PAPER, LAPTOP)}
 PAPER_N = 1000
 #: Of a model's name.
 _LONGEST_NAME = 1000
-_OPTIONS = {"learning_rates": "--learning-rate", "weight_decays": "--weight-decay", "seeds": "--accuracy-seeds"}
+_OPTIONS = {
+    "learning_rates": "--learning-rate",
+    "weight_decays": "--weight-decay",
+    "seeds": "--accuracy-seeds",
+}
 #: scikit-learn's defaults, with iterations enough.
 PROBE = ProbeSettings(strength=1.0, iterations=1000, seeds=(0, 1, 2))
 
 
 @dataclass(frozen=True)
 class EvaluationSettings:
-    """What is measured, and how.
+    """The settings of an evaluation.
 
     Attributes:
-        embedding: the model whose embeddings are MAUVE's features and the probe's; None for the offline one.
-        n, clusters, iterations, initialisations, explained_variance, scaling, points: as in `MauveSettings`, where
-            `n` is the most and `clusters` may be None for n / 10.
+        embedding: the model whose embeddings are MAUVE's features and the probe's; None for the
+            offline one.
+        n, clusters, iterations, initialisations, explained_variance, scaling, points: as in
+            `MauveSettings`, where `n` is the most and `clusters` may be None for n / 10.
         seeds: how many of them MAUVE has.
         probe: of the linear probe.
-        fine_tune: of the paper's protocol; None leaves it away.
+        fine_tune: of the paper's protocol; None for no fine-tuning.
         classifier: the encoder that is fine-tuned; None for the offline one.
-        most_records: of the reference, and of a test file, that are used; which, a hash under `split_seed` says.
-        test_share: of the reference that is held out where there is no test file.
+        most_records: of the reference, and of a test file, that are used; a hash under `split_seed`
+            chooses them.
+        test_share: of the reference that is held out without a test file.
         split_seed: of that hash.
-        likelihood: most held-out texts of each label that are given to the run's batches; None for no likelihood.
+        likelihood: most held-out texts of each label that are given to the run's batches; None for
+            no likelihood.
     """
 
     embedding: str | None = None
@@ -83,26 +90,45 @@ class EvaluationSettings:
 
 
 def settings_from_options(options: Mapping[str, Any]) -> EvaluationSettings:
-    """Settings from the command's options, by name; what is left out has its default.
+    """Return settings from the command's options, by name; missing ones have their defaults.
 
     `fine_tune`, `preset` and `classifier` ask for fine-tuning.
 
     Raises:
-        InputError: a result could not hold them, or a number is of fine-tuning, for which nothing asks.
+        InputError: a result could not hold them, or a number is of fine-tuning, for which nothing
+            asks.
     """
     given = dict(options)
-    seeds = {"seeds": tuple(range(given.pop("accuracy_seeds")))} if "accuracy_seeds" in given else {}
-    probe = {name: given.pop(f"probe_{name}") for name in ("strength", "iterations") if f"probe_{name}" in given}
-    tuned = {name: given.pop(name) for name in FineTuneSettings.model_fields if name in given and name != "seeds"}
+    seeds: dict[str, tuple[int, ...]] = {}
+    if "accuracy_seeds" in given:
+        seeds["seeds"] = tuple(range(given.pop("accuracy_seeds")))
+    probe = {
+        name: given.pop(f"probe_{name}")
+        for name in ("strength", "iterations")
+        if f"probe_{name}" in given
+    }
+    tuned = {
+        name: given.pop(name)
+        for name in FineTuneSettings.model_fields
+        if name in given and name != "seeds"
+    }
     wanted = given.pop("fine_tune", False) or "preset" in tuned or "classifier" in given
     if tuned and not wanted:  # it takes hours, which no number alone asks for
         first = next(iter(tuned))
         option = _OPTIONS.get(first, "--" + first.replace("_", "-"))
-        raise InputError(option, "this is of fine-tuning, for which nothing asks.", "Add --fine-tune or a --preset.")
+        raise InputError(
+            option,
+            "this is of fine-tuning, for which nothing asks.",
+            "Add --fine-tune or a --preset.",
+        )
     preset = PRESETS[tuned.pop("preset", PAPER.preset)]
     for name in ("embedding", "classifier"):
         if len(given.get(name) or "") > _LONGEST_NAME:
-            raise InputError(f"--{name}", f"the name is longer than {_LONGEST_NAME} letters.", "Name a shorter path.")
+            raise InputError(
+                f"--{name}",
+                f"the name is longer than {_LONGEST_NAME} letters.",
+                "Name a shorter path.",
+            )
     return EvaluationSettings(
         **given,
         probe=_changed(PROBE, {**probe, **seeds}, "--probe-"),
@@ -118,6 +144,10 @@ def _changed(settings: Settings, fields: Mapping[str, Any], prefix: str) -> Sett
         return type(settings).model_validate({**settings.model_dump(), **fields})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        field = first["loc"][0] if first["loc"] else "learning_rates"  # without a field, it is the size of the sweep
+        field = (
+            first["loc"][0] if first["loc"] else "learning_rates"
+        )  # without a field, it is the size of the sweep
         option = _OPTIONS.get(str(field), prefix + str(field).replace("_", "-"))
-        raise InputError(option, f"{first['msg']}.", "`dpaudit evaluate --help` tells what is allowed.") from None
+        raise InputError(
+            option, f"{first['msg']}.", "`dpaudit evaluate --help` tells what is allowed."
+        ) from None

@@ -1,4 +1,4 @@
-"""The texts of an evaluation: the run's, the reference, and those that classifiers are tested on."""
+"""The texts of an evaluation: the run's, the reference, and the classifiers' test texts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILE_ENDINGS = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz", "
 
 @dataclass(frozen=True)
 class RealData:
-    """Where real records are.
+    """The place of real records.
 
     Attributes:
         reference: the records that texts are compared with.
@@ -49,17 +49,18 @@ class RealData:
 
 @dataclass(frozen=True)
 class Corpus:
-    """All texts of an evaluation. A record's label is empty where the run has none.
+    """All texts of an evaluation. A record's label is empty if the run has none.
 
     Attributes:
-        synthetic: the run's texts, in its order, doubles included: they are part of what would be released.
+        synthetic: the run's texts, in its order, doubles included: they are part of what would be
+            released.
         reference: distinct real records.
         train: those of them that classifiers may be trained on.
         trainable: the synthetic texts that they may be trained on.
         test: real records that none is trained on.
         labels: the run's public list.
-        held_out: what the test texts are; None where there are no labels.
-        public: the baseline's texts; empty where there is none.
+        held_out: what the test texts are; None if there are no labels.
+        public: the baseline's texts; empty without one.
         trainable_public: those of them that classifiers may be trained on.
     """
 
@@ -75,10 +76,11 @@ class Corpus:
 
 
 def read_synthetic(reader: FolderReader) -> tuple[tuple[Record, ...], int]:
-    """A run's texts as it would release them, or its baseline's, without first lines that are nothing but their label.
+    """Read a run's texts as it would release them, or its baseline's.
 
-    Prompts of fenced examples show each under its label's line, and models go on so: a classifier would read the answer
-    off the text, and real texts have no such line.
+    First lines that are nothing but a text's label are left out. Prompts of fenced examples show
+    each under its label's line, and models go on so: a classifier would read the answer off the
+    text, and real texts have no such line.
 
     Returns:
         The texts in the run's order, and how many of them had such lines.
@@ -90,7 +92,11 @@ def read_synthetic(reader: FolderReader) -> tuple[tuple[Record, ...], int]:
     for sample in reader.samples():
         if sample.text is None:
             problem = f"batch {sample.id} is released as token ids, without text."
-            raise InputError(reader.where(SAMPLES), problem, "Only texts can be evaluated: decode the run's first.")
+            raise InputError(
+                reader.where(SAMPLES),
+                problem,
+                "Only texts can be evaluated: decode the run's first.",
+            )
         label = sample.label or ""
         text = _after_label(sample.text, label)
         lines += text != sample.text
@@ -101,7 +107,7 @@ def read_synthetic(reader: FolderReader) -> tuple[tuple[Record, ...], int]:
 
 
 def as_many(records: tuple[Record, ...], others: tuple[Record, ...]) -> tuple[Record, ...]:
-    """The first of the records, at most as many of each label as there are among the others."""
+    """Return the first of the records, at most as many of each label as the others have."""
     left, kept = Counter(record.label for record in others), []
     for record in records:
         left[record.label] -= 1
@@ -111,12 +117,13 @@ def as_many(records: tuple[Record, ...], others: tuple[Record, ...]) -> tuple[Re
 
 
 def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tuple[Record, ...]:
-    """Distinct real records, sorted: with labels where the run has them.
+    """Read distinct real records, sorted: with labels if the run has them.
 
     Args:
         manifest: of the run, which says where its own data came from and under which columns.
-        name: as data.path in a config, or, for a run whose data was on the Hugging Face hub, NAME or NAME:SPLIT.
-        setting: what gave the name, for errors.
+        name: as data.path in a config, or, for a run whose data was on the Hugging Face hub, NAME
+            or NAME:SPLIT.
+        setting: the setting that gave the name, for errors.
         data: names the columns to read, where they are not the run's.
 
     Raises:
@@ -129,7 +136,11 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
         problem = f"the value is {data.label!r}, but the run has no labels."
         raise InputError("--label", problem, "Leave it out: no column of labels is read.")
     dataset, _, split = name.partition(":")
-    place = {"dataset": dataset, "config": manifest.data.config, "split": split or manifest.data.split}
+    place = {
+        "dataset": dataset,
+        "config": manifest.data.config,
+        "split": split or manifest.data.split,
+    }
     place = place if on_hub else {"path": name}
     # The run's own file is written as the run read it; others are in UTF-8.
     written = {"delimiter", "encoding"} if setting == "--reference" else set[str]()
@@ -138,7 +149,11 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
         columns["text"] = data.text or manifest.data.text
         if labels:
             label = data.label or manifest.data.label or "label"
-            columns |= {"label": label, "labels": labels, "label_values": manifest.data.label_values}
+            columns |= {
+                "label": label,
+                "labels": labels,
+                "label_values": manifest.data.label_values,
+            }
         config = DataConfig.model_validate({**place, **columns})
     except ValidationError:
         problem = "the name, the columns or the run's labels cannot be used to read records."
@@ -149,7 +164,10 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
     except InputError as error:
         if setting != "--test" or error.code != NO_COLUMN:
             raise
-        remedy = "Rename its columns: --reference and --test are read by the same ones, --text and --label name them."
+        remedy = (
+            "Rename its columns: --reference and --test are read by the same ones, --text "
+            "and --label name them."
+        )
         raise InputError(error.where, error.problem, remedy, error.code) from None
     if not labels and not found:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
@@ -167,7 +185,7 @@ def corpus_of(
     count_own: CountOwn | None = None,
     public: tuple[Record, ...] = (),
 ) -> Corpus:
-    """Part what is trained on from what is tested on.
+    """Separate training texts from test texts.
 
     Args:
         labels: the run's public list.
@@ -185,14 +203,23 @@ def corpus_of(
     if not labels:
         return Corpus(synthetic, reference, (), (), (), labels, None, public)
     if not reference:
-        raise InputError("--reference", "there is no record in it.", "Give real records with a text and a label each.")
+        raise InputError(
+            "--reference",
+            "there is no record in it.",
+            "Give real records with a text and a label each.",
+        )
     if test is not None and not test:
-        raise InputError("--test", "there is no record in it.", "Give records, or leave --test away for a split.")
-    chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share) if test is None else test
+        raise InputError(
+            "--test", "there is no record in it.", "Give records, or leave --test away for a split."
+        )
+    chosen = test
+    if chosen is None:
+        chosen = tuple(r for r in reference if hash_fraction(r.text, seed, b"test") < share)
     tested = {normalized_text(record.text) for record in chosen}
     train = tuple(record for record in reference if normalized_text(record.text) not in tested)
     trainable, trainable_public = (
-        tuple(record for record in texts if normalized_text(record.text) not in tested) for texts in (synthetic, public)
+        tuple(record for record in texts if normalized_text(record.text) not in tested)
+        for texts in (synthetic, public)
     )
     if test is not None and not train:
         problem = "all texts of --reference are in it, so no real record is left to train on."
@@ -200,7 +227,11 @@ def corpus_of(
     for left, what in ((chosen, "test"), (train, "train")):
         if not left:
             problem = f"no real record is left to {what} on."
-            raise InputError("--reference", problem, "Give more records, another --test-share, or a file with --test.")
+            raise InputError(
+                "--reference",
+                problem,
+                "Give more records, another --test-share, or a file with --test.",
+            )
     held_out = HeldOut(
         origin="split" if test is None else "file",
         share=share if test is None else None,
@@ -210,21 +241,29 @@ def corpus_of(
         dropped_real=len(reference) - len(train) - (len(chosen) if test is None else 0),
         dropped_synthetic=len(synthetic) - len(trainable),
     )
-    return Corpus(synthetic, reference, train, trainable, chosen, labels, held_out, public, trainable_public)
+    return Corpus(
+        synthetic, reference, train, trainable, chosen, labels, held_out, public, trainable_public
+    )
 
 
 def subsample(records: tuple[Record, ...], most: int, seed: int) -> tuple[Record, ...]:
-    """So many of the records, in their order: those whose texts a hash under the seed puts first."""
+    """Return up to `most` of the records, in their order.
+
+    They are those whose texts a hash under the seed puts first.
+    """
     if len(records) <= most:
         return records
-    ranked = sorted(range(len(records)), key=lambda row: (hash_fraction(records[row].text, seed, b"kept"), row))
+    ranked = sorted(
+        range(len(records)), key=lambda row: (hash_fraction(records[row].text, seed, b"kept"), row)
+    )
     return tuple(records[row] for row in sorted(ranked[:most]))
 
 
 def own_records(reader: RunReader) -> CountOwn | None:
-    """How many records have a text that a run was made from, under whatever label and letter by letter.
+    """Return a count of records whose text a run was made from, under any label, letter by letter.
 
-    By its assignment, whose digests tell nothing of other texts; None where it does not say, or not in one voice.
+    It is by the run's assignment, whose digests tell nothing of other texts; None if that does not
+    say, or not in one voice.
     """
     manifest = reader.manifest
     if manifest.batching.key is None or manifest.data.digest is None or not reader.has(ASSIGNMENT):
@@ -248,7 +287,7 @@ def own_records(reader: RunReader) -> CountOwn | None:
 
 
 def distinct_texts(records: Sequence[Record]) -> tuple[Record, ...]:
-    """The first record with each text, up to case and white space, in their order."""
+    """Return the first record with each text, up to case and white space, in their order."""
     first: dict[str, Record] = {}
     for record in records:
         first.setdefault(normalized_text(record.text), record)
@@ -256,23 +295,32 @@ def distinct_texts(records: Sequence[Record]) -> tuple[Record, ...]:
 
 
 def summary_of(records: Sequence[Record]) -> Texts:
-    """Numbers and digest of a set of texts."""
+    """Return the numbers and digest of a set of texts."""
     total = hashlib.sha256()
     for record in records:
         for part in (record.label.encode(), record.text.encode("utf-8", "surrogatepass")):
             total.update(len(part).to_bytes(8, "big") + part)
-    return Texts(texts=len(records), distinct=len({record.text for record in records}), digest=total.hexdigest())
+    return Texts(
+        texts=len(records),
+        distinct=len({record.text for record in records}),
+        digest=total.hexdigest(),
+    )
 
 
 def normalized_text(text: str) -> str:
-    """What two texts share that count as one: all but case and white space."""
+    """Return the text without its case and white space: equal ones count as one."""
     return " ".join(text.split()).casefold()
 
 
 def hash_fraction(text: str, seed: int, purpose: bytes) -> float:
-    """A text's place in [0, 1), which looks random and depends on the text, the seed and the purpose alone."""
+    """Return a text's place in [0, 1), which looks random.
+
+    It depends on the text, the seed and the purpose alone.
+    """
     message = normalized_text(text).encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose)
+    digest = hashlib.blake2b(
+        message, digest_size=8, key=seed.to_bytes(8, "big"), person=b"eval." + purpose
+    )
     return int.from_bytes(digest.digest(), "big") / 2**64
 
 
@@ -286,7 +334,10 @@ def _after_label(text: str, label: str) -> str:
 
 
 def _is_hubs(name: str) -> bool:
-    """Whether a name can only be a data set's on the hub: what may be a mistyped path is not asked for there."""
+    """Return whether a name can only be a hub's data set.
+
+    A name that may be a mistyped path is not asked for there.
+    """
     dataset = name.partition(":")[0]
     owner, slash, _ = dataset.partition("/")
     return not (
@@ -299,7 +350,17 @@ def _is_hubs(name: str) -> bool:
 
 
 def _names(setting: str) -> dict[str, str]:
-    """What errors call a config's fields: the command's options. Encoding and other labels are none of them."""
+    """Return the options that errors name for a config's fields.
+
+    Encoding and other labels have none.
+    """
     labels = {"labels": "the run's labels", "label_values": "the run's labels"}
-    names = {**FIELDS, "path": setting, "dataset": setting, "text": "--text", "label": "--label", **labels}
+    names = {
+        **FIELDS,
+        "path": setting,
+        "dataset": setting,
+        "text": "--text",
+        "label": "--label",
+        **labels,
+    }
     return {name: said for name, said in names.items() if name not in ("encoding", "other_labels")}

@@ -1,1 +1,1 @@
-"""Tables of runs: what a table is, what it costs, how its rows are run one after the other, and how it is printed."""
+"""Tables of runs: their content, their cost, running row after row, and printing."""

@@ -1,4 +1,4 @@
-"""What a row costs, from public settings alone: no model, no records, nothing that either would tell."""
+"""A row's cost, from public settings alone: no model, no records, and nothing they would tell."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dpaudit.accounting import CLUSTERINGS, ApproximateAccountant
 from dpaudit.generation import expected
 from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.experiments.table import Row, Table
+from dpaudit.generation.experiments.table_results import Estimate, Estimates, Throughput
 from dpaudit.generation.manifest import (
     declared_batching,
     declared_privacy,
@@ -21,7 +22,6 @@ from dpaudit.generation.manifest import (
 )
 from dpaudit.mechanisms import ContextChange
 from dpaudit.results import Amplification, Finding
-from dpaudit.results.experiments import Estimate, Estimates, Throughput
 from dpaudit.runs import Clustering, CountsNoise, InputError, NoGain, NotSecret
 from dpaudit.runs.assignment import KEY_BYTES
 
@@ -29,27 +29,45 @@ from dpaudit.runs.assignment import KEY_BYTES
 DELTA_EXPONENT = -1.1
 #: What the paper's accounting rests on: a context comes or goes, and the divisor is fixed.
 _PAPER = ContextChange("add_remove")
+#: What `python -m benchmarks` measured, in a checkout of this repository.
+MEASURED = Path("benchmarks/results/latest.json")
 #: Of SmolLM2-135M, which benchmarks generate with.
 _MEASURED_PARAMETERS = 134.5e6
 _MEASURED_CONTEXTS = 32
 _MEASURED_ROW = f"ours over a bare loop: 2 texts of {_MEASURED_CONTEXTS} contexts"
 
 
-def estimates(table: Table, throughput: Throughput | None) -> Estimates:
-    """What every row of a table takes."""
+def estimates(table: Table, tokens_per_second: float | None) -> Estimates:
+    """Work out what every row of a table takes.
+
+    Args:
+        table: the rows.
+        tokens_per_second: contexts that the model continues by a token in a second; None for what
+            benchmarks measured.
+    """
+    throughput = None
+    if tokens_per_second is not None:
+        throughput = stated_throughput(tokens_per_second)
+    elif MEASURED.exists():
+        throughput = measured_throughput(MEASURED, table.parameters)
     rows = tuple(estimate(row, throughput) for row in table.rows)
     return Estimates(title=table.title, throughput=throughput, rows=rows)
 
 
 def estimate(row: Row, throughput: Throughput | None) -> Estimate:
-    """What a row takes. Epsilons as the run works out its own claim (`manifest.py`), but from the config alone."""
+    """Work out a row's cost.
+
+    Epsilons are those that the run would claim, but from the config alone.
+    """
     config, records, privacy = row.config, row.records, row.config.privacy
     tokens, paper_delta = config.decoding.most_tokens, row.records**DELTA_EXPONENT
     counts, centers, centers_delta = _clustering_costs(config.clustering)
     as_paper = None
     if math.isinf(centers):
         as_paper = math.inf
-    elif one := ApproximateAccountant.of(config.mechanism, _PAPER, centers=centers, centers_delta=centers_delta):
+    elif one := ApproximateAccountant.of(
+        config.mechanism, _PAPER, centers=centers, centers_delta=centers_delta
+    ):
         as_paper = one.epsilon(tokens, paper_delta, "rdp").epsilon
     affordable, of_tokens = None, ApproximateAccountant.of(config.mechanism, _PAPER)
     aimed_at = None if row.paper is None else row.paper.epsilon
@@ -60,7 +78,10 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
         stated = privacy.delta if config.claim is None else config.claim.delta or privacy.delta
         delta = paper_delta if stated is None else stated
     epsilon, batch_epsilon, equal = _levels(config, delta)
-    batches, contexts = expected.batches(config, records), config.batching.slots or expected.contexts(config, records)
+    batches, contexts = (
+        expected.batches(config, records),
+        config.batching.slots or expected.contexts(config, records),
+    )
     work = round(batches * contexts * tokens)
     return Estimate(
         config=row.name,
@@ -86,10 +107,13 @@ def estimate(row: Row, throughput: Throughput | None) -> Estimate:
     )
 
 
-def _levels(config: Config, delta: float | None) -> tuple[float | None, float | None, Finding | None]:
-    """Work out what a row's run can claim at both levels, in nats, and why these are equal, if they are.
+def _levels(
+    config: Config, delta: float | None
+) -> tuple[float | None, float | None, Finding | None]:
+    """Work out a row's claims at both levels, in nats, and the reason why these are equal, if so.
 
-    None where only the data shows the cost. The batch level is by the accounting that a run's own claim is.
+    None if only the data shows the cost. The batch level is by the accounting that a run's own
+    claim is.
     """
     counts, centers, centers_delta = _clustering_costs(config.clustering)
     if math.isinf(centers):
@@ -105,12 +129,21 @@ def _levels(config: Config, delta: float | None) -> tuple[float | None, float | 
             least_batches=config.batching.least_batches,
         )
     key = secrets.token_hex(KEY_BYTES)
-    batching = declared_batching(config, expected_clusters(config), key, secret=config.batching.key is None)
+    batching = declared_batching(
+        config, expected_clusters(config), key, secret=config.batching.key is None
+    )
     secrecy = secrecy_of(config, privacy, batching, clustering)
     budgeted = with_budget(config, privacy, batching, clustering)
-    accountant, tokens = release_accountant(budgeted, privacy, batching, clustering), config.decoding.most_tokens
+    accountant, tokens = (
+        release_accountant(budgeted, privacy, batching, clustering),
+        config.decoding.most_tokens,
+    )
     if accountant is None or delta is None:
-        return None, None, Amplification.why_equal(secrecy) if isinstance(secrecy, NotSecret) else None
+        return (
+            None,
+            None,
+            Amplification.why_equal(secrecy) if isinstance(secrecy, NotSecret) else None,
+        )
     known = accountant.batch_level(tokens, delta, "rdp").epsilon
     why = secrecy if isinstance(secrecy, NotSecret) else accountant.gains_nothing(tokens, delta)
     epsilon = known if why is not None else min(known, accountant.epsilon(tokens, delta))
@@ -124,12 +157,12 @@ def _levels(config: Config, delta: float | None) -> tuple[float | None, float | 
 
 
 def unbounded(config: Config) -> bool:
-    """Whether centres are found on records without noise, so that nothing bounds what they tell."""
+    """Return whether centres are found on records without noise: nothing bounds their cost."""
     return math.isinf(_clustering_costs(config.clustering)[1])
 
 
 def stated_throughput(context_tokens_per_second: float) -> Throughput:
-    """A throughput that the user measured."""
+    """Return a throughput that the user measured."""
     return Throughput(
         context_tokens_per_second=context_tokens_per_second,
         source=f"{context_tokens_per_second:g} context tokens/s, as given",
@@ -137,7 +170,9 @@ def stated_throughput(context_tokens_per_second: float) -> Throughput:
 
 
 def measured_throughput(path: Path, parameters: float) -> Throughput:
-    """From results of `python -m benchmarks` (latest.json), in proportion to the parameters of the rows' model.
+    """Read the throughput from results of `python -m benchmarks` (latest.json).
+
+    It is in proportion to the parameters of the rows' model.
 
     Raises:
         InputError: the file has no such figures.
@@ -147,26 +182,38 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
         row = next(row for row in results["rows"] if row["what"].startswith(_MEASURED_ROW))
         rate = float(row["figures"]["ours, tokens/s"]) * _MEASURED_CONTEXTS
         where, machine = row["what"].rpartition(", ")[2], results["machine"]
-        device = f"{machine['processor']}, {machine['cores']} cores" if where == "cpu" else machine["accelerator"]
+        device = (
+            f"{machine['processor']}, {machine['cores']} cores"
+            if where == "cpu"
+            else machine["accelerator"]
+        )
         measured_on = f"{device}, {machine['date']} ({where})"
     except OSError as error:
-        raise InputError(str(path), f"cannot be read ({error.strerror}).", "Give --tokens-per-second.") from None
+        raise InputError(
+            str(path), f"cannot be read ({error.strerror}).", "Give --tokens-per-second."
+        ) from None
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration, RecursionError):
         problem = "these are no results of `python -m benchmarks`."
-        raise InputError(str(path), problem, "Measure them anew, or give --tokens-per-second.") from None
+        raise InputError(
+            str(path), problem, "Measure them anew, or give --tokens-per-second."
+        ) from None
     scaled = rate * _MEASURED_PARAMETERS / parameters
     if not 0 < scaled < math.inf:
         raise InputError(str(path), "the measured rate is not positive.", "Measure it anew.")
     source = f"{scaled:.3g} context tokens/s: {rate:.3g} with SmolLM2-135M on {measured_on}"
-    return Throughput(context_tokens_per_second=scaled, source=f"{source}, in proportion to the parameters")
+    return Throughput(
+        context_tokens_per_second=scaled, source=f"{source}, in proportion to the parameters"
+    )
 
 
 def _clustering_costs(clustering: ClusteringConfig | None) -> tuple[float, float, float]:
-    """Epsilon of the noisy counts that decide which centres are kept; epsilon and delta of the centres.
+    """Return the cost of the noisy counts that decide on kept centres, and that of the centres.
 
     Nothing bounds centres that are found on records without noise: their epsilon is infinite.
     """
-    if clustering is None or (clustering.keep is None and CLUSTERINGS[clustering.method].origin == "public"):
+    if clustering is None or (
+        clustering.keep is None and CLUSTERINGS[clustering.method].origin == "public"
+    ):
         return 0.0, 0.0, 0.0
     if clustering.keep is not None:
         return clustering.budget, 0.0, 0.0

@@ -9,11 +9,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from dpaudit.generation.config import Batches, Config, DataConfig, Name, input_error, load_config, read_yaml
+from dpaudit.generation.config import Config, DataConfig, input_error, load_config, read_yaml
 from dpaudit.mechanisms import Fields, Positive, clash
-from dpaudit.results.experiments import Published
+from dpaudit.results import Number
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import LOCK
+from dpaudit.runs.manifest import Count, NotEmpty
 
 #: More than any data set has: of `most_records`, no limit.
 ALL_RECORDS = 1 << 40
@@ -35,32 +36,34 @@ class PublishedQuality(Fields):
 
 
 class PublishedRow(PublishedQuality):
-    """What a paper says of one row.
+    """A paper's figures for one row.
 
     Attributes:
-        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite where none is aimed at.
+        epsilon: of generation, in nats, of the kind that the row's aggregator has; infinite if
+            none is aimed at.
         clustering_epsilon: of the noisy counts, which the paper adds.
-        clusters: labels that share nothing count as clusters; None where the paper does not say.
+        clusters: labels that share nothing count as clusters; None if the paper does not say.
     """
 
-    epsilon: Annotated[float, Field(gt=0)]
+    epsilon: Annotated[Number, Field(gt=0)]
     clustering_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    clusters: Batches | None = None
+    clusters: Count | None = None
 
 
 class HeldOutConfig(Fields):
-    """Real texts that no run is made from, with the columns and labels of the row's private data."""
+    """Real texts outside all runs, with the columns and labels of the row's private data."""
 
-    path: Name | None = None
-    dataset: Name | None = None
-    split: Name | None = None
+    path: NotEmpty | None = None
+    dataset: NotEmpty | None = None
+    split: NotEmpty | None = None
 
 
 class DatasetConfig(Fields):
     """One private data set of the table.
 
     Attributes:
-        records: how many it has, as published; for estimates and for the paper's delta, records ** -1.1.
+        records: how many it has, as published; for estimates and for the paper's delta, records **
+            -1.1.
         held_out: what classifiers are tested on; null for a share of the private data.
         paper: of real texts, the most that synthetic ones could reach.
     """
@@ -71,37 +74,39 @@ class DatasetConfig(Fields):
 
 
 class RowConfig(Fields):
-    """One row: a config, relative to the table's folder, the data set's name in the table, and the method's.
+    """One row: a config, relative to the table's folder, and the names of data set and method.
 
     Attributes:
-        baseline: whether texts of the same prompts without any record are generated, too, and measured beside the run.
+        baseline: whether texts of the same prompts without any record are generated, too, and
+            measured beside the run.
     """
 
     config: ConfigFile
-    dataset: Name
-    method: Name
+    dataset: NotEmpty
+    method: NotEmpty
     paper: PublishedRow | None = None
     baseline: bool = False
 
     @property
     def folder(self) -> str:
-        """Where its run goes, below the table's: the row's name."""
+        """The folder of its run, below the table's: the row's name."""
         return self.config.removesuffix(".yaml")
 
 
 class EvaluationConfig(Fields):
-    """How texts are evaluated, where not by the defaults of `dpaudit evaluate`.
+    """The settings of an evaluation that differ from the defaults of `dpaudit evaluate`.
 
     Attributes:
-        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no network.
+        embedding: the model whose embeddings are MAUVE's features; null for the one that needs no
+            network.
         fine_tune: by which protocol a classifier is fine-tuned; null for a linear probe alone.
         classifier: the encoder that is fine-tuned; null for the one that needs no network.
         most_records: real records of a file that are used, private and held-out ones; null for all.
     """
 
-    embedding: Name | None = None
+    embedding: NotEmpty | None = None
     fine_tune: Literal["paper", "laptop"] | None = None
-    classifier: Name | None = None
+    classifier: NotEmpty | None = None
     most_records: Annotated[int, Field(ge=4, le=ALL_RECORDS)] | None = 4000
 
     @model_validator(mode="after")
@@ -121,10 +126,10 @@ class TableConfig(Fields):
         datasets: by the names that rows use.
     """
 
-    title: Name
+    title: NotEmpty
     parameters: Positive
     evaluation: EvaluationConfig = EvaluationConfig()
-    datasets: Annotated[dict[Name, DatasetConfig], Field(min_length=1)]
+    datasets: Annotated[dict[NotEmpty, DatasetConfig], Field(min_length=1)]
     rows: Annotated[tuple[RowConfig, ...], Field(min_length=1, strict=False)]
 
     @model_validator(mode="after")
@@ -132,9 +137,14 @@ class TableConfig(Fields):
         taken: set[str] = set()
         for number, row in enumerate(self.rows):
             if row.dataset not in self.datasets:
-                raise clash(f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}")
+                raise clash(
+                    f"rows.{number}.dataset", row.dataset, f"one of {', '.join(self.datasets)}"
+                )
             if not _is_free(row.folder, taken):
-                allowed = f"a folder of its own beside {', '.join(_RESERVED)}: in no other row's, and around none"
+                allowed = (
+                    f"a folder of its own beside {', '.join(_RESERVED)}: in no other "
+                    "row's, and around none"
+                )
                 raise clash(f"rows.{number}.config", row.config, allowed)
             taken.add(row.folder)
         return self
@@ -144,7 +154,7 @@ _RESERVED = (*TABLE_FILES, LOCK)
 
 
 def _is_free(folder: str, taken: Iterable[str]) -> bool:
-    """Whether a row can have this folder, also where capitals make no difference to names."""
+    """Return whether a row can have this folder, even if capitals make no difference to names."""
     parts = folder.casefold().split("/")
     if parts[0] in _RESERVED:
         return False
@@ -170,7 +180,7 @@ class Row:
     config: Config
     records: int
     held_out: DataConfig | None
-    paper: Published | None
+    paper: PublishedRow | None
     baseline: bool = False
 
 
@@ -181,11 +191,11 @@ class Table:
     title: str
     parameters: float
     evaluation: EvaluationConfig
-    real: dict[str, Published | None]
+    real: dict[str, PublishedQuality | None]
     rows: tuple[Row, ...]
 
     def only(self, names: tuple[str, ...]) -> Table:
-        """The table with these rows alone, in its own order; with all of them where no name is given.
+        """Return the table with these rows alone, in its order, or with all if no name is given.
 
         Raises:
             InputError: there is no row of a name.
@@ -193,7 +203,9 @@ class Table:
         known = [row.name for row in self.rows]
         for name in names:
             if name not in known:
-                raise InputError("--only", f"there is no row {name!r}.", f"Rows: {', '.join(known)}.")
+                raise InputError(
+                    "--only", f"there is no row {name!r}.", f"Rows: {', '.join(known)}."
+                )
         kept = tuple(row for row in self.rows if not names or row.name in names)
         return replace(self, rows=kept)
 
@@ -212,20 +224,25 @@ def load_table(path: Path) -> Table:
     rows = []
     for row in settings.rows:
         file, dataset = path.parent / row.config, settings.datasets[row.dataset]
-        config, paper = load_config(file), _published(row.paper)
+        config = load_config(file)
         held_out = _held_out(config.data, dataset.held_out, f"{file}: data")
-        named = (row.folder, row.dataset, row.method, file, config, dataset.records, held_out, paper)
+        named = (
+            row.folder,
+            row.dataset,
+            row.method,
+            file,
+            config,
+            dataset.records,
+            held_out,
+            row.paper,
+        )
         rows.append(Row(*named, row.baseline))
-    real = {name: _published(dataset.paper) for name, dataset in settings.datasets.items()}
+    real = {name: dataset.paper for name, dataset in settings.datasets.items()}
     return Table(settings.title, settings.parameters, settings.evaluation, real, tuple(rows))
 
 
-def _published(paper: PublishedQuality | None) -> Published | None:
-    return None if paper is None else Published(**paper.model_dump())
-
-
 def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -> DataConfig | None:
-    """Held-out texts have the private data's columns, labels and ways of writing them."""
+    """Read held-out texts with the private data's columns, labels and ways of writing them."""
     if held_out is None:
         return None
     same = private.model_dump(include={"text", "label", "labels", "label_values"})
@@ -235,7 +252,13 @@ def _held_out(private: DataConfig, held_out: HeldOutConfig | None, where: str) -
         found = DataConfig.model_validate({**held_out.model_dump(), **same})
     except ValidationError:
         problem = "the table's held_out texts cannot be read like this."
-        raise InputError(where, problem, "Give either path or dataset; split is for dataset.") from None
+        raise InputError(
+            where, problem, "Give either path or dataset; split is for dataset."
+        ) from None
     if (found.path, found.dataset, found.split) == (private.path, private.dataset, private.split):
-        raise InputError(where, "the table's held_out texts are the private ones.", "Hold out texts that no run shows.")
+        raise InputError(
+            where,
+            "the table's held_out texts are the private ones.",
+            "Hold out texts that no run shows.",
+        )
     return found

@@ -1,1 +1,4 @@
-"""Writers of documents: each knows the blocks of `dpaudit.reports.document`, and nothing of audits."""
+"""Writers of documents.
+
+Each knows the blocks of `dpaudit.reports.document`, and nothing of audits.
+"""

@@ -14,23 +14,38 @@ from jinja2.environment import TemplateModule
 from markupsafe import Markup, escape
 
 from dpaudit.reports import wording
-from dpaudit.reports.document import Block, Document, Link, Piece, Section, Text, Verdict, Words, parts_of
+from dpaudit.reports.document import (
+    Block,
+    Document,
+    Link,
+    Piece,
+    Section,
+    Text,
+    Verdict,
+    Words,
+    parts_of,
+)
 from dpaudit.reports.drawing import in_page
 from dpaudit.reports.text import printable
 
 #: Words at whose hyphens a line would break. They fit the narrowest column.
-_HYPHENED = re.compile(r"((?<!\S)(?:\(?--[\w-]{1,20}\)?(?: [\w.]{1,6}(?!\S))?|(?=\S*-)\S{1,24}(?!\S)))")
+_HYPHENED = re.compile(
+    r"((?<!\S)(?:\(?--[\w-]{1,20}\)?(?: [\w.]{1,6}(?!\S))?|(?=\S*-)\S{1,24}(?!\S)))"
+)
 _HEADINGS = 6
 
 
 def render(document: Document) -> str:
     """Return the document as one page.
 
-    Words are escaped by the templates; only drawings, which hold none from outside, are inserted as they are.
+    Words are escaped by the templates; only drawings, which hold none from outside, are inserted as
+    they are.
     """
     listed = [block for block in document.blocks if isinstance(block, Section) and block.id]
     # The contents stand before what they list, and after what has to be read first.
-    first = next((place for place, block in enumerate(document.blocks) if isinstance(block, Section)), 0)
+    first = next(
+        (place for place, block in enumerate(document.blocks) if isinstance(block, Section)), 0
+    )
     return (
         environment()
         .get_template("page.html.j2")
@@ -97,7 +112,9 @@ def _heading(level: int) -> str:
 
 def _words(words: Words) -> Markup:
     """Return escaped words: what stands between backticks as code, links as such."""
-    return Markup().join(_link(part) if isinstance(part, Link) else _spans(part) for part in parts_of(words))
+    return Markup().join(
+        _link(part) if isinstance(part, Link) else _spans(part) for part in parts_of(words)
+    )
 
 
 def _link(link: Link) -> Markup:
@@ -107,12 +124,13 @@ def _link(link: Link) -> Markup:
 def _spans(text: str) -> Markup:
     parts = re.split("`([^`]+)`", printable(text))
     return Markup().join(
-        Markup("<code>{}</code>").format(_options(part)) if at % 2 else part for at, part in enumerate(parts)
+        Markup("<code>{}</code>").format(_options(part)) if at % 2 else part
+        for at, part in enumerate(parts)
     )
 
 
 def _options(command: str) -> Markup:
-    """Return escaped text whose short words with a hyphen stay whole, and so do options with their values."""
+    """Return escaped text with unbroken short hyphened words, and options with their values."""
     parts = _HYPHENED.split(command)
     whole = Markup('<span class="whole">{}</span>')
     return Markup().join(whole.format(part) if at % 2 else part for at, part in enumerate(parts))
@@ -126,10 +144,17 @@ def _pages(texts: tuple[Text, ...], size: int) -> Iterable[tuple[str, tuple[Text
 
 
 def _marked(pieces: Iterable[Piece]) -> Markup:
-    """Return pieces of a text. One with a row leads to it; what is said of one is shown where it is pointed at."""
-    shown = [piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces]
+    """Return pieces of a text.
+
+    One with a row leads to it; what is said of one is shown where it is pointed at.
+    """
+    shown = [
+        piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces
+    ]
     first = shown[0].words.lstrip("\n")
-    breaks = len(shown[0].words) - len(first)  # made visible, or a text would seem to begin further down
+    breaks = len(shown[0].words) - len(
+        first
+    )  # made visible, or a text would seem to begin further down
     return Markup().join(map(_mark, [shown[0]._replace(words="↵" * breaks + first), *shown[1:]]))
 
 
@@ -138,5 +163,7 @@ def _mark(piece: Piece) -> Markup:
         return escape(piece.words)
     said = Markup(' data-said="{}"').format(printable(piece.said)) if piece.said else ""
     if piece.target:
-        return Markup('<a class="t{}" href="#{}"{}>{}</a>').format(piece.mark, piece.target, said, piece.words)
+        return Markup('<a class="t{}" href="#{}"{}>{}</a>').format(
+            piece.mark, piece.target, said, piece.words
+        )
     return Markup('<span class="t{}"{}>{}</span>').format(piece.mark, said, piece.words)

@@ -1,4 +1,4 @@
-"""Documents as GitHub Markdown, for pull requests and chat: nothing in them can be used as markup."""
+"""Documents as GitHub Markdown, for pull requests and chat: no content works as markup."""
 
 from __future__ import annotations
 
@@ -28,16 +28,22 @@ def render(document: d.Document) -> str:
 
 
 def escaped(text: object) -> str:
-    """One line of Markdown that renders as `text`, whatever it holds: no tags, links, mentions, markup or cells."""
+    """Return a line that renders as `text`, without tags, links, mentions, markup or cells."""
     line = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     line = _MARKUP.sub(lambda found: "\\" + found.group(), line)
-    # GitHub links www. and @names after parsing, where no backslash reaches: a zero-width space keeps them apart.
-    line = line.replace("@", "@&#8203;").replace("www.", "www&#8203;.").replace("WWW.", "WWW&#8203;.")
+    # GitHub links www. and @names after parsing, where no backslash reaches: a zero-width space
+    # keeps them apart.
+    line = (
+        line.replace("@", "@&#8203;").replace("www.", "www&#8203;.").replace("WWW.", "WWW&#8203;.")
+    )
     return _START_OF_BLOCK.sub(r"\1\\\2", line)
 
 
 def code(text: object, limit: int = LABEL_LENGTH) -> str:
-    """A code span that renders as `text`; plain text where it holds a bar, which tables split even in code."""
+    """Return a code span that renders as `text`, or plain text if it holds a bar.
+
+    Tables split at a bar even in code.
+    """
     line = one_line(text, limit) or " "
     if "|" in line:
         return escaped(line)
@@ -46,19 +52,27 @@ def code(text: object, limit: int = LABEL_LENGTH) -> str:
     return f"{fence}{space}{line}{space}{fence}"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()) -> str:
-    """A table of cells that are Markdown already; the columns named in `figures` align right."""
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()
+) -> str:
+    """Return a table of cells that are Markdown already.
+
+    The columns named in `figures` align right.
+    """
     rule = ["---:" if name in figures else "---" for name in header]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
 
 
 def items(lines: Iterable[str]) -> str:
-    """A list of lines that are Markdown already."""
+    """Return a list of lines that are Markdown already."""
     return "\n".join(f"- {line}" for line in lines)
 
 
 def inline(words: d.Words) -> str:
-    """Words in a line, with what stands between backticks as code. Links to places on a page are words alone here."""
+    """Return words in a line, with code between backticks.
+
+    Links to places on a page are words alone here.
+    """
     return _START_OF_BLOCK.sub(r"\1\\\2", "".join(map(_part, d.parts_of(words))).strip())
 
 
@@ -73,11 +87,13 @@ def _part(part: str | d.Link) -> str:
 def _spans(text: str) -> str:
     # Runs of white space become one, at the ends too: parts stand side by side.
     parts = re.split("`([^`]+)`", text)
-    return "".join(code(part, len(part)) if at % 2 else _within(part) for at, part in enumerate(parts))
+    return "".join(
+        code(part, len(part)) if at % 2 else _within(part) for at, part in enumerate(parts)
+    )
 
 
 def _within(text: str) -> str:
-    """Escaped, where it stands within a line, with the blanks at its ends."""
+    """Escape text that stands within a line, with the blanks at its ends."""
     return escaped(f"x{text}x")[1:-1]
 
 
@@ -87,7 +103,7 @@ def _fenced(text: str, language: str) -> str:
 
 
 def _longest_run(text: str) -> int:
-    """Length of the longest run of backticks."""
+    """Return the length of the longest run of backticks."""
     return max((len(run) for run in re.findall("`+", text)), default=0)
 
 
@@ -115,7 +131,10 @@ def _paragraph(paragraph: d.Paragraph, level: int) -> Iterator[str]:
 
 
 def _key_figures(found: d.KeyFigures, level: int) -> Iterator[str]:
-    yield items(f"**{escaped(each.name)}, {escaped(each.figure)}.** {inline(each.meaning)}" for each in found.figures)
+    yield items(
+        f"**{escaped(each.name)}, {escaped(each.figure)}.** {inline(each.meaning)}"
+        for each in found.figures
+    )
 
 
 def _table(found: d.Table, level: int) -> Iterator[str]:
@@ -165,29 +184,36 @@ def _items(found: d.Items, level: int) -> Iterator[str]:
 
 
 def _definitions(found: d.Definitions, level: int) -> Iterator[str]:
-    yield "\n".join(_entries(found.entries, ""))
-
-
-def _entries(entries: Iterable[d.Entry], indent: str) -> Iterator[str]:
-    for entry in entries:
+    lines = []
+    for entry in found.entries:
         name = escaped(entry.name) + (f" ({escaped(entry.hint)})" if entry.hint else "")
-        yield f"{indent}- {name}:" + (f" {inline(entry.value)}" if entry.value else "")
-        yield from _entries(entry.entries, indent + "  ")
+        lines.append(f"{name}:" + (f" {inline(entry.value)}" if entry.value else ""))
+    yield items(lines)
 
 
 def _outcomes(found: d.Outcomes, level: int) -> Iterator[str]:
     """Yield a table of the outcomes, then what it has no room for, of those that did not pass."""
-    names = list(dict.fromkeys(each.name for one in found.outcomes for each in one.statements if each.role == "cell"))
+    names = list(
+        dict.fromkeys(
+            each.name for one in found.outcomes for each in one.statements if each.role == "cell"
+        )
+    )
     rows = []
     for one in found.outcomes:
         cells = {each.name: inline(each.words) for each in one.statements if each.role == "cell"}
         status = f"{STATUS_MARKS[one.status]} {escaped(one.status_name)}"
-        rows.append((status, code(one.id), escaped(one.title), *(cells.get(name, "") for name in names)))
+        rows.append(
+            (status, code(one.id), escaped(one.title), *(cells.get(name, "") for name in names))
+        )
     yield table(("Status", "Check", "Outcome", *map(escaped, names)), rows)
     for one in found.outcomes:
         # Of what was not made the reason is enough.
         roles = _SAID.get(one.status, ("detail", "why", "remedy", "minor"))
-        rest = [f"{escaped(each.name)}: {inline(each.words)}" for each in one.statements if each.role in roles]
+        rest = [
+            f"{escaped(each.name)}: {inline(each.words)}"
+            for each in one.statements
+            if each.role in roles
+        ]
         if rest:
             yield code(one.id)
             yield items(rest)

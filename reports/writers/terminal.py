@@ -1,11 +1,12 @@
 """Documents for a terminal: read in five seconds, at 80 columns, with or without colour.
 
-Everything is built as rich Text, never as markup, so that square brackets in a run's own text stay square brackets.
+Everything is built as rich Text, never as markup, so that square brackets in a run's own text stay
+square brackets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from rich.cells import cell_len
@@ -24,7 +25,13 @@ STYLES: dict[str, str] = {
     "pass": "bold green",
     "skip": "dim",
 }
-_TONES: dict[d.Tone, str] = {"plain": "", "lead": "bold", "quiet": "dim", "strong": "bold", "caution": "yellow"}
+_TONES: dict[d.Tone, str] = {
+    "plain": "",
+    "lead": "bold",
+    "quiet": "dim",
+    "strong": "bold",
+    "caution": "yellow",
+}
 _INDENT, _NAME_WIDTH, _NARROWEST = "  ", 14, 20
 #: Columns between those of a table, and of a word that is not cut.
 _GAP, _WIDEST_WORD = 2, 24
@@ -46,51 +53,53 @@ def print_blocks(blocks: Iterable[d.Block], console: Console) -> None:
 
 
 def print_paragraph(said: Text, console: Console) -> None:
-    """Wrapped, with all lines but the first indented."""
+    """Print wrapped text, with all lines but the first indented."""
     for index, line in enumerate(said.wrap(console, max(_NARROWEST, console.width - len(_INDENT)))):
         line.rstrip()
         console.print(Text.assemble(_INDENT if index else "", line), soft_wrap=True)
 
 
 def print_pair(
-    label: str, said: str, console: Console, style: str = "", width: int = _NAME_WIDTH, most: int | None = None
+    label: str,
+    said: str,
+    console: Console,
+    style: str = "",
+    width: int = _NAME_WIDTH,
+    most: int | None = None,
 ) -> None:
-    """`said` behind its label, wrapped in a column of its own; no padding, so that copies hold no blanks.
+    """Print `said` behind its label, wrapped in a column of its own.
 
-    The label's column has this `width`; what does not fit into `most` lines is left out, where that is given.
+    There is no padding, so that copies hold no blanks. The label's column has this `width`; what
+    does not fit into `most` lines is left out, where that is given.
     """
-    wrapped = Text(said, style=style).wrap(console, max(_NARROWEST, console.width - len(_INDENT) - width))
+    wrapped = Text(said, style=style).wrap(
+        console, max(_NARROWEST, console.width - len(_INDENT) - width)
+    )
     if most is not None and len(wrapped) > most:
         wrapped[most - 1].truncate(max(_NARROWEST, console.width - len(_INDENT) - width) - 2)
         wrapped[most - 1].append(" …")
     for index, line in enumerate(wrapped[:most]):
         line.rstrip()
         name = label if index == 0 else ""
-        console.print(Text.assemble(_INDENT, (f"{name:<{width}}", "dim"), line), soft_wrap=True)
-
-
-def plain_table(
-    header: Sequence[str], rows: Iterable[Sequence[str]] = (), numbers: Collection[str] = (), gap: int = 2
-) -> RichTable:
-    """A table without lines, whose cells are plain text and wrap; the columns named in `numbers` align right."""
-    table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for name in header:
-        table.add_column(Text(name), overflow="fold", justify="right" if name in numbers else "left")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    return table
+        console.print(
+            Text.assemble(_INDENT, (f"{name:<{width - 1}} ", "dim"), line), soft_wrap=True
+        )
 
 
 def _plain(words: d.Words) -> str:
     """Return words in a line; commands keep their backticks."""
-    return one_line("".join(part.words if isinstance(part, d.Link) else part for part in d.parts_of(words)))
+    return one_line(
+        "".join(part.words if isinstance(part, d.Link) else part for part in d.parts_of(words))
+    )
 
 
 def _section(section: d.Section, console: Console) -> None:
     console.print()
     if section.title:
         title = Text(_plain(section.title), style="bold")
-        console.print(Text.assemble(title, (f" – {one_line(section.note)}" if section.note else "", "dim")))
+        console.print(
+            Text.assemble(title, (f" – {one_line(section.note)}" if section.note else "", "dim"))
+        )
     print_blocks(section.blocks, console)
 
 
@@ -104,21 +113,27 @@ def _banner(banner: d.Banner, console: Console) -> None:
 
 
 def _paragraph(paragraph: d.Paragraph, console: Console) -> None:
-    said = f"{one_line(paragraph.lead)} {_plain(paragraph.words)}".lstrip()
+    lead = one_line(paragraph.lead)
+    said = f"{lead} {_plain(paragraph.words)}".lstrip()
     # Commands are not broken, so that they can be copied.
-    console.print(Text(wrapped(said, console.width), style=_TONES[paragraph.tone]), soft_wrap=True)
+    words = Text(wrapped(said, console.width), style=_TONES[paragraph.tone])
+    words.stylize("bold", 0, len(lead))
+    console.print(words, soft_wrap=True)
 
 
 def _key_figures(found: d.KeyFigures, console: Console) -> None:
     for each in found.figures:
-        said = wrapped(one_line(f"{each.name}, {each.figure}: {each.meaning}"), console.width, _INDENT)
+        said = wrapped(
+            one_line(f"{each.name}, {each.figure}: {each.meaning}"), console.width, _INDENT
+        )
         console.print(Text(said), soft_wrap=True)
 
 
 def _table(table: d.Table, console: Console) -> None:
-    """Print a table in as many pieces, one below the other, as it takes for no word of a column to be cut.
+    """Print a table in pieces, one below the other, so that no column cuts a word.
 
-    A column is as wide as its longest word, and a piece's first ones as their longest cell, where there is room.
+    A column is as wide as its longest word, and a piece's first ones as their longest cell, where
+    there is room.
     """
     header = list(map(printable, table.header))
     rows = [[printable(_cell(cell)) for cell in row.cells] for row in table.rows]
@@ -143,7 +158,8 @@ def _table(table: d.Table, console: Console) -> None:
 def _layout(table: d.Table, texts: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
     """Return how wide each column is at least, and how far columns stand apart.
 
-    Figures keep their lines, in the first column or all of them words, whichever spares a second piece.
+    Figures keep their lines, in the first column or all of them words, whichever spares a second
+    piece.
     """
     words = [min(_WIDEST_WORD, _widest(" ".join(column).split())) for column in texts]
     lines = [
@@ -165,10 +181,13 @@ def _widest(texts: Iterable[str]) -> int:
 
 
 def _pieces(needed: Sequence[int], gap: int, width: int) -> list[list[int]]:
-    """Return columns of each piece: the first one of the table, and as many more as the width holds."""
+    """Return each piece's columns: the table's first, and as many more as the width holds."""
     pieces: list[list[int]] = [[0]]
     for column in range(1, len(needed)):
-        if len(pieces[-1]) > 1 and sum(needed[other] + gap for other in (*pieces[-1], column)) > width + gap:
+        if (
+            len(pieces[-1]) > 1
+            and sum(needed[other] + gap for other in (*pieces[-1], column)) > width + gap
+        ):
             pieces.append([0])
         pieces[-1].append(column)
     return pieces
@@ -186,7 +205,9 @@ def _figure(figure: d.Figure, console: Console) -> None:
 def _texts(texts: d.Texts, console: Console) -> None:
     for shown in texts.texts[: texts.page]:
         words = "".join(piece.words for piece in shown.pieces if not piece.stands_in)
-        print_pair(one_line(shown.title, LABEL_LENGTH), one_line(words) or "(empty)", console, most=2)
+        print_pair(
+            one_line(shown.title, LABEL_LENGTH), one_line(words) or "(empty)", console, most=2
+        )
 
 
 def _tree(tree: d.Tree, console: Console) -> None:
@@ -207,18 +228,22 @@ def _commands(commands: d.Commands, console: Console) -> None:
 
 def _items(items: d.Items, console: Console) -> None:
     for place, item in enumerate(items.items, start=1):
-        print_paragraph(Text(f"{f'{place}.' if items.numbered else '-'} {_plain(item)}", _TONES[items.tone]), console)
+        print_paragraph(
+            Text(f"{f'{place}.' if items.numbered else '-'} {_plain(item)}", _TONES[items.tone]),
+            console,
+        )
 
 
 def _definitions(found: d.Definitions, console: Console) -> None:
     for entry in found.entries:
         print_pair(one_line(entry.name, LABEL_LENGTH), _plain(entry.value), console)
-        _definitions(d.Definitions(entry.entries), console)
 
 
 def _outcomes(found: d.Outcomes, console: Console) -> None:
     for one in found.outcomes:
-        name = Text.assemble((one_line(one.status_name), STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  ")
+        name = Text.assemble(
+            (one_line(one.status_name), STYLES[one.status]), f" {one_line(one.id, LABEL_LENGTH)}  "
+        )
         console.print(name + Text(one_line(one.title), style="bold"))
         for each in one.statements:
             print_pair(one_line(each.name).lower(), one_line(each.words), console)

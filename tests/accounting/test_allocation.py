@@ -57,7 +57,8 @@ def test_a_profile_that_never_becomes_small_ends_within_reach_of_exponentials() 
     assert (found.deltas <= 0.3 * (1 + 1e-9)).all()
 
 
-#: eta, tokens, delta, B, and an epsilon just below and just above what finer grids tend to (test_release_oracles.py).
+#: eta, tokens, delta, B, and an epsilon just below and just above what finer grids tend to
+#: (test_release_oracles.py).
 KNOWN = [
     (0.125, 64, 1e-5, 38, 0.2970, 0.2974),
     (0.125, 64, 1e-5, 4, 1.0290, 1.0299),

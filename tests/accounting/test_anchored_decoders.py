@@ -1,6 +1,7 @@
-"""All texts of toy decoders with anchored contributions, against the claimed (epsilon, delta) and ex-post costs.
+"""Texts of toy decoders with anchored contributions, against claimed (epsilon, delta) and costs.
 
-Logits depend on the prefix, as a model's do, and the adversary's contexts take another side at every prefix.
+Logits depend on the prefix, as a model's do, and the adversary's contexts take another side at
+every prefix.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
 from dpaudit.mechanisms import ANCHOR, Arrays, ContextChange, Mechanism, Relation, log_probability
+from tests.nesting import mechanism_with
 
 #: Of a text.
 TOKENS = 2
 CLIP, WIDTH = 0.5, 3
-#: Two of three tokens' probability is such that a context of log-probabilities can lie at either clip in all of them.
+#: Two of three tokens' probability is such that a context of log-probabilities can lie at either
+#: clip in all of them.
 HALF = np.log([0.5, 0.25, 0.25])
 RELATIONS: tuple[Relation, ...] = ("add_remove", "replace")
 DELTAS = (1e-4, 1e-2, 0.1)
@@ -34,7 +37,7 @@ Prefix = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Context:
-    """A private prompt: made-up logits of its own, or an adversary's, for or against one token at each prefix."""
+    """A private prompt of made-up logits, or an adversary's, for or against a token per prefix."""
 
     seed: int
     crafted: bool = False
@@ -47,7 +50,9 @@ class Context:
         row = np.full(len(public), -50.0, dtype=np.float32)
         if self.against:  # of all others, in the public prompt's proportions
             row = public.copy()
-        row[self.seed if self.seed < len(public) else int(random.integers(len(public)))] = -50.0 if self.against else 0
+        row[self.seed if self.seed < len(public) else int(random.integers(len(public)))] = (
+            -50.0 if self.against else 0
+        )
         return row
 
 
@@ -71,11 +76,15 @@ class Decoder:
         part = mechanism.public_part(public)
         assert part.anchor is not None
         support = np.arange(len(public)) if part.support is None else part.support
-        raw = np.array([context.logits(public, prefix)[support] for context in self.contexts], dtype=np.float32)
+        raw = np.array(
+            [context.logits(public, prefix)[support] for context in self.contexts], dtype=np.float32
+        )
         values = raw.reshape(-1, len(support)).copy()
         constants = mechanism.contribution.row_constants(values)
         mechanism.contribution.write(values, constants, part.anchor, values)
-        return support.tolist(), mechanism.aggregator.step(values, mechanism.clip, WIDTH) | {ANCHOR: part.anchor}
+        return support.tolist(), mechanism.aggregator.step(values, mechanism.clip, WIDTH) | {
+            ANCHOR: part.anchor
+        }
 
     def texts(self, prefix: Prefix = (), so_far: float = 0.0) -> Iterator[tuple[Prefix, float]]:
         """Every text, and its log-probability in nats."""
@@ -101,7 +110,10 @@ class Decoder:
         crafted = [Context(seed, True, against) for seed in (0, 1, 99) for against in (False, True)]
         if relation == "add_remove":
             others = [(*self.contexts, one) for one in (*crafted, Context(1000))]
-            others += [self.contexts[:place] + self.contexts[place + 1 :] for place in range(len(self.contexts))]
+            others += [
+                self.contexts[:place] + self.contexts[place + 1 :]
+                for place in range(len(self.contexts))
+            ]
             yield from ((self, replace(self, contexts=other)) for other in others)
             return
         for one in (*crafted, Context(1000)):
@@ -112,17 +124,17 @@ class Decoder:
 
 
 def decoders(**mechanism: Any) -> Iterator[Decoder]:
-    """Of few contexts and of none, with the whole vocabulary and with supports of another size at every prefix."""
+    """Decoders of few and no contexts, with the whole vocabulary or another support per prefix."""
     flat = {"contribution": "differences", "clip": CLIP, **mechanism}
-    top = Mechanism.model_validate({**flat, "support": {"kind": "public-top-k", "size": 2, "margin": 0.5}})
-    yield Decoder(Mechanism.model_validate(flat), (Context(1), Context(2)), balanced=True)
-    yield Decoder(Mechanism.model_validate(flat), (Context(1), Context(2), Context(3)))
+    top = mechanism_with({**flat, "support": {"kind": "public-top-k", "size": 2, "margin": 0.5}})
+    yield Decoder(mechanism_with(flat), (Context(1), Context(2)), balanced=True)
+    yield Decoder(mechanism_with(flat), (Context(1), Context(2), Context(3)))
     yield Decoder(top, (Context(1), Context(2), Context(3), Context(4)))
     yield Decoder(top, (Context(1),))
 
 
 def delta(epsilon: float, one: dict[Prefix, float], other: dict[Prefix, float]) -> float:
-    """The hockey-stick divergence of two distributions over all texts, the larger of both directions."""
+    """The hockey-stick divergence of two laws of all texts, the larger of both directions."""
     first, second = (np.exp([found[text] for text in one]) for found in (one, other))
     factor = np.exp(epsilon)
     ways = (np.maximum(first - factor * second, 0), np.maximum(second - factor * first, 0))
@@ -138,7 +150,9 @@ def test_the_anchored_mean_keeps_its_claim_over_all_texts(relation: Relation) ->
         for decoder in decoders(aggregator="mean", divisor=divisor, temperature=temperature):
             accountant = ApproximateAccountant.of(decoder.mechanism, change)
             assert accountant is not None
-            claims = claims or [(accountant.epsilon(TOKENS, each, "optimal").epsilon, each) for each in DELTAS]
+            claims = claims or [
+                (accountant.epsilon(TOKENS, each, "optimal").epsilon, each) for each in DELTAS
+            ]
             for one, other in decoder.neighbours(relation):
                 found = dict(one.texts()), dict(other.texts())
                 assert found[0].keys() == found[1].keys()  # supports are public
@@ -151,7 +165,9 @@ def test_the_anchored_mean_keeps_its_claim_over_all_texts(relation: Relation) ->
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("aggregator", [{"aggregator": "median"}, {"aggregator": "central", "central": 2}])
+@pytest.mark.parametrize(
+    "aggregator", [{"aggregator": "median"}, {"aggregator": "central", "central": 2}]
+)
 def test_every_text_of_anchored_medians_is_within_its_ex_post_cost(
     aggregator: dict[str, Any], relation: Relation
 ) -> None:

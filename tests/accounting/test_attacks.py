@@ -1,4 +1,4 @@
-"""Lower bounds from samples of mechanisms whose privacy profile is known, and what no sample may do to them."""
+"""Attacks' lower bounds on mechanisms of known privacy profile, and what no sample may change."""
 
 from __future__ import annotations
 
@@ -74,18 +74,27 @@ def true_epsilon(name: str, delta: float) -> float:
     return high
 
 
-MECHANISMS = {"response": randomised_response(1.0), "points": two_points(2.0, 1.0), "gaussian": gaussian(1.0)}
+MECHANISMS = {
+    "response": randomised_response(1.0),
+    "points": two_points(2.0, 1.0),
+    "gaussian": gaussian(1.0),
+}
 
 
 @pytest.mark.parametrize("trials", [400, pytest.param(2000, marks=pytest.mark.slow)])
 def test_the_bound_exceeds_the_true_epsilon_no_oftener_than_stated(trials: int) -> None:
     for name, (delta, n) in itertools.product(MECHANISMS, [(0.02, 40), (0.1, 200)]):
         truth, generator = true_epsilon(name, delta), np.random.default_rng(5)
-        bounds = [epsilon_lower_bound(*MECHANISMS[name](generator, n), delta) for _ in range(trials)]
+        bounds = [
+            epsilon_lower_bound(*MECHANISMS[name](generator, n), delta) for _ in range(trials)
+        ]
         slack = 4 * math.sqrt(0.05 * 0.95 / trials)
         assert np.mean([bound.epsilon > truth + 1e-12 for bound in bounds]) <= 0.05 + slack
         # The whole curve holds at once.
-        over = [any(below > profile(name, epsilon) + 1e-12 for epsilon, _, below in bound.curve) for bound in bounds]
+        over = [
+            any(below > profile(name, epsilon) + 1e-12 for epsilon, _, below in bound.curve)
+            for bound in bounds
+        ]
         assert np.mean(over) <= 0.05 + slack
 
 
@@ -102,13 +111,15 @@ def test_many_outputs_come_close_to_the_true_epsilon(outputs: int) -> None:
 
 
 def brute_force(sides: list[Doubles], delta: float, error: float) -> float:
-    """The bound's definition, a term at a time: quantiles by bisection, then epsilon by bisection."""
+    """The bound by its definition, term by term: bisection for quantiles, then for epsilon."""
 
     def quantile(k: int, n: int) -> float:
         low, high = 0.0, 1.0
         for _ in range(200):
             middle = (low + high) / 2
-            low, high = (middle, high) if betainc(k, n - k + 1, middle) < error / (2 * n) else (low, middle)
+            low, high = (
+                (middle, high) if betainc(k, n - k + 1, middle) < error / (2 * n) else (low, middle)
+            )
         return low
 
     def shown(losses: Doubles, epsilon: float) -> float:
@@ -135,12 +146,19 @@ def test_the_bound_is_the_one_of_its_definition() -> None:
         forward, backward = generator.normal(1, 2, 9), generator.normal(0.5, 1, 5)
         for delta, confidence in [(0.0, 0.95), (0.01, 0.9), (0.2, 0.5)]:
             bound = epsilon_lower_bound(forward, backward, delta, confidence)
-            assert bound.epsilon == pytest.approx(brute_force([forward, backward], delta, 1 - confidence), abs=1e-9)
+            assert bound.epsilon == pytest.approx(
+                brute_force([forward, backward], delta, 1 - confidence), abs=1e-9
+            )
 
 
 @given(losses, losses, deltas, deltas, st.floats(0.01, 0.99), st.floats(0.01, 0.99))
 def test_more_delta_and_more_confidence_show_less(
-    forward: Doubles, backward: Doubles, delta: float, other: float, confidence: float, another: float
+    forward: Doubles,
+    backward: Doubles,
+    delta: float,
+    other: float,
+    confidence: float,
+    another: float,
 ) -> None:
     def bound(delta: float, confidence: float) -> LowerBound:
         return epsilon_lower_bound(forward, backward, delta, confidence)
@@ -178,7 +196,9 @@ def test_what_the_other_side_cannot_give_refutes_every_epsilon() -> None:
 
 
 def test_losses_beyond_the_floats_are_no_infinity() -> None:
-    assert epsilon_lower_bound(np.full(50, 2000.0), np.zeros(1), 0.1).epsilon == pytest.approx(1999.86, abs=0.1)
+    assert epsilon_lower_bound(np.full(50, 2000.0), np.zeros(1), 0.1).epsilon == pytest.approx(
+        1999.86, abs=0.1
+    )
 
 
 def test_nonsense_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What noised centres cost agrees with other ways of working it out, and nothing that a run records breaks it."""
+"""The cost of noised centres agrees with other derivations, and no recorded value breaks it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 from scipy import optimize, stats
 
 from dpaudit.accounting import ChangScales, DpmScales, centers_epsilon, zcdp_epsilon
-from dpaudit.accounting.centers import LEAST_DELTA, MOST_DEPTH, ORDERS, Change, _laplace_divergence, changes
+from dpaudit.accounting.centers import (
+    LEAST_DELTA,
+    MOST_DEPTH,
+    ORDERS,
+    Change,
+    _laplace_divergence,
+    changes,
+)
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.dpm import Dpm
 from dpaudit.mechanisms import Relation
@@ -33,13 +40,14 @@ CHANG = ChangScales(12, 20.0, 6.0)
 DPM = DpmScales(7, 120.0, 0.012, 6.0)
 PRECISE = Context(prec=60, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
-# --- Chang's tree -----------------------------------------------------------------------------------------------------
+# --- Chang's tree ---------------------------------------------------------------------------------
 
 
 def laplace_losses(epsilon: float, cells: int, up: bool) -> Doubles:
-    """Probabilities of losses -epsilon .. epsilon in 2 * cells + 1 places, each loss between two moved to one of them.
+    """Probabilities of losses -epsilon .. epsilon in 2 * cells + 1 places.
 
-    Both ends have an atom, and between them the density is exp((loss - epsilon) / 2) / 4.
+    A loss between two places is moved to one of them. Both ends have an atom, and between them the
+    density is exp((loss - epsilon) / 2) / 4.
     """
     masses = np.zeros(2 * cells + 1)
     edges = np.linspace(-epsilon, epsilon, 2 * cells + 1)
@@ -51,20 +59,28 @@ def laplace_losses(epsilon: float, cells: int, up: bool) -> Doubles:
     return masses
 
 
-def independent_epsilon(scales: ChangScales, change: Change, delta: float, up: bool, cells: int = 300) -> float:
-    """epsilon of the same noise: losses of counts convolved, then the Gaussian's own profile (Balle and Wang, 2018).
+def independent_epsilon(
+    scales: ChangScales, change: Change, delta: float, up: bool, cells: int = 300
+) -> float:
+    """epsilon of the same noise: convolved losses of counts, then the Gaussian's own profile.
+
+    The profile is that of Balle and Wang (2018).
 
     Nothing but rounding of losses, up or down, parts it from the truth.
     """
     masses = np.ones(1)
     for _ in range(change.counts):
         masses = np.convolve(masses, laplace_losses(1 / scales.count_scale, cells, up))
-    losses = np.arange(-change.counts * cells, change.counts * cells + 1) / (cells * scales.count_scale)
+    losses = np.arange(-change.counts * cells, change.counts * cells + 1) / (
+        cells * scales.count_scale
+    )
     shift = change.distance / scales.sum_sd
 
     def excess(epsilon: float) -> float:
         left = epsilon - losses
-        profile = stats.norm.cdf(shift / 2 - left / shift) - np.exp(left + stats.norm.logcdf(-shift / 2 - left / shift))
+        profile = stats.norm.cdf(shift / 2 - left / shift) - np.exp(
+            left + stats.norm.logcdf(-shift / 2 - left / shift)
+        )
         return float(masses @ profile) - delta
 
     return float(optimize.brentq(excess, 0.0, 200.0, xtol=1e-9))
@@ -73,12 +89,22 @@ def independent_epsilon(scales: ChangScales, change: Change, delta: float, up: b
 def test_changs_cost_against_an_independent_accountant() -> None:
     for relation, (epsilon, delta, depth, share) in itertools.product(
         RELATIONS,
-        [(0.1, 1e-6, 12, 0.5), (1.0, 1e-6, 12, 0.5), (1.0, 1e-10, 20, 0.1), (3.0, 0.1, 3, 0.9), (10.0, 1e-5, 6, 0.3)],
+        [
+            (0.1, 1e-6, 12, 0.5),
+            (1.0, 1e-6, 12, 0.5),
+            (1.0, 1e-10, 20, 0.1),
+            (3.0, 0.1, 3, 0.9),
+            (10.0, 1e-5, 6, 0.3),
+        ],
     ):
         method = Chang(5, epsilon, delta, 4, depth=depth, counts_share=share)
         cost = method.scales.epsilon(delta, relation)
         # One level below the root: three counts, of which a record's path has two.
-        cases = [(depth + 1, 1.0)] if relation == "add_remove" else [(2 * depth, math.sqrt(2)), (0, 2.0)]
+        cases = (
+            [(depth + 1, 1.0)]
+            if relation == "add_remove"
+            else [(2 * depth, math.sqrt(2)), (0, 2.0)]
+        )
         tight, loose = (
             max(independent_epsilon(method.scales, Change(*case), delta, up=up) for case in cases)
             for up in (False, True)
@@ -96,9 +122,10 @@ def test_an_epsilon_that_protects_nobody_is_bounded_too() -> None:
     assert replace(CHANG, sum_sd=1e-3).epsilon(1e-6, "add_remove") > 1e5
 
 
-# --- DPM --------------------------------------------------------------------------------------------------------------
+# --- DPM ------------------------------------------------------------------------------------------
 
-#: Epsilons of Laplace noise and of splits, and the square of a sum's shift in units of its noise's deviation.
+#: Epsilons of Laplace noise and of splits, and the square of a sum's shift in units of its noise's
+#: deviation.
 Course = tuple[tuple[float, ...], tuple[float, ...], float]
 
 
@@ -125,7 +152,11 @@ def alone(scales: DpmScales, level: int, cells: int) -> Iterator[Course]:
     yield counts, (), squares
     if level < scales.depth:
         splits = (split(scales, level),) * cells
-        yield (*counts, *(count(scales, level + 1),) * cells), splits, squares  # too few on one side
+        yield (
+            (*counts, *(count(scales, level + 1),) * cells),
+            splits,
+            squares,
+        )  # too few on one side
         for below, further, square in alone(scales, level + 1, cells):
             yield counts + below, splits + further, square
 
@@ -137,13 +168,17 @@ def together(scales: DpmScales, level: int) -> Iterator[Course]:
     if level < scales.depth:
         first = (split(scales, level),)
         yield (count(scales, level + 1),) * 2, first, squares  # parted, but too few on one side
-        for counts, splits, square in itertools.chain(together(scales, level + 1), alone(scales, level + 1, 2)):
+        for counts, splits, square in itertools.chain(
+            together(scales, level + 1), alone(scales, level + 1, 2)
+        ):
             yield counts, first + splits, square
 
 
 def renyi_epsilon(course: Course, delta: float) -> float:
     counts, splits, squares = course
-    return zcdp_epsilon(squares / 2 + sum(epsilon * epsilon / 8 for epsilon in splits), delta, laplace=counts)
+    return zcdp_epsilon(
+        squares / 2 + sum(epsilon * epsilon / 8 for epsilon in splits), delta, laplace=counts
+    )
 
 
 def pld_epsilon(course: Course, delta: float, step: float) -> float:
@@ -151,10 +186,16 @@ def pld_epsilon(course: Course, delta: float, step: float) -> float:
     counts, splits, squares = course
     loss = pld.from_gaussian_mechanism(1 / math.sqrt(squares), value_discretization_interval=step)
     for epsilon in counts:
-        loss = loss.compose(pld.from_laplace_mechanism(1 / epsilon, value_discretization_interval=step))
-    for epsilon in splits:  # two places, of which a record makes one better and one worse by the sensitivity
+        loss = loss.compose(
+            pld.from_laplace_mechanism(1 / epsilon, value_discretization_interval=step)
+        )
+    for (
+        epsilon
+    ) in splits:  # two places, of which a record makes one better and one worse by the sensitivity
         lie = 2 / (math.exp(epsilon / 2) + 1)
-        loss = loss.compose(pld.from_randomized_response(lie, 2, value_discretization_interval=step))
+        loss = loss.compose(
+            pld.from_randomized_response(lie, 2, value_discretization_interval=step)
+        )
     return float(loss.get_epsilon_for_delta(delta))
 
 
@@ -168,7 +209,9 @@ def test_dpms_cost_agrees_with_an_independent_composition() -> None:
         ],
     ):
         stated = scales.epsilon(delta, relation)
-        renyi, dearest = max((renyi_epsilon(course, delta), course) for course in set(courses(scales, relation)))
+        renyi, dearest = max(
+            (renyi_epsilon(course, delta), course) for course in set(courses(scales, relation))
+        )
         assert 0.99 * renyi <= stated <= 1.02 * renyi  # orders differ
         tight = pld_epsilon(dearest, delta, stated / 4000)
         assert tight <= stated <= 1.25 * tight
@@ -186,7 +229,9 @@ def test_laplace_divergence_is_never_below_the_exact_one_and_hardly_above() -> N
         with localcontext(PRECISE):
             exact = [exact_divergence(Decimal(float(order)), Decimal(epsilon)) for order in ORDERS]
             assert all(
-                value <= Decimal(float(mine)) * (1 + Decimal("1e-15")) <= value * Decimal("1.0001") + Decimal("1e-30")
+                value
+                <= Decimal(float(mine)) * (1 + Decimal("1e-15"))
+                <= value * Decimal("1.0001") + Decimal("1e-30")
                 for value, mine in zip(exact, found, strict=True)
             )
 
@@ -197,13 +242,15 @@ def test_laplace_divergence_is_dp_accountings() -> None:
 
 
 def test_small_epsilons_are_certified() -> None:
-    """By Renyi divergences and their conversion in 60 digits; an epsilon of 0 by cancellation is none."""
+    """By Renyi divergences, converted in 60 digits: no epsilon is 0 through cancellation."""
     for epsilon, delta in [(1e-3, 1e-8), (1e-3, 1e-10), (1e-6, 1e-8), (1e-2, 1e-6)]:
         scales = Dpm(epsilon, delta, depth=3).scales
         stated = scales.epsilon(delta, "add_remove")
         assert 0.999 * epsilon <= stated <= epsilon
         with localcontext(PRECISE):
-            proven = min(certified(scales, Decimal(float(order)), Decimal(delta)) for order in ORDERS)
+            proven = min(
+                certified(scales, Decimal(float(order)), Decimal(delta)) for order in ORDERS
+            )
         assert proven <= stated <= float(proven) * (1 + 1e-6)
 
 
@@ -223,7 +270,7 @@ def test_levels_have_less_and_less_noise() -> None:
     assert DPM.split_epsilons[6] == pytest.approx(DPM.split_epsilon * 8)
 
 
-# --- both -------------------------------------------------------------------------------------------------------------
+# --- both -----------------------------------------------------------------------------------------
 
 
 @cache
@@ -240,7 +287,10 @@ def test_settings_that_went_through_a_file_give_the_methods_cost() -> None:
     for relation, calibrated_for in itertools.product(RELATIONS, RELATIONS):
         for method in calibrated(calibrated_for):
             recorded = json.loads(json.dumps(method.settings))
-            assert centers_epsilon(method.name, recorded, method.delta, relation) == method.cost(relation).epsilon  # type: ignore[arg-type]
+            assert (
+                centers_epsilon(method.name, recorded, method.delta, relation)
+                == method.cost(relation).epsilon
+            )  # type: ignore[arg-type]
             assert len(recorded) < 40
 
 
@@ -248,8 +298,14 @@ def test_every_setting_counts() -> None:
     for relation, (scales, field, more) in itertools.product(
         RELATIONS,
         [
-            *[(CHANG, name, more) for name, more in (("depth", 13), ("count_scale", 15.0), ("sum_sd", 5.0))],
-            *[(DPM, name, more) for name, more in (("depth", 8), ("count_scale", 90.0), ("sum_sd", 5.0))],
+            *[
+                (CHANG, name, more)
+                for name, more in (("depth", 13), ("count_scale", 15.0), ("sum_sd", 5.0))
+            ],
+            *[
+                (DPM, name, more)
+                for name, more in (("depth", 8), ("count_scale", 90.0), ("sum_sd", 5.0))
+            ],
             (DPM, "split_epsilon", 0.02),
         ],
     ):
@@ -264,13 +320,32 @@ def test_every_setting_counts() -> None:
 def test_what_is_no_scale_is_refused_by_its_name() -> None:
     for (method, good), bad in itertools.product(
         [("chang", asdict(CHANG)), ("dpm", asdict(DPM))],
-        [None, "6", True, 0, -1, MOST_DEPTH + 1e300, math.nan, math.inf, -math.inf, 10**400, 1e-300, [1], 1j],
+        [
+            None,
+            "6",
+            True,
+            0,
+            -1,
+            MOST_DEPTH + 1e300,
+            math.nan,
+            math.inf,
+            -math.inf,
+            10**400,
+            1e-300,
+            [1],
+            1j,
+        ],
     ):
         for name in good:
             with pytest.raises(ValueError, match=name):
                 centers_epsilon(method, {**good, name: bad}, 1e-6, "replace")
             with pytest.raises(ValueError, match=name):
-                centers_epsilon(method, {key: value for key, value in good.items() if key != name}, 1e-6, "replace")
+                centers_epsilon(
+                    method,
+                    {key: value for key, value in good.items() if key != name},
+                    1e-6,
+                    "replace",
+                )
 
 
 def test_other_arguments_out_of_range_are_refused() -> None:
@@ -306,7 +381,9 @@ NAMES = st.sampled_from(["depth", "count_scale", "split_epsilon", "sum_sd", "eps
     st.one_of(st.just(1e-6), st.floats()),
     st.sampled_from(RELATIONS),
 )
-def test_garbage_gives_a_cost_or_a_refusal(method: Any, found: dict[str, Any], delta: float, relation: Any) -> None:
+def test_garbage_gives_a_cost_or_a_refusal(
+    method: Any, found: dict[str, Any], delta: float, relation: Any
+) -> None:
     cost_or_refusal(method, found, delta, relation)
 
 
@@ -321,7 +398,12 @@ def test_garbage_gives_a_cost_or_a_refusal(method: Any, found: dict[str, Any], d
 def test_any_scales_give_a_cost_or_a_refusal(
     method: Any, depth: int, counts: float, splits: float, sums: float, delta: float, relation: Any
 ) -> None:
-    found = {"depth": depth, "count_scale": 2.0**counts, "split_epsilon": 2.0**splits, "sum_sd": 2.0**sums}
+    found = {
+        "depth": depth,
+        "count_scale": 2.0**counts,
+        "split_epsilon": 2.0**splits,
+        "sum_sd": 2.0**sums,
+    }
     cost_or_refusal(method, found, 10.0**delta, relation)
 
 
@@ -332,7 +414,7 @@ def cost_or_refusal(method: Any, found: dict[str, Any], delta: float, relation: 
         assert "must" in str(error)
 
 
-# --- calibration ------------------------------------------------------------------------------------------------------
+# --- calibration ----------------------------------------------------------------------------------
 
 
 def test_a_budget_is_met_or_refused_by_its_name() -> None:

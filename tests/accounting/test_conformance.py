@@ -1,8 +1,8 @@
 """One suite that every accountant passes.
 
-Ex-post accountants are asked about the one record whose cost is monotone in clip and temperature by theory: a single
-indifferent context, between the sentinels at either end of the clip. For other records those rules do not hold, and
-need not (docs/sharp-edges.md).
+Ex-post accountants are asked about the one record whose cost is monotone in clip and temperature by
+theory: a single indifferent context, between the sentinels at either end of the clip. For other
+records those rules do not hold, and need not (docs/sharp-edges.md).
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dpaudit.accounting import ApproximateAccountant, ExPostAccountant, Method, exponential_mechanism_epsilon
+from dpaudit.accounting import (
+    ApproximateAccountant,
+    ExPostAccountant,
+    Method,
+    exponential_mechanism_epsilon,
+)
 from dpaudit.accounting.blocks import profile_in_blocks
 from dpaudit.accounting.profiles import epsilon_of_profile
 from dpaudit.accounting.recursion import Problem
@@ -45,8 +50,8 @@ Cost = Callable[[int, float, float, float], float]
 class Accountant:
     """An accountant under test. `one_by_one` charges the steps as so many events of their own.
 
-    `refuses` is the one of the two that takes all settings as they are given. `slack`: by how much, relatively, a grid
-    that is another one for other settings may turn their order round.
+    `refuses` is the one of the two that takes all settings as they are given. `slack`: by how much,
+    relatively, a grid that is another one for other settings may turn their order round.
     """
 
     cost: Cost
@@ -59,7 +64,9 @@ class Accountant:
 def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
     def new(clip: float, temperature: float) -> tuple[ExPostAccountant, ReducedStep]:
         parts = {"aggregator": KINDS[aggregator], "temperature": temperature}
-        if clip == math.inf:  # no record has such a clip; what bounds nothing must cost infinitely much all the same
+        if (
+            clip == math.inf
+        ):  # no record has such a clip; what bounds nothing must cost infinitely much all the same
             unbounded = TopClippedLogits.model_construct(clip=clip)
             mechanism = Mechanism.model_construct(contribution=unbounded, **parts)
         else:
@@ -80,7 +87,10 @@ def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
         return float(getattr(accountant.cost, measure))
 
     def cost(steps: int, _: float, clip: float, temperature: float) -> float:
-        """The steps in one batch, whose sums are read from the curve by tokens once it is closed."""
+        """The steps of one batch.
+
+        Their sums are read from the curve by tokens once the batch is closed.
+        """
         accountant, step = new(clip, temperature)
         for _step in range(10):
             accountant.charge(0, step)
@@ -101,7 +111,9 @@ def approximate(method: Method, change: ContextChange, laplace: float = 0.0) -> 
     def one_by_one(steps: int, delta: float, clip: float, temperature: float) -> float:
         eta = bounded_range(clip, temperature, DIVISOR, change)
         counts = (laplace,) * steps if laplace else ()
-        return exponential_mechanism_epsilon([eta] * steps, [1] * steps, delta, method=method, laplace=counts).epsilon
+        return exponential_mechanism_epsilon(
+            [eta] * steps, [1] * steps, delta, method=method, laplace=counts
+        ).epsilon
 
     return Accountant(cost, one_by_one, cost)
 
@@ -110,7 +122,9 @@ def in_blocks(change: ContextChange) -> Accountant:
     """Draws that are put together one by one, as many are in blocks."""
 
     def blocks(eta: float, steps: list[int], delta: float) -> float:
-        known = exponential_mechanism_epsilon([eta] * len(steps), steps, delta, method="rdp").epsilon
+        known = exponential_mechanism_epsilon(
+            [eta] * len(steps), steps, delta, method="rdp"
+        ).epsilon
         if known in (0, math.inf):
             return known
         problem = Problem(tuple((eta, count) for count in steps if count), (), (), delta)
@@ -127,7 +141,9 @@ def in_blocks(change: ContextChange) -> Accountant:
 
 ACCOUNTANTS = {
     **{
-        f"{aggregator}, {measure}, {change.contexts} {change.relation}": ex_post(change, measure, aggregator)
+        f"{aggregator}, {measure}, {change.contexts} {change.relation}": ex_post(
+            change, measure, aggregator
+        )
         for aggregator in KINDS
         for measure in ("theorem1", "exact", "rise", "fall")
         for change in (ONE, GROUP)
@@ -137,8 +153,14 @@ ACCOUNTANTS = {
         for method in ("rdp", "optimal")
         for change in (ONE, GROUP)
     },
-    **{f"in blocks, {change.contexts} {change.relation}": in_blocks(change) for change in (ONE, GROUP)},
-    **{f"{method} beside Laplace": approximate(method, ONE, laplace=0.05) for method in ("rdp", "optimal")},
+    **{
+        f"in blocks, {change.contexts} {change.relation}": in_blocks(change)
+        for change in (ONE, GROUP)
+    },
+    **{
+        f"{method} beside Laplace": approximate(method, ONE, laplace=0.05)
+        for method in ("rdp", "optimal")
+    },
 }
 
 
@@ -167,7 +189,9 @@ def test_monotone_in_steps_delta_clip_and_temperature() -> None:
             here = accountant.cost(steps, delta, clip, temperature)
             slack = accountant.slack * here
             assert accountant.cost(steps + more, delta, clip, temperature) >= here - slack, name
-            assert accountant.cost(steps, min(0.5, delta * factor), clip, temperature) <= here + slack, name
+            assert (
+                accountant.cost(steps, min(0.5, delta * factor), clip, temperature) <= here + slack
+            ), name
             assert accountant.cost(steps, delta, clip * factor, temperature) >= here - slack, name
             assert accountant.cost(steps, delta, clip, temperature * factor) <= here + slack, name
 
@@ -185,5 +209,7 @@ def test_input_that_is_not_finite_or_not_positive_is_refused() -> None:
     for accountant in ACCOUNTANTS.values():
         for setting in accountant.settings:
             for bad in BAD[setting]:
-                with pytest.raises(ValueError, match=setting if "delta" in accountant.settings else r"."):
+                with pytest.raises(
+                    ValueError, match=setting if "delta" in accountant.settings else r"."
+                ):
                     accountant.refuses(*(good | {setting: bad}).values())  # type: ignore[arg-type]

@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dpaudit.accounting import Cost, ExPostAccountant, exact_cost, median_bounds, theorem1_cost
-from dpaudit.accounting.ex_post import rounding_allowance
+from dpaudit.accounting.ex_post import rounding_allowances
 from dpaudit.mechanisms import (
+    NO_FIXED_COLUMNS,
     ContextChange,
     FixedColumns,
-    Mechanism,
     ReducedStep,
     central_order_statistics,
     context_change,
     mean_box,
 )
+from tests.nesting import mechanism_with
 
 # Logits in units of log 2 and temperature 1, so that exp(logit) is a power of 2; clip 2 log 2.
 LOG2 = math.log(2)
@@ -35,9 +36,11 @@ FIVE = np.vstack([FOUR, np.array([[-2, 2, 0]]) * LOG2])
 class MedianAccountant(ExPostAccountant):
     """Charges steps by their central values."""
 
-    def __init__(self, change: ContextChange | None, temperature: float, clip: float = CLIP) -> None:
+    def __init__(
+        self, change: ContextChange | None, temperature: float, clip: float = CLIP
+    ) -> None:
         flat = {"aggregator": "median", "clip": clip, "temperature": temperature}
-        self.mechanism = Mechanism.model_validate(flat)
+        self.mechanism = mechanism_with(flat)
         super().__init__(self.mechanism, change)
 
     def take(self, batch: int, central: np.ndarray, token: int) -> Cost:  # type: ignore[type-arg]
@@ -47,12 +50,26 @@ class MedianAccountant(ExPostAccountant):
 class MeanAccountant(ExPostAccountant):
     """Charges steps by their means."""
 
-    def __init__(self, change: ContextChange | None, temperature: float, clip: float, divisor: float) -> None:
+    def __init__(
+        self, change: ContextChange | None, temperature: float, clip: float, divisor: float
+    ) -> None:
         flat = {"aggregator": "mean", "clip": clip, "temperature": temperature, "divisor": divisor}
-        super().__init__(Mechanism.model_validate(flat), change)
+        super().__init__(mechanism_with(flat), change)
 
     def take(self, batch: int, aggregate: np.ndarray, token: int) -> Cost:  # type: ignore[type-arg]
         return self.charge(batch, ReducedStep({"aggregate": aggregate}, token))
+
+
+def rounding_allowance(
+    low: np.ndarray,  # type: ignore[type-arg]
+    high: np.ndarray,  # type: ignore[type-arg]
+    temperature: float,
+    fixed: FixedColumns = NO_FIXED_COLUMNS,
+) -> float:
+    """Of one step."""
+    return float(
+        rounding_allowances(low, high, ReducedStep({}, 0, fixed).alone(len(low)), temperature)[0]
+    )
 
 
 def gamma(values: np.ndarray, token: int) -> float:  # type: ignore[type-arg]
@@ -62,10 +79,10 @@ def gamma(values: np.ndarray, token: int) -> float:  # type: ignore[type-arg]
 def test_four_contexts_by_hand() -> None:
     """Sorted columns, n = 4: (0 2 2 2), (-2 0 2 2), (-2 -2 -2 0), in units of log 2.
 
-    lower = (2, 0, -2), center = (2, 1, -2), upper = (2, 2, -2);
-    sums of exponentials: 4 + 1 + 1/4 = 21/4, 4 + 2 + 1/4 = 25/4, 4 + 4 + 1/4 = 33/4.
-    Token 1: log 1/alpha = log(2 * 25/21) = log(50/21), log beta = log(2 * 33/25) = log(66/25), the larger.
-    Token 0: log 1/alpha = log(25/21), log beta = log(33/25), the larger.
+    lower = (2, 0, -2), center = (2, 1, -2), upper = (2, 2, -2); sums of exponentials: 4 + 1 + 1/4 =
+    21/4, 4 + 2 + 1/4 = 25/4, 4 + 4 + 1/4 = 33/4. Token 1: log 1/alpha = log(2 * 25/21) =
+    log(50/21), log beta = log(2 * 33/25) = log(66/25), the larger. Token 0: log 1/alpha =
+    log(25/21), log beta = log(33/25), the larger.
     """
     assert gamma(FOUR, 1) == pytest.approx(0.970778917158225, rel=1e-14)  # log(66/25)
     assert gamma(FOUR, 0) == pytest.approx(0.277631736598280, rel=1e-14)  # log(33/25)
@@ -84,8 +101,11 @@ def test_five_contexts_by_hand() -> None:
 
 
 def test_exact_costs_by_hand() -> None:
-    """The boxes above. Token 1 of FOUR: p = (2 * 4 / 25). It rises to 4 / (4 + 4 + 1/4) (upper at 1, lower at 0 and 2),
-    a factor (16/33) / (8/25) = 50/33, and falls to 1 / (4 + 1 + 1/4), a factor (8/25) / (4/21) = 42/25.
+    """The boxes above, by hand.
+
+    Token 1 of FOUR: p = (2 * 4 / 25). It rises to 4 / (4 + 4 + 1/4) (upper at 1, lower at 0 and 2),
+    a factor (16/33) / (8/25) = 50/33, and falls to 1 / (4 + 1 + 1/4), a factor (8/25) / (4/21) =
+    42/25.
     """
     rise, fall = exact_cost(*median_bounds(FOUR, "add_remove", clip=CLIP), 1, 1.0)
     assert rise == pytest.approx(math.log(50 / 33), rel=1e-14)
@@ -99,10 +119,15 @@ def test_two_steps_add_up_and_the_worst_batch_counts() -> None:
             accountant.take(batch, central_order_statistics(values, CLIP), token)
         if batch == 0:
             accountant.close(batch)
-    # log(66/25 * 33/25) = 1.2484106537565043 and log(66/17 * 68/33) = log 8, and never less for rounding.
+    # log(66/25 * 33/25) = 1.2484106537565043 and log(66/17 * 68/33) = log 8, and never less for
+    # rounding.
     assert 1.2484106537565043 < accountant.batch_cost(0).theorem1 < 1.2484106537565043 + 1e-12
     assert 3 * LOG2 < accountant.batch_cost(1).theorem1 < 3 * LOG2 + 1e-12
-    worst = Cost(accountant.batch_cost(1).theorem1, accountant.batch_cost(1).rise, accountant.batch_cost(0).fall)
+    worst = Cost(
+        accountant.batch_cost(1).theorem1,
+        accountant.batch_cost(1).rise,
+        accountant.batch_cost(0).fall,
+    )
     assert accountant.cost == worst
     accountant.close(1)
     assert accountant.cost == worst
@@ -110,18 +135,24 @@ def test_two_steps_add_up_and_the_worst_batch_counts() -> None:
 
 def test_rises_and_falls_are_summed_apart() -> None:
     accountant = MedianAccountant(ContextChange("add_remove"), 1.0)
-    steps = [accountant.take(0, central_order_statistics(values, CLIP), token) for values, token in STEPS]
+    steps = [
+        accountant.take(0, central_order_statistics(values, CLIP), token) for values, token in STEPS
+    ]
     cost = accountant.cost
     assert cost.rise == pytest.approx(sum(step.rise for step in steps), rel=1e-12)
     assert cost.fall == pytest.approx(sum(step.fall for step in steps), rel=1e-12)
-    assert cost.exact == max(cost.rise, cost.fall) < sum(step.exact for step in steps) < cost.theorem1
+    assert (
+        cost.exact == max(cost.rise, cost.fall) < sum(step.exact for step in steps) < cost.theorem1
+    )
 
 
 STEPS = [(values, token) for values in (FOUR, FIVE) for token in (0, 1, 2)]
 
 
-def every_spread(accountant: MedianAccountant, boxes: dict[int, list[tuple]], contexts: int) -> tuple[float, float]:  # type: ignore[type-arg]
-    """Naively: the largest rise and fall over all ways of spreading so many contexts over the batches."""
+def every_spread(
+    accountant: MedianAccountant, boxes: dict[int, list[tuple]], contexts: int
+) -> tuple[float, float]:  # type: ignore[type-arg]
+    """The largest rise and fall over all ways to spread the contexts over the batches, naively."""
     totals = []
     for split in itertools.product(range(contexts + 1), repeat=len(boxes)):
         if sum(split) <= contexts:
@@ -145,7 +176,9 @@ def check_spread(contexts: int, relation: str) -> None:
             values = random.uniform(-CLIP, CLIP, (random.integers(0, 9), 3))
             accountant.take(batch, central_order_statistics(values, CLIP, 6), token)
             for j in range(1, contexts + 1):
-                rise, fall = exact_cost(*median_bounds(values, relation, clip=CLIP, group=j), token, 1.0)  # type: ignore[arg-type]
+                rise, fall = exact_cost(
+                    *median_bounds(values, relation, clip=CLIP, group=j), token, 1.0
+                )  # type: ignore[arg-type]
                 sums[j] = sums[j][0] + rise, sums[j][1] + fall
         naive[batch] = sums
         if batch % 2:
@@ -157,7 +190,9 @@ def check_spread(contexts: int, relation: str) -> None:
 
 def test_costs_by_tokens_are_those_of_shorter_batches() -> None:
     random = np.random.default_rng(5)
-    batches = [[(random.uniform(-CLIP, CLIP, (5, 3)), 0) for _ in range(length)] for length in (4, 1, 6)]
+    batches = [
+        [(random.uniform(-CLIP, CLIP, (5, 3)), 0) for _ in range(length)] for length in (4, 1, 6)
+    ]
     change = ContextChange("add_remove", 2)
 
     def run(most: int) -> MedianAccountant:
@@ -192,14 +227,15 @@ def test_a_closed_batch_takes_no_more_steps() -> None:
 
 
 def test_a_mean_step_costs_what_its_neighbours_can_do() -> None:
-    """The box of a mean is reached by the contexts (c at x, -c elsewhere) and (-c at x, c elsewhere) that come."""
+    """A mean's box is reached by the arriving contexts (c at x, -c elsewhere) and (-c at x, c)."""
     values, divisor = FIVE, 4.0
     aggregate = values.sum(axis=0) / divisor
     for token in range(3):
         towards = np.where(np.arange(3) == token, CLIP, -CLIP)
         rise, fall = exact_cost(*mean_box(aggregate, CLIP, divisor), token, 1.0)
         changes = [
-            log_softmax(aggregate + context / divisor, 1.0)[token] - log_softmax(aggregate, 1.0)[token]
+            log_softmax(aggregate + context / divisor, 1.0)[token]
+            - log_softmax(aggregate, 1.0)[token]
             for context in (towards, -towards, *-values, np.full(3, CLIP))
         ]
         assert rise == pytest.approx(max(changes), rel=3e-8)
@@ -210,7 +246,9 @@ def test_a_mean_step_costs_what_its_neighbours_can_do() -> None:
     assert (cost.rise, cost.fall) == pytest.approx(doubled, rel=1e-12)
 
 
-logits = hnp.arrays(np.float64, st.tuples(st.integers(0, 6), st.integers(1, 4)), elements=st.floats(-3, 3))
+logits = hnp.arrays(
+    np.float64, st.tuples(st.integers(0, 6), st.integers(1, 4)), elements=st.floats(-3, 3)
+)
 
 
 def log_softmax(values: np.ndarray, temperature: float) -> np.ndarray:  # type: ignore[type-arg]
@@ -222,7 +260,9 @@ def test_agreement_costs_nothing_and_no_contexts_cost_the_whole_clip() -> None:
     agreed = np.tile([3.0, -1.0, 0.0], (4, 1))
     assert theorem1_cost(*median_bounds(agreed, "add_remove", clip=3.0), 0, 1.0) == 0.0
     nobody = np.zeros((0, 2))
-    assert theorem1_cost(*median_bounds(nobody, "add_remove", clip=3.0), 0, 1.0) == pytest.approx(6.0)
+    assert theorem1_cost(*median_bounds(nobody, "add_remove", clip=3.0), 0, 1.0) == pytest.approx(
+        6.0
+    )
 
 
 BAD = [(np.nan, 0), (np.nan, 1), (np.nan, 2), (np.inf, 0), (np.inf, 1), (-np.inf, 1), (-np.inf, 2)]
@@ -262,55 +302,91 @@ def test_nothing_is_added_up_without_a_bound() -> None:
         MedianAccountant(context_change("record", "add_remove", "paper-slices"), 1.0)
 
 
-def decimal_costs(bounds: list[list[float]], token: int, temperature: float) -> tuple[Decimal, Decimal, Decimal]:
+def decimal_costs(
+    bounds: list[list[float]], token: int, temperature: float
+) -> tuple[Decimal, Decimal, Decimal]:
     """Theorem 1, rise and fall with 60 digits, by the definitions."""
     with localcontext() as context:
         context.prec = 60
-        low, mid, high = ([Decimal(value) / Decimal(temperature) for value in row] for row in bounds)
+        low, mid, high = (
+            [Decimal(value) / Decimal(temperature) for value in row] for row in bounds
+        )
 
         def log_probability(values: list[Decimal]) -> Decimal:
             return values[token] - sum((v.exp() for v in values), Decimal(0)).ln()
 
         log_sum = [sum((v.exp() for v in row), Decimal(0)).ln() for row in (low, mid, high)]
         theorem1 = max(
-            high[token] - mid[token] + log_sum[1] - log_sum[0], mid[token] - low[token] + log_sum[2] - log_sum[1]
+            high[token] - mid[token] + log_sum[1] - log_sum[0],
+            mid[token] - low[token] + log_sum[2] - log_sum[1],
         )
         up, down = list(low), list(high)
         up[token], down[token] = high[token], low[token]
-        return theorem1, log_probability(up) - log_probability(mid), log_probability(mid) - log_probability(down)
+        return (
+            theorem1,
+            log_probability(up) - log_probability(mid),
+            log_probability(mid) - log_probability(down),
+        )
 
 
-@given(logits.filter(len), st.sampled_from([0.3, 1.0, 1.7]), st.sampled_from(["float64", "float32", "bfloat16"]))
+@given(
+    logits.filter(len),
+    st.sampled_from([0.3, 1.0, 1.7]),
+    st.sampled_from(["float64", "float32", "bfloat16"]),
+)
 @settings(max_examples=120)
 def test_rounding_never_lowers_a_cost(values: np.ndarray, temperature: float, dtype: str) -> None:  # type: ignore[type-arg]
-    """Records of every precision against 60 digits; bounds are rounded as the mechanism rounds its medians."""
+    """Records of every precision against 60 digits.
+
+    Bounds are rounded as the mechanism rounds its medians.
+    """
     values = values.astype(np.float64 if dtype == "float64" else np.float32)
     if dtype == "bfloat16":  # as float32, the way a model's bfloat16 logits are recorded
         values = (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
     central = central_order_statistics(values, 3.0)
-    bounds = [row.astype(np.float64).tolist() for row in median_bounds(values, "add_remove", clip=3.0)]
+    bounds = [
+        row.astype(np.float64).tolist() for row in median_bounds(values, "add_remove", clip=3.0)
+    ]
     accountant = MedianAccountant(ContextChange("add_remove"), temperature)
     total = [Decimal(0)] * 3
     for token in range(values.shape[1]):
         accountant.take(0, central, token)
-        total = [sum(pair) for pair in zip(total, decimal_costs(bounds, token, temperature), strict=True)]  # type: ignore[misc]
+        total = [
+            sum(pair) for pair in zip(total, decimal_costs(bounds, token, temperature), strict=True)
+        ]  # type: ignore[misc]
     cost = accountant.cost
     for true, found in zip(total, (cost.theorem1, cost.rise, cost.fall), strict=True):
         assert true <= Decimal(found) <= true + Decimal("1e-10")
 
 
-@given(logits.filter(len), logits.filter(len), st.sampled_from([0.5, 1.0]), st.sampled_from(["float32", "bfloat16"]))
+@given(
+    logits.filter(len),
+    logits.filter(len),
+    st.sampled_from([0.5, 1.0]),
+    st.sampled_from(["float32", "bfloat16"]),
+)
 @settings(max_examples=100)
-def test_rounded_medians_of_neighbours_stay_within_rounded_bounds(values, others, temperature, dtype) -> None:  # type: ignore[no-untyped-def]
-    """The mechanism takes midpoints in the record's precision. The reference is in float64 and rounds nothing else."""
+def test_rounded_medians_of_neighbours_stay_within_rounded_bounds(
+    values, others, temperature, dtype
+) -> None:  # type: ignore[no-untyped-def]
+    """Midpoints are taken in the record's precision.
+
+    The reference is in float64 and rounds nothing else.
+    """
 
     def rounded(array: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
         array = array.astype(np.float32)
-        return array if dtype == "float32" else (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        return (
+            array
+            if dtype == "float32"
+            else (array.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
+        )
 
     values = rounded(values)
     neighbours = [np.delete(values, i, axis=0) for i in range(len(values))]
-    neighbours += [np.vstack([values, rounded(row)]) for row in others if len(row) == values.shape[1]]
+    neighbours += [
+        np.vstack([values, rounded(row)]) for row in others if len(row) == values.shape[1]
+    ]
     accountant = MedianAccountant(ContextChange("add_remove"), temperature)
     central = central_order_statistics(values, 3.0)
     _, center, _ = median_bounds(values, clip=3.0)
@@ -329,7 +405,7 @@ def test_a_large_vocabulary_with_values_at_both_ends_of_the_clip() -> None:
 
 
 def check_large_vocabulary(temperature: float) -> None:
-    """V = 256,000: sums of exponentials in float64 against exact sums of the same few distinct values."""
+    """V = 256,000: float64 sums of exponentials, against exact sums of a few distinct values."""
     clip, size = 20.0, 256_000
     low, mid, high = np.full(size, -clip), np.full(size, -clip), np.full(size, -clip)
     mid[:1000], high[:1000] = clip, clip
@@ -343,7 +419,10 @@ def check_large_vocabulary(temperature: float) -> None:
             context.prec = 60
 
             def log_sum(parts: list[tuple[int, float]]) -> Decimal:
-                return sum((count * (Decimal(v) / Decimal(temperature)).exp() for count, v in parts), Decimal(0)).ln()
+                return sum(
+                    (count * (Decimal(v) / Decimal(temperature)).exp() for count, v in parts),
+                    Decimal(0),
+                ).ln()
 
             mids = log_sum([(1000, clip), (2000, 0.25), (size - 3000, -clip)])
             others_low = log_sum([(size - 1, -clip), (1, high_x)])
@@ -366,7 +445,9 @@ def test_several_steps_at_once_cost_what_they_cost_one_by_one() -> None:
         one = median_bounds(values[step], "replace", clip=CLIP)
         assert all(np.array_equal(a[step], b) for a, b in zip(box, one, strict=True))
         assert theorem1[step] == pytest.approx(theorem1_cost(*one, int(token), 0.7), rel=1e-14)
-        assert (rise[step], fall[step]) == pytest.approx(exact_cost(*one, int(token), 0.7), rel=1e-14)
+        assert (rise[step], fall[step]) == pytest.approx(
+            exact_cost(*one, int(token), 0.7), rel=1e-14
+        )
 
 
 GAPS = [
@@ -378,13 +459,22 @@ GAPS = [
 
 
 def test_gaps_beyond_the_exponents_of_float64_lose_nothing() -> None:
-    """A token that falls from far above all others: their exponentials must not vanish beside its old one."""
+    """A token falls from far above all others.
+
+    Their exponentials must not vanish beside its old one.
+    """
     for box, temperature in itertools.product(GAPS, (0.05, 0.0257, 0.0122, 0.012, 0.01, 0.001)):
         for token in range(len(box[0])):
-            theorem1, rise, fall = (float(cost) for cost in decimal_costs(list(box), token, temperature))
+            theorem1, rise, fall = (
+                float(cost) for cost in decimal_costs(list(box), token, temperature)
+            )
             arrays = [np.array(row) for row in box]
-            assert theorem1_cost(*arrays, token, temperature) == pytest.approx(theorem1, rel=1e-13, abs=1e-9)
-            assert exact_cost(*arrays, token, temperature) == pytest.approx((rise, fall), rel=1e-13, abs=1e-9)
+            assert theorem1_cost(*arrays, token, temperature) == pytest.approx(
+                theorem1, rel=1e-13, abs=1e-9
+            )
+            assert exact_cost(*arrays, token, temperature) == pytest.approx(
+                (rise, fall), rel=1e-13, abs=1e-9
+            )
 
 
 def test_a_group_can_move_a_mean_beyond_the_exponents_of_float64() -> None:
@@ -392,7 +482,9 @@ def test_a_group_can_move_a_mean_beyond_the_exponents_of_float64() -> None:
     aggregate = np.array([9.0, -9.0, -9.0]) * 100 / 4
     cost = MeanAccountant(ContextChange("add_remove", 127), 0.5, 9.0, 4.0).take(0, aggregate, 0)
     moved = 9.0 * 127 / 4 / 0.5
-    true = math.log(2) + 2 * moved - 2 * 9.0 * 100 / 4 / 0.5  # the others, two of them, end up above by this much
+    true = (
+        math.log(2) + 2 * moved - 2 * 9.0 * 100 / 4 / 0.5
+    )  # the others, two of them, end up above by this much
     assert cost.fall == pytest.approx(true, rel=1e-6)
 
 
@@ -402,14 +494,20 @@ def test_sums_of_many_steps_are_never_below_the_exact_sum() -> None:
     total = [Fraction(0)] * 3
     for _ in range(3000):
         step = accountant.take(0, central, 1)
-        total = [t + Fraction(c) for t, c in zip(total, (step.theorem1, step.rise, step.fall), strict=True)]
+        total = [
+            t + Fraction(c)
+            for t, c in zip(total, (step.theorem1, step.rise, step.fall), strict=True)
+        ]
     cost = accountant.cost
     for exact, found in zip(total, (cost.theorem1, cost.rise, cost.fall), strict=True):
         assert exact <= Fraction(found) <= exact * (1 + Fraction(1, 10**10))
 
 
 def test_the_allowance_covers_sampler_and_sums_of_any_size() -> None:
-    """A distribution function of S weights, and scaled logits of size R, are off by so many units in the last place."""
+    """Rounding of sampler and sums is covered, in units in the last place.
+
+    They are of a distribution function of S weights, and of scaled logits of size R.
+    """
     ulp = 2.0**-53
     for size in (1, 1000, 1_000_000):
         assert rounding_allowance(np.zeros(size), np.zeros(size), 1.0) >= 12 * size * ulp
@@ -457,12 +555,16 @@ def test_what_a_unit_changes() -> None:
         assert context_change(*claim, records_per_user=5) == expected, claim  # type: ignore[arg-type]
 
 
-# --- sums that other accountants worked out, and columns that are left out --------------------------------------------
+# --- sums that other accountants worked out, and columns that are left out ------------------------
 
 
 def test_batches_that_other_accountants_summed_give_the_same_run() -> None:
     random = np.random.default_rng(0)
-    for change in (ContextChange("add_remove"), ContextChange("replace"), ContextChange("add_remove", 3)):
+    for change in (
+        ContextChange("add_remove"),
+        ContextChange("replace"),
+        ContextChange("add_remove", 3),
+    ):
         for _ in range(15):
             alone, driver = MedianAccountant(change, 1.0), MedianAccountant(change, 1.0)
             workers = {batch: MedianAccountant(change, 1.0) for batch in range(4)}
@@ -512,6 +614,9 @@ def test_values_that_are_no_numbers_bound_nothing() -> None:
 def test_what_is_left_out_counts_for_rounding() -> None:
     """The sum runs over all columns, and may be as large as the largest of them makes it."""
     low, high = np.array([-1.0, 0.5]), np.array([0.0, 2.0])
+    whole = (
+        np.concatenate([low, np.full(50_000, 40.0)]),
+        np.concatenate([high, np.full(50_000, 40.0)]),
+    )
     fixed = FixedColumns(columns=50_000, largest=40.0, log_sum=3.0)
-    everywhere = rounding_allowance(np.concatenate([low, np.full(50_000, 40.0)]), np.append(high, 40.0), 0.7)
-    assert rounding_allowance(low, high, 0.7, fixed) >= everywhere
+    assert rounding_allowance(low, high, 0.7, fixed) >= rounding_allowance(*whole, 0.7)

@@ -1,6 +1,7 @@
-"""All texts of toy decoders whose contexts have budgets of their own, and every neighbour's: Renyi divergences.
+"""Toy decoders whose contexts have budgets of their own: Renyi divergences of all texts.
 
-Contributions depend on the prefix, as a model's do, so that who takes part depends on what came out so far.
+Every neighbour is tried. Contributions depend on the prefix, as a model's do, so that who takes
+part depends on what came out so far.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms import ContextChange, Mechanism, zcdp_of_draw
 from dpaudit.runs import Assigned, allowances
+from tests.nesting import mechanism_with
 
 Doubles = NDArray[np.float64]
 Prefix = tuple[int, ...]
@@ -31,7 +33,10 @@ SLACK = 1e-9
 
 @dataclass(frozen=True)
 class Decoder:
-    """Contexts by their seeds; one that is a pair takes the side of a token, or of all others, as far as the clip."""
+    """A decoder of contexts, given by their seeds.
+
+    A context that is a pair takes the side of a token, or of all others, as far as the clip.
+    """
 
     mechanism: Mechanism
     contexts: tuple[int | tuple[int, int], ...]
@@ -55,7 +60,10 @@ class Decoder:
         aggregate = self.mechanism.aggregator.step(values[after > spent], CLIP, 0)["aggregate"]
         scores = aggregate / self.mechanism.temperature
         scores = scores - np.logaddexp.reduce(scores)
-        children = (self._from((*prefix, token), after, so_far + float(score)) for token, score in enumerate(scores))
+        children = (
+            self._from((*prefix, token), after, so_far + float(score))
+            for token, score in enumerate(scores)
+        )
         return [*itertools.chain.from_iterable(children)]
 
 
@@ -65,12 +73,22 @@ def _contribution(context: int | tuple[int, int], prefix: Prefix, vocabulary: in
         side, sign = context
         return np.where(np.arange(vocabulary) == side % vocabulary, sign, -sign) * CLIP
     random = np.random.default_rng([context, len(prefix), *prefix])
-    return random.choice([-1.0, -0.5, 0.0, 0.5, 1.0], vocabulary) * CLIP * random.choice([0.1, 0.5, 1.0])
+    return (
+        random.choice([-1.0, -0.5, 0.0, 0.5, 1.0], vocabulary)
+        * CLIP
+        * random.choice([0.1, 0.5, 1.0])
+    )
 
 
 def mean(budget: float, divisor: float) -> Mechanism:
-    flat = {"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": divisor, "budget": budget}
-    return Mechanism.model_validate(flat)
+    flat = {
+        "aggregator": "mean",
+        "clip": CLIP,
+        "temperature": 1.0,
+        "divisor": divisor,
+        "budget": budget,
+    }
+    return mechanism_with(flat)
 
 
 def divergence(order: float, left: Doubles, right: Doubles) -> float:
@@ -81,28 +99,44 @@ def divergence(order: float, left: Doubles, right: Doubles) -> float:
 def largest_share(one: Decoder, other: Decoder, rho: float) -> float:
     """The largest divergence between two decoders either way, over order times rho."""
     texts = one.texts(), other.texts()
-    return max(divergence(order, *pair) / (order * rho) for order in ORDERS for pair in (texts, texts[::-1]))
+    return max(
+        divergence(order, *pair) / (order * rho)
+        for order in ORDERS
+        for pair in (texts, texts[::-1])
+    )
 
 
 def some_decoder(random: np.random.Generator, spend: Spend = Mechanism.spend) -> Decoder:
     divisor = float(random.choice([0.7, 2.0, 6.0]))
     tokens, vocabulary = int(random.integers(1, 5)), int(random.integers(2, 4))
     cost = float(zcdp_of_draw(2 * CLIP / divisor))
-    # So much that a context of whole ranges takes part in some draws, and is left out of others; some spend it all.
-    draws = float(random.choice([random.uniform(0.3, tokens + 0.5), random.integers(1, tokens + 1)]))
+    # So much that a context of whole ranges takes part in some draws, and is left out of others;
+    # some spend it all.
+    draws = float(
+        random.choice([random.uniform(0.3, tokens + 0.5), random.integers(1, tokens + 1)])
+    )
     budget = cost * draws * (1 + 1e-6)
-    crafted = [(int(random.integers(vocabulary)), int(random.choice([-1, 1]))) for _ in range(random.integers(0, 3))]
+    crafted = [
+        (int(random.integers(vocabulary)), int(random.choice([-1, 1])))
+        for _ in range(random.integers(0, 3))
+    ]
     plain = random.integers(2**32, size=random.integers(0, 4)).tolist()
     return Decoder(mean(budget, divisor), (*crafted, *plain), tokens, vocabulary, spend)
 
 
 def shares(decoder: Decoder, random: np.random.Generator) -> list[float]:
-    """Of all neighbours by a context that goes, of one where it is replaced, and of one where two go."""
+    """The shares of all neighbours by one context removed, by one replaced, and by two removed."""
     mechanism, contexts = decoder.mechanism, decoder.contexts
     found = []
     for change, others in (
-        (ContextChange("add_remove"), [contexts[:i] + contexts[i + 1 :] for i in range(len(contexts))]),
-        (ContextChange("replace"), [(int(random.integers(2**32)), *contexts[1:])] if contexts else []),
+        (
+            ContextChange("add_remove"),
+            [contexts[:i] + contexts[i + 1 :] for i in range(len(contexts))],
+        ),
+        (
+            ContextChange("replace"),
+            [(int(random.integers(2**32)), *contexts[1:])] if contexts else [],
+        ),
         (ContextChange("add_remove", 2), [contexts[2:]] if len(contexts) > 1 else []),
     ):
         rho = mechanism.rho(change)
@@ -113,8 +147,8 @@ def shares(decoder: Decoder, random: np.random.Generator) -> list[float]:
 
 def test_no_text_of_any_neighbour_costs_more_than_the_budget() -> None:
     random = np.random.default_rng(22)
-    found = [share for _ in range(700) for share in shares(some_decoder(random), random)]
-    assert len(found) > 1500
+    found = [share for _ in range(300) for share in shares(some_decoder(random), random)]
+    assert len(found) > 600
     assert max(found) <= 1 + SLACK
     assert max(found) > 0.99, "a bound that nobody comes near is not tried"
 
@@ -134,21 +168,34 @@ Shares = Callable[[Sequence[Assigned], float], Mapping[int, tuple[float, ...]]]
 
 
 def releases(
-    owned: Sequence[Owned], mechanisms: Sequence[Mechanism], tokens: int, shared: Shares, spent: Mapping[int, float]
+    owned: Sequence[Owned],
+    mechanisms: Sequence[Mechanism],
+    tokens: int,
+    shared: Shares,
+    spent: Mapping[int, float],
 ) -> list[float]:
-    """Log-probabilities of all that runs can release one after the other, each going on from what those before spent.
+    """Log-probabilities of all releases of runs, one after the other.
 
-    Every run has two batches, of the same users' contexts.
+    Each run goes on from what those before spent. Every run has two batches, of the same users'
+    contexts.
     """
     if not mechanisms:
         return [0.0]
     mechanism, found = mechanisms[0], []
-    places = [Assigned("", batch, None, f"{user}", spent.get(user, 0.0)) for user, batch, _ in owned]
+    places = [
+        Assigned("", batch, None, f"{user}", spent.get(user, 0.0)) for user, batch, _ in owned
+    ]
     assert mechanism.budget is not None
     budgets = shared(places, mechanism.budget)
-    ends = [_ends([own for own in owned if own[1] == batch], mechanism, tokens, budgets.get(batch)) for batch in (0, 1)]
+    ends = [
+        _ends([own for own in owned if own[1] == batch], mechanism, tokens, budgets.get(batch))
+        for batch in (0, 1)
+    ]
     for (one, paid), (other, also) in itertools.product(*ends):
-        total = {user: spent.get(user, 0.0) + paid.get(user, 0.0) + also.get(user, 0.0) for user, _, _ in owned}
+        total = {
+            user: spent.get(user, 0.0) + paid.get(user, 0.0) + also.get(user, 0.0)
+            for user, _, _ in owned
+        }
         rest = releases(owned, mechanisms[1:], tokens, shared, total)
         found += [one + other + later for later in rest]
     return found
@@ -157,7 +204,7 @@ def releases(
 def _ends(
     owned: Sequence[Owned], mechanism: Mechanism, tokens: int, budgets: Sequence[float] | None
 ) -> list[tuple[float, dict[int, float]]]:
-    """A batch's texts: each one's log-probability, and what users have spent by its end (`spent_by`)."""
+    """A batch's texts: the log-probability of each, and users' spending by its end (`spent_by`)."""
     decoder = Decoder(mechanism, tuple(context for *_, context in owned), tokens)
     limits, found = np.array(budgets or ()), []
 
@@ -181,7 +228,10 @@ def _ends(
 
 
 def shares_of_users(random: np.random.Generator, shared: Shares = allowances) -> list[float]:
-    """Of a user who goes, of one whose contexts are replaced by others, and of one record, in up to three runs."""
+    """The shares of neighbours by one user, by one user's replaced contexts, and by one record.
+
+    There are up to three runs.
+    """
     divisor, tokens = float(random.choice([0.7, 2.0])), int(random.integers(1, 4))
     cost = float(zcdp_of_draw(2 * CLIP / divisor))
     budget = cost * float(random.choice([0.3, 1, 1.5, 2, 4, 8])) * (1 + 1e-6)
@@ -195,12 +245,21 @@ def shares_of_users(random: np.random.Generator, shared: Shares = allowances) ->
     others = contexts(1, 2)
     first, second = contexts(0, 3), contexts(2, 3)
     with_first, with_second, with_less, without = (
-        np.array(releases([*some, *others], runs, tokens, shared, {})) for some in (first, second, first[1:], ())
+        np.array(releases([*some, *others], runs, tokens, shared, {}))
+        for some in (first, second, first[1:], ())
     )
     found = []
     # One record less changes the shares of its user's other contexts.
-    for pair, budgets in (((with_first, without), 1), ((with_first, with_second), 4), ((with_first, with_less), 4)):
-        found += [divergence(a, *way) / (a * budgets * budget) for a in ORDERS for way in (pair, pair[::-1])]
+    for pair, budgets in (
+        ((with_first, without), 1),
+        ((with_first, with_second), 4),
+        ((with_first, with_less), 4),
+    ):
+        found += [
+            divergence(a, *way) / (a * budgets * budget)
+            for a in ORDERS
+            for way in (pair, pair[::-1])
+        ]
     return found
 
 
@@ -212,7 +271,9 @@ def whole_budgets(places: Sequence[Assigned], budget: float) -> Mapping[int, tup
     return {batch: tuple(own) for batch, own in found.items() if batch is not None}
 
 
-def spent_is_forgotten(places: Sequence[Assigned], budget: float) -> Mapping[int, tuple[float, ...]]:
+def spent_is_forgotten(
+    places: Sequence[Assigned], budget: float
+) -> Mapping[int, tuple[float, ...]]:
     return allowances([replace(place, spent=0.0) for place in places], budget)
 
 
@@ -230,10 +291,18 @@ def test_no_releases_of_many_more_users_cost_more_than_one_budget() -> None:
 
 
 def rows_with_equal_texts(random: np.random.Generator) -> list[Owned]:
-    """Rows of three users, whose few texts are often the same; the texts of a batch take sides together."""
+    """Rows of three users with many equal texts; a batch's texts take sides together."""
     plain = int(random.integers(2**32))
-    texts: list[tuple[int, int | tuple[int, int]]] = [(0, (0, 1)), (0, (1, -1)), (1, (0, 1)), (0, plain)]
-    rows = [(int(random.integers(3)), *texts[int(random.integers(4))]) for _ in range(random.integers(2, 6))]
+    texts: list[tuple[int, int | tuple[int, int]]] = [
+        (0, (0, 1)),
+        (0, (1, -1)),
+        (1, (0, 1)),
+        (0, plain),
+    ]
+    rows = [
+        (int(random.integers(3)), *texts[int(random.integers(4))])
+        for _ in range(random.integers(2, 6))
+    ]
     return list(dict.fromkeys(rows))
 
 
@@ -246,9 +315,10 @@ def one_of_equal_rows(rows: Sequence[Owned], last: bool) -> list[Owned]:
 def shares_of_raw_users(
     rows: Sequence[Owned], divisor: float, draws: int, tokens: int, *, last: bool
 ) -> tuple[list[float], list[float]]:
-    """Of each user who goes from the raw rows: where they are cleaned and share budgets, and where a most is declared.
+    """The shares of each user removed from the raw rows, by shared and by declared budgets.
 
-    Declared are the most records that any user may have; then a text that two users have stays while one of them does.
+    Rows are either cleaned and share budgets, or a most is declared. Declared are the most records
+    that any user may have; then a text that two users have stays while one of them does.
     """
     budget = float(zcdp_of_draw(2 * CLIP / divisor)) * draws * (1 + 1e-6)
     run = [mean(budget, divisor)]
@@ -273,14 +343,20 @@ def shares_of_raw_users(
 
 
 @pytest.mark.parametrize("last", [True, False])
-def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_does_not(last: bool) -> None:
-    """Over raw neighbours: what is kept of equal rows follows from all users, and so do the shares of the others."""
+def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_does_not(
+    last: bool,
+) -> None:
+    """Over raw neighbours, the rows kept of equal ones, and others' shares, depend on all users."""
     random = np.random.default_rng(29)
     settings = [(2.0, 1, 1), (10.0, 1, 1), (2.0, 2, 2), (10.0, 1, 2)]
     some = [(rows_with_equal_texts(random), *settings[int(random.integers(4))]) for _ in range(120)]
-    # Where the other user's row is kept, each of the first user's contexts has a whole budget, and else a quarter.
+    # Where the other user's row is kept, each of the first user's contexts has a whole budget, and
+    # else a quarter.
     shared: list[Owned] = [(0, 0, (0, 1)), (0, 0, (1, -1)), (1, 0, (0, 1))]
-    found = [shares_of_raw_users(*each, last=last) for each in [*some, (shared if last else shared[::-1], 10.0, 1, 1)]]
+    found = [
+        shares_of_raw_users(*each, last=last)
+        for each in [*some, (shared if last else shared[::-1], 10.0, 1, 1)]
+    ]
     assert max(share for shares, _ in found for share in shares) > 3.9
     assert 0.9 < max(share for _, shares in found for share in shares) <= 1 + SLACK
 
@@ -288,7 +364,7 @@ def test_cleaning_across_users_voids_a_budget_of_users_and_a_declared_number_doe
 @pytest.mark.parametrize("shared", [whole_budgets, spent_is_forgotten])
 def test_shares_that_are_none_are_seen_to(shared: Shares) -> None:
     random = np.random.default_rng(28)
-    assert max(share for _ in range(60) for share in shares_of_users(random, shared)) > 1.2
+    assert any(share > 1.2 for _ in range(60) for share in shares_of_users(random, shared))
 
 
 def by_the_aggregate(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles) -> Doubles:
@@ -310,16 +386,19 @@ def half_price(mechanism: Mechanism, values: NDArray[np.float32], spent: Doubles
 @pytest.mark.parametrize("spend", [by_the_aggregate, a_token_too_long, half_price])
 def test_decoders_that_break_the_rule_are_seen_to(spend: Spend) -> None:
     random = np.random.default_rng(24)
-    found = [share for _ in range(150) for share in shares(some_decoder(random, spend), random)]
-    assert max(found) > 1.05
+    decoders = (some_decoder(random, spend) for _ in range(150))
+    assert any(share > 1.05 for decoder in decoders for share in shares(decoder, random))
 
 
 def test_a_draw_costs_what_the_worst_of_its_range_does() -> None:
-    """Two outcomes at the ends of an interval of losses are the worst; all of them, and all orders."""
+    """Outcomes at both ends of an interval of losses are the worst of all, at all orders."""
     for eta in (0.01, 0.1, 0.5, 0.999, 1.001, 2.0, 6.0, 30.0):
         upper = np.linspace(0, eta, 4001)
         with np.errstate(divide="ignore"):
-            logs = np.log(np.array([-np.expm1(upper - eta), np.exp(upper - eta) - np.exp(-eta)]) / -np.expm1(-eta))
+            logs = np.log(
+                np.array([-np.expm1(upper - eta), np.exp(upper - eta) - np.exp(-eta)])
+                / -np.expm1(-eta)
+            )
         rho = float(zcdp_of_draw(eta))
         largest = 0.0
         for order in ORDERS:
@@ -335,13 +414,17 @@ def test_what_several_contexts_pay_adds_up_by_its_roots() -> None:
     ranges = np.logspace(-5, 3, 5000)
     assert (np.diff(zcdp_of_draw(ranges) / ranges**2) < 0).all()
     assert float(zcdp_of_draw(np.inf)) == np.inf and float(zcdp_of_draw(0.0)) == 0.0
-    assert (np.diff(zcdp_of_draw(np.linspace(0.9, 5, 200_001))) > 0).all(), "a smaller range costs no more"
+    assert (np.diff(zcdp_of_draw(np.linspace(0.9, 5, 200_001))) > 0).all(), (
+        "a smaller range costs no more"
+    )
 
 
 def test_a_context_moves_log_probabilities_by_its_own_range() -> None:
     random, mechanism = np.random.default_rng(25), mean(1.0, 2.0)
     for _ in range(300):
-        values = random.uniform(-CLIP, CLIP, (random.integers(1, 6), random.integers(1, 9))).astype(np.float32)
+        values = random.uniform(-CLIP, CLIP, (random.integers(1, 6), random.integers(1, 9))).astype(
+            np.float32
+        )
         ranges = mechanism.aggregator.ranges(values, CLIP, 1.0)
 
         def scores(rows: NDArray[np.float32]) -> Doubles:

@@ -1,4 +1,7 @@
-"""Release-level curves against exact laws of all texts of small decoders: no neighbour is above, what voids them is."""
+"""Release-level curves against exact laws of small decoders.
+
+No neighbour is above the curve, and whatever voids it is.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,9 @@ def of_release(eta: float, steps: int, batches: int, generated: int) -> Profile:
     return allocated(batch_profile(eta, steps), batches, generated, LEAST)
 
 
-def in_parts(rows: Callable[[Toys], Laws], steps: int, eta: float, decoders: int, bound: Doubles, seed: int) -> float:
+def in_parts(
+    rows: Callable[[Toys], Laws], steps: int, eta: float, decoders: int, bound: Doubles, seed: int
+) -> float:
     """`closest` over so many decoders, a few hundred at a time."""
     rng = np.random.default_rng(seed)
     parts = [min(240, decoders - done) for done in range(0, decoders, 240)]
@@ -65,13 +70,20 @@ def in_parts(rows: Callable[[Toys], Laws], steps: int, eta: float, decoders: int
 
 @pytest.mark.parametrize("decoders", SIZES)
 @pytest.mark.parametrize(("steps", "batches", "generated"), SHAPES)
-def test_no_neighbour_of_a_mean_is_above(steps: int, batches: int, generated: int, decoders: int) -> None:
+def test_no_neighbour_of_a_mean_is_above(
+    steps: int, batches: int, generated: int, decoders: int
+) -> None:
     found = {}
     for eta in (0.3, 1.0, 2.0):
         bound = at_losses(of_release(eta, steps, batches, generated))
         for others in (0, 3):
             found[eta, others] = in_parts(
-                lambda toys, n=others: mean_rows(toys, batches, generated, n), steps, eta, decoders // 6, bound, 1
+                lambda toys, n=others: mean_rows(toys, batches, generated, n),
+                steps,
+                eta,
+                decoders // 6,
+                bound,
+                1,
             )
     print(f"mean, T {steps}, B {batches}, g {generated}: {max(found.values()):.3f}")
     assert max(found.values()) > 0.6
@@ -87,21 +99,27 @@ def test_no_neighbour_is_above_when_the_others_places_are_drawn_too(decoders: in
 
 @pytest.mark.parametrize("decoders", SIZES)
 @pytest.mark.parametrize(("steps", "batches", "generated"), SHAPES)
-def test_the_worst_pairs_come_close(steps: int, batches: int, generated: int, decoders: int) -> None:
-    """Batches that play the recursion's own pairs, climbing: little is given away, next to nothing where g is 1."""
+def test_the_worst_pairs_come_close(
+    steps: int, batches: int, generated: int, decoders: int
+) -> None:
+    """Climbing batches that play the recursion's own pairs come near the curve, nearest at g 1."""
     eta, rng = 1.0, np.random.default_rng(3)
     bound, best = at_losses(of_release(eta, steps, batches, generated)), 0.0
     for _ in range(max(1, decoders // 2400)):
         choices = [rng.uniform(0, 1, (240, 2**draw)) for draw in range(steps)]
         scores = np.zeros(240)
         for climb in range(12):
-            moved = [np.clip(c + rng.normal(size=c.shape) * 0.2 * bool(climb), 0, 1) for c in choices]
+            moved = [
+                np.clip(c + rng.normal(size=c.shape) * 0.2 * bool(climb), 0, 1) for c in choices
+            ]
             exact = hockey_sticks(*worst_pairs(eta, moved, batches, generated))
             assert (exact <= bound + ROUNDING).all()
             score = (exact / bound)[:, bound > 1e-4].max(1)
             better = score > scores
             scores[better] = score[better]
-            choices = [np.where(better[:, None], new, old) for new, old in zip(moved, choices, strict=True)]
+            choices = [
+                np.where(better[:, None], new, old) for new, old in zip(moved, choices, strict=True)
+            ]
         best = max(best, float(scores.max()))
     print(f"two-point pairs, T {steps}, B {batches}, g {generated}: {best:.3f}")
     assert best > (0.97 if generated == 1 else 0.85)
@@ -118,7 +136,9 @@ def test_later_batches_may_depend_on_earlier_texts(decoders: int) -> None:
 def test_rounds_compose_though_later_ones_look_at_earlier_texts(decoders: int) -> None:
     for batches in (2, 3):
         bound = at_losses(profile_of_rounds(of_release(1.5, 1, batches, batches), 2, LEAST))
-        found = in_parts(lambda toys, b=batches: two_rounds(toys, b), 1, 1.5, decoders // 2, bound, 5)
+        found = in_parts(
+            lambda toys, b=batches: two_rounds(toys, b), 1, 1.5, decoders // 2, bound, 5
+        )
         print(f"two rounds, B {batches}: {found:.3f}")
         assert found > 0.6
 
@@ -136,7 +156,14 @@ def test_budgets_are_bounded_by_their_zcdp(rho: float, decoders: int) -> None:
 def test_cells_of_exactly_two_are_bounded(decoders: int) -> None:
     for batches, cells in ((2, 2), (3, 1)):
         bound = at_losses(of_release(1.5, 1, batches, batches))
-        found = in_parts(lambda toys, b=batches, c=cells: cell_rows(toys, b, c, 3), 1, 1.5, decoders // 2, bound, 7)
+        found = in_parts(
+            lambda toys, b=batches, c=cells: cell_rows(toys, b, c, 3),
+            1,
+            1.5,
+            decoders // 2,
+            bound,
+            7,
+        )
         print(f"exactly-2 cells, B {batches}, cells {cells}: {found:.3f}")
         assert found > 0.3
 
@@ -148,7 +175,12 @@ def test_users_and_replaced_records_are_chains(decoders: int) -> None:
         bound = at_losses(curve.profile(0.001, 6000))
         for which, name in enumerate(("user of two", "replace")):
             found = in_parts(
-                lambda toys, b=batches, w=which: chain_rows(toys, b)[w], steps, 0.8, decoders // 4, bound, 8
+                lambda toys, b=batches, w=which: chain_rows(toys, b)[w],
+                steps,
+                0.8,
+                decoders // 4,
+                bound,
+                8,
             )
             print(f"{name}, T {steps}, B {batches}: {found:.3f}")
             assert found > 0.5
@@ -169,7 +201,7 @@ def pairs_of(batches: int, eta: float = 2.0, t: float = 1.5) -> tuple[list[Doubl
 
 
 def place_given_the_others(texts: list[str], hers: str, batches: int) -> Doubles:
-    """Where the library's hash puts her text [batches], for whoever knows that others are in batches 0, 1, 0, ..."""
+    """Where the hash puts her text [batches], given that others are in batches 0, 1, 0, ..."""
     found = np.zeros(batches)
     for number in range(6000):
         hashing = KeyedHash(number.to_bytes(32, "big")).of_round(0)
@@ -180,20 +212,28 @@ def place_given_the_others(texts: list[str], hers: str, batches: int) -> Doubles
 
 
 def times_above(weights: Doubles, steps: int, eta: float) -> tuple[float, float]:
-    """How many times above the release level's and one batch's curve a mean is, she placed so, the others given."""
+    """Ratios of a release to the release level's curve and to one batch's, others given.
+
+    `weights` is the probability that she is in each batch.
+    """
     batches = len(weights)
     toys = Toys(np.random.default_rng(12), 240, steps, eta)
     without = toys.placed(batches, 2)
     hers = toys.records()
-    with_her = [without + hers[:, None] * (np.arange(batches) == j)[:, None, None] for j in range(batches)]
-    mixed = sum(weight * release(toys.texts(logits)) for weight, logits in zip(weights, with_her, strict=True))
+    with_her = [
+        without + hers[:, None] * (np.arange(batches) == j)[:, None, None] for j in range(batches)
+    ]
+    mixed = sum(
+        weight * release(toys.texts(logits))
+        for weight, logits in zip(weights, with_her, strict=True)
+    )
     nobody = release(toys.texts(without))
     whole, one = (of_release(eta, steps, batches, batches), batch_profile(eta, steps))
     return above(np.asarray(mixed), nobody, whole), above(np.asarray(mixed), nobody, one)
 
 
 def test_a_row_kept_beside_its_equal_is_above_and_one_of_its_own_is_not() -> None:
-    """Equal rows are hashed alike: whoever knows where one is knows where the other goes. So records are a set."""
+    """Equal rows are hashed alike, so one's place gives away the other's: records are a set."""
     alone = place_given_the_others(["a", "b"], "c", 4)
     assert alone == pytest.approx([0.25] * 4, abs=0.1)
     assert times_above(np.full(4, 0.25), 2, 1.5)[0] <= 1
@@ -230,7 +270,9 @@ def test_a_key_used_twice_is_above_two_rounds_and_composing_first_covers_it() ->
 def test_other_batches_of_one_key_are_not_amplified() -> None:
     """A record's batches of two numbers hang together, and nothing here says how."""
     one = ApproximateAccountant(0.5)
-    releases = [(ReleaseAccountant(one, one, SecretBatches(((batches, batches),))), 2) for batches in (4, 8)]
+    releases = [
+        (ReleaseAccountant(one, one, SecretBatches(((batches, batches),))), 2) for batches in (4, 8)
+    ]
     found = of_one_key(releases, LEAST)
     assert [parts.profiles for parts in found] == [(), ()]
     assert joint_epsilon(found, 1e-5) == joint_epsilon([one.parts(2), one.parts(2)], 1e-5)
@@ -243,7 +285,10 @@ def slices(records: int, size: int, hers: int) -> list[tuple[int, ...]]:
 
 
 def test_slices_of_a_fixed_size_are_above() -> None:
-    """She moves all later records to another batch; with places drawn by hashes nobody else moves."""
+    """She moves all later records to another batch.
+
+    With places drawn by hashes nobody else moves.
+    """
     toys = Toys(np.random.default_rng(9), 400, 2, 1.0)
     base, contributions = toys.base(2), toys.records(5)
 
@@ -270,7 +315,10 @@ def test_the_direction_of_an_added_record_alone_is_below_that_of_a_removed_one()
 
 
 def test_noisy_counts_are_not_allocated() -> None:
-    """A count that is noised shows a record whichever batch it is in: allocated like the texts, it is too small."""
+    """A noised count shows a record in any batch.
+
+    Allocated like the texts, its figure is too small.
+    """
     laplace = privacy_profile(0.0, 0, LEAST, laplace=(1.0,))
     assert laplace is not None
     wrong = allocated(laplace, 4, 4, LEAST)
@@ -284,11 +332,14 @@ def test_noisy_counts_are_not_allocated() -> None:
 
 
 def test_a_gaussian_of_the_same_rho_is_no_bound() -> None:
-    """The tempting shortcut is below what a pair of draws reaches, behind secret batches as well."""
+    """The tempting shortcut is below what a pair of draws reaches, even behind secret batches."""
     rho = zcdp_of_range(2.0, 1)
     mu, points = math.sqrt(2 * rho), np.arange(4000) * 0.002
     cdf = np.vectorize(lambda z: 0.5 * math.erfc(-z / math.sqrt(2)))
     normal = Profile(0.002, cdf(mu / 2 - points / mu) - np.exp(points) * cdf(-mu / 2 - points / mu))
     places, nobody = pairs_of(4, eta=2.0, t=1.0)
     assert above(np.mean(places, axis=0), nobody, allocated(normal, 4, 4, LEAST)) > 1
-    assert above(np.mean(places, axis=0), nobody, allocated(zcdp_profile(rho, LEAST), 4, 4, LEAST)) <= 1
+    assert (
+        above(np.mean(places, axis=0), nobody, allocated(zcdp_profile(rho, LEAST), 4, 4, LEAST))
+        <= 1
+    )

@@ -1,4 +1,4 @@
-"""Rebalancing: Laplace noise on counts of records, against actual changes of counts and loss distributions."""
+"""Rebalancing: Laplace noise on record counts, against actual changes and loss distributions."""
 
 from __future__ import annotations
 
@@ -33,8 +33,14 @@ def test_noise_of_scale_one_over_epsilon_costs_epsilon() -> None:
     assert rebalancing_scale(0.1, "replace", records=3) == pytest.approx(60)
 
 
-@given(epsilon=st.floats(1e-6, 1e3), relation=st.sampled_from(["add_remove", "replace"]), records=st.integers(1, 50))
-def test_epsilon_and_scale_are_inverse_and_rounded_up(epsilon: float, relation: Relation, records: int) -> None:
+@given(
+    epsilon=st.floats(1e-6, 1e3),
+    relation=st.sampled_from(["add_remove", "replace"]),
+    records=st.integers(1, 50),
+)
+def test_epsilon_and_scale_are_inverse_and_rounded_up(
+    epsilon: float, relation: Relation, records: int
+) -> None:
     scale = rebalancing_scale(epsilon, relation, records)
     assert epsilon == pytest.approx(rebalancing_epsilon(scale, relation, records), rel=1e-12)
     events = rebalancing_events(epsilon, relation)
@@ -42,20 +48,26 @@ def test_epsilon_and_scale_are_inverse_and_rounded_up(epsilon: float, relation: 
 
 
 def test_events_cover_every_change_of_the_counts() -> None:
-    """Whichever of three clusters the records leave and enter, exact loss distributions are below the events'."""
+    """However records leave and enter three clusters, exact losses are below the events'."""
     for records, relation in itertools.product([1, 2], ["add_remove", "replace"]):
         scale, delta = 2.0, 0.01
         epsilon = rebalancing_epsilon(scale, relation, records)
-        claimed = exponential_mechanism_epsilon([], [], delta, laplace=rebalancing_events(epsilon, relation)).epsilon
+        claimed = exponential_mechanism_epsilon(
+            [], [], delta, laplace=rebalancing_events(epsilon, relation)
+        ).epsilon
         costs = []
-        for places in itertools.product(range(3), repeat=records * (2 if relation == "replace" else 1)):
+        for places in itertools.product(
+            range(3), repeat=records * (2 if relation == "replace" else 1)
+        ):
             shifts = [0, 0, 0]
             for number, place in enumerate(places):
                 shifts[place] += 1 if number < records else -1
             moved = [abs(shift) for shift in shifts if shift]
             losses = pld.identity(value_discretization_interval=1e-3)
             for shift in moved:
-                losses = losses.compose(pld.from_laplace_mechanism(scale, shift, value_discretization_interval=1e-3))
+                losses = losses.compose(
+                    pld.from_laplace_mechanism(scale, shift, value_discretization_interval=1e-3)
+                )
             costs.append(losses.get_epsilon_for_delta(delta))
         assert max(costs) <= claimed + 1e-5  # theirs are rounded up too
         assert max(costs) == pytest.approx(claimed, abs=0.01)  # and one of them needs it all
@@ -80,10 +92,16 @@ def test_refusals() -> None:
 def test_costs_are_never_below_the_exact_quotient() -> None:
     for scale in np.random.default_rng(0).uniform(0.01, 100, 500).tolist():
         for relation, sensitivity in (("add_remove", 1), ("replace", 2)):
-            assert Fraction(rebalancing_epsilon(scale, relation, 3)) >= Fraction(3 * sensitivity) / Fraction(scale)  # type: ignore[arg-type]
+            assert Fraction(rebalancing_epsilon(scale, relation, 3)) >= Fraction(
+                3 * sensitivity
+            ) / Fraction(scale)  # type: ignore[arg-type]
 
 
-@given(epsilon=st.floats(1e-6, 1e3), relation=st.sampled_from(["add_remove", "replace"]), records=st.integers(1, 50))
+@given(
+    epsilon=st.floats(1e-6, 1e3),
+    relation=st.sampled_from(["add_remove", "replace"]),
+    records=st.integers(1, 50),
+)
 def test_the_scale_of_an_epsilon_covers_it_and_hardly_any_less(
     epsilon: float, relation: Relation, records: int
 ) -> None:
@@ -101,7 +119,9 @@ def test_covering_noise_is_refused_like_its_epsilon() -> None:
 
 
 counts = st.integers(1, 8).flatmap(
-    lambda k: st.lists(st.lists(st.integers(-50, 500), min_size=k, max_size=k), min_size=1, max_size=4)
+    lambda k: st.lists(
+        st.lists(st.integers(-50, 500), min_size=k, max_size=k), min_size=1, max_size=4
+    )
 )
 
 
@@ -112,22 +132,33 @@ def test_the_highest_counts_are_kept_and_the_lower_index_of_equal_ones(
     keep = data.draw(st.integers(1, len(counts[0])))
     kept = kept_by_counts(np.array(counts), keep)
     for row, chosen in zip(counts, kept.tolist(), strict=True):
-        assert chosen == sorted(sorted(range(len(row)), key=lambda center: (-row[center], center))[:keep])
+        assert chosen == sorted(
+            sorted(range(len(row)), key=lambda center: (-row[center], center))[:keep]
+        )
 
 
 @given(counts=counts, records_per_batch=st.floats(0.5, 200), most=st.integers(1, 60))
-def test_batches_share_out_a_labels_records(counts: list[list[int]], records_per_batch: float, most: int) -> None:
+def test_batches_share_out_a_labels_records(
+    counts: list[list[int]], records_per_batch: float, most: int
+) -> None:
     noisy = np.array(counts)
     kept = kept_by_counts(noisy, min(2, noisy.shape[1]))
     for row, chosen, batches in zip(
-        counts, kept.tolist(), batches_by_counts(noisy, kept, records_per_batch, most).tolist(), strict=True
+        counts,
+        kept.tolist(),
+        batches_by_counts(noisy, kept, records_per_batch, most).tolist(),
+        strict=True,
     ):
         positive = [max(row[center], 0) for center in chosen]
         for share, count in zip(positive, batches, strict=True):
             assert 1 <= count <= most
             records = Fraction(max(sum(row), 0) * share, max(sum(positive), 1))
             exact = records / Fraction(records_per_batch)
-            assert min(max(exact - Fraction(501, 1000), 1), most) <= count <= max(exact + Fraction(501, 1000), 1)
+            assert (
+                min(max(exact - Fraction(501, 1000), 1), most)
+                <= count
+                <= max(exact + Fraction(501, 1000), 1)
+            )
 
 
 @given(scale=st.floats(0.05, 30), counts=st.integers(1, 12), share=st.floats(0, 1))
@@ -143,12 +174,16 @@ def test_small_noise_is_no_likelier_than_the_bound(scale: float, counts: int, sh
     exact = math.log(sums[: total + 1].sum())
     bound = noise_tail(total, scale, counts)
     assert exact - 1e-9 <= bound <= 0
-    if exact < -10:  # where it decides, Chernoff's bound is loose by the logarithm of a few standard deviations
+    if (
+        exact < -10
+    ):  # where it decides, Chernoff's bound is loose by the logarithm of a few standard deviations
         assert bound < 0.75 * exact + 3
 
 
 @given(scale=st.floats(0.05, 30), counts=st.integers(1, 12), share=st.floats(0, 3))
-def test_noise_that_reaches_far_is_no_likelier_than_the_bound(scale: float, counts: int, share: float) -> None:
+def test_noise_that_reaches_far_is_no_likelier_than_the_bound(
+    scale: float, counts: int, share: float
+) -> None:
     """Against the exact distribution of the sum, by convolution."""
     most = int(60 * scale) + 3
     sizes = np.abs(np.arange(-most, most + 1))
@@ -189,11 +224,21 @@ def test_a_bound_for_noise_that_is_missing_or_abundant() -> None:
 
 
 def test_ties_go_to_the_lower_index_and_negative_counts_weigh_nothing() -> None:
-    assert kept_by_counts(np.array([[3, 7, 3, 7, 3], [0, 0, 0, 0, 0]]), 3).tolist() == [[0, 1, 3], [0, 1, 2]]
+    assert kept_by_counts(np.array([[3, 7, 3, 7, 3], [0, 0, 0, 0, 0]]), 3).tolist() == [
+        [0, 1, 3],
+        [0, 1, 2],
+    ]
     counts = np.array([[600, 300, 90, 10], [5, -40, 100, 20]])
-    # The first label's 1000 records go to its kept centres 2 : 1; the second's 85 to one that has them all.
-    assert batches_by_counts(counts, np.array([[0, 1], [1, 2]]), 32, 50).tolist() == [[21, 10], [1, 3]]
-    assert batches_by_counts(counts, np.array([[0, 1], [1, 2]]), 32, 12, 4).tolist() == [[12, 10], [4, 4]]
+    # The first label's 1000 records go to its kept centres 2 : 1; the second's 85 to one that has
+    # them all.
+    assert batches_by_counts(counts, np.array([[0, 1], [1, 2]]), 32, 50).tolist() == [
+        [21, 10],
+        [1, 3],
+    ]
+    assert batches_by_counts(counts, np.array([[0, 1], [1, 2]]), 32, 12, 4).tolist() == [
+        [12, 10],
+        [4, 4],
+    ]
 
 
 def test_choices_are_refused_where_they_cannot_be_made() -> None:
@@ -201,7 +246,13 @@ def test_choices_are_refused_where_they_cannot_be_made() -> None:
     for keep in (0, 3):
         with pytest.raises(ValueError, match="keep"):
             kept_by_counts(noisy, keep)
-    for records_per_batch, most, least in ((0.0, 1, 1), (math.inf, 1, 1), (math.nan, 1, 1), (1.0, 0, 1), (1.0, 3, 4)):
+    for records_per_batch, most, least in (
+        (0.0, 1, 1),
+        (math.inf, 1, 1),
+        (math.nan, 1, 1),
+        (1.0, 0, 1),
+        (1.0, 3, 4),
+    ):
         with pytest.raises(ValueError, match="records_per_batch"):
             batches_by_counts(noisy, kept_by_counts(noisy, 1), records_per_batch, most, least)
     with pytest.raises(ValueError, match="labels"):

@@ -1,4 +1,4 @@
-"""Release-level curves against samples of the release's likelihood ratio, and against another accountant's bounds."""
+"""Release-level curves against sampled likelihood ratios and another accountant's bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NEWS = 108_000**-1.1
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair with a profile that is given at grid points, chords in exp(e) between them; alike in both directions.
+    """A pair with its profile at grid points, chords in exp(e) between; alike in both directions.
 
     Attributes:
         step: of its losses, in nats.
@@ -51,7 +51,9 @@ class Pair:
         under_p = np.asarray(ratios * under_q, dtype=np.float64)
         losses = np.asarray(losses, dtype=np.float64)
         # A rounding more than 1, of what loses least.
-        under_p *= min(1.0, (1 - 2.0**-50) / max(math.fsum(under_p), math.fsum(under_p * np.exp(-losses))))
+        under_p *= min(
+            1.0, (1 - 2.0**-50) / max(math.fsum(under_p), math.fsum(under_p * np.exp(-losses)))
+        )
         return cls(profile.step, losses, under_p, 1 - math.fsum(under_p), 1 + float(first))
 
 
@@ -61,7 +63,8 @@ def batch_profile(eta: float, tokens: int, delta: float) -> Profile:
     return found
 
 
-#: e, and what the specification's sampler saw with its standard error: delta of a record that comes, and that goes.
+#: e, and what the specification's sampler saw with its standard error: delta of a record that
+#: comes, and that goes.
 SAMPLED = [
     (0.09, (6.979e-3, 1.0e-5), (7.132e-3, 6e-6)),
     (0.178, (6.737e-4, 2.8e-6), (7.420e-4, 2.2e-6)),
@@ -71,10 +74,15 @@ SAMPLED = [
 
 @pytest.mark.slow
 def test_samples_of_the_likelihood_ratio_have_the_curve_that_is_claimed() -> None:
-    """38 batches, eta 0.125, 64 tokens: the larger direction within 4 standard errors, the other one not above."""
+    """38 batches, eta 0.125, 64 tokens.
+
+    The larger direction is within 4 standard errors; the other one is not above.
+    """
     batches, draws = 38, 2_000_000
     profile = batch_profile(0.125, 64, 1e-5)
-    claimed = deltas_at(allocated(profile, batches, batches, 1e-5), np.array([e for e, *_ in SAMPLED]))
+    claimed = deltas_at(
+        allocated(profile, batches, batches, 1e-5), np.array([e for e, *_ in SAMPLED])
+    )
     pair, rng = Pair.of(profile), np.random.default_rng(17)
     ratios = np.exp(pair.losses)
     under_q = np.concatenate([[pair.none], pair.masses / ratios])
@@ -90,19 +98,23 @@ def test_samples_of_the_likelihood_ratio_have_the_curve_that_is_claimed() -> Non
     for place, (e, theirs_added, theirs_removed) in enumerate(SAMPLED):
         found = []
         samples = np.maximum(1 - math.exp(e) * added, 0), np.maximum(1 - math.exp(e) / removed, 0)
-        for sample, (theirs, their_error) in zip(samples, (theirs_added, theirs_removed), strict=True):
+        for sample, (theirs, their_error) in zip(
+            samples, (theirs_added, theirs_removed), strict=True
+        ):
             mean, error = float(sample.mean()), float(sample.std()) / math.sqrt(draws)
             found.append((mean, error))
             assert abs(mean - theirs) <= 4 * math.hypot(error, their_error)
         (add, add_error), (remove, remove_error) = found
         sys.stdout.write(
-            f"e {e}: {add:.4e} ({add_error:.0e}), {remove:.4e} ({remove_error:.0e}): {claimed[place]:.4e}" + "\n"
+            f"e {e}: {add:.4e} ({add_error:.0e}), {remove:.4e} ({remove_error:.0e}): "
+            f"{claimed[place]:.4e}" + "\n"
         )
         assert add <= claimed[place] + 4 * add_error
         assert abs(remove - claimed[place]) <= 4 * remove_error
 
 
-#: eta, tokens, delta, batches, a grid of losses, and what PLD_accounting 2.0 bounds epsilon by on it.
+#: eta, tokens, delta, batches, a grid of losses, and what PLD_accounting 2.0 bounds epsilon by on
+#: it.
 THEIRS = [
     pytest.param(0.125, 64, 1e-5, 4, 2e-3, 1.0302, id="4 batches"),
     pytest.param(0.125, 64, 1e-5, 38, 2e-3, 0.2989, id="38 batches"),
@@ -116,7 +128,7 @@ THEIRS = [
 def test_another_accountants_bounds_enclose_ours(
     eta: float, tokens: int, delta: float, batches: int, grid: float, theirs: float
 ) -> None:
-    """Random allocation of PLD_accounting, by geometric convolutions of its own, from above and from below."""
+    """PLD_accounting's random allocation, by its own geometric convolutions, from both sides."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ImportWarning)  # that numba is not there
         them = pytest.importorskip("PLD_accounting", reason="pip install PLD-accounting")
@@ -137,7 +149,9 @@ def test_another_accountants_bounds_enclose_ours(
                 num_epochs=1,
                 remove_realization=one,
                 add_realization=one,
-                config=them.AllocationSchemeConfig(loss_discretization=grid, tail_truncation=delta * 1e-6),
+                config=them.AllocationSchemeConfig(
+                    loss_discretization=grid, tail_truncation=delta * 1e-6
+                ),
                 bound_type=bound,
             ).get_epsilon_for_delta(delta)
         )

@@ -1,4 +1,4 @@
-"""Release-level ex-post costs: no record tells more of the texts that came out to whoever knows all else."""
+"""Release-level ex-post costs bound what the texts tell about a record when all else is known."""
 
 from __future__ import annotations
 
@@ -24,15 +24,20 @@ REAL = json.loads((Path(__file__).parent / "data" / "bbc_median_costs.json").rea
 
 @dataclass
 class Drawn:
-    """One round of many toys whose texts were drawn: costs [n, g, 2], log-ratios of hers and another's text [n, g]."""
+    """One round of many toys: costs [n, g, 2], log-ratios of hers and another's text [n, g]."""
 
     costs: Doubles
     hers: Doubles
     another: Doubles
 
 
-def drawn(toys: Toys, batches: int, generated: int, hers: Doubles, another: Doubles, own: np.ndarray) -> Drawn:
-    """Draw texts with her in batch `own` [n], -1 where she is not in the data; ratios are to the data without her."""
+def drawn(
+    toys: Toys, batches: int, generated: int, hers: Doubles, another: Doubles, own: np.ndarray
+) -> Drawn:
+    """Draw texts with her in batch `own` [n], or -1 without her.
+
+    Ratios are to the data without her.
+    """
     n = toys.decoders
     without = toys.placed(batches, 2)[:, :generated]
     actual = without.copy()
@@ -51,7 +56,9 @@ def drawn(toys: Toys, batches: int, generated: int, hers: Doubles, another: Doub
     for step in range(toys.steps):
         center = at(actual)
         chances = np.cumsum(np.exp(center - logsumexp(center, axis=-1, keepdims=True)), axis=-1)
-        token = np.minimum((chances < toys.rng.uniform(size=(n, generated, 1))).sum(-1), VOCABULARY - 1)
+        token = np.minimum(
+            (chances < toys.rng.uniform(size=(n, generated, 1))).sum(-1), VOCABULARY - 1
+        )
         half = toys.eta / 2
         costs += np.stack(exact_cost(center - half, center, center + half, token, 1.0), axis=-1)
         plain = log_probability(at(without), token)
@@ -65,7 +72,9 @@ def told(ratios: Doubles, batches: int) -> Doubles:
     """The log-ratio of a round's texts [n], with her in a uniform batch and without her."""
     rest = np.full((len(ratios), 1), float(batches - ratios.shape[1]))
     with np.errstate(divide="ignore"):
-        return np.asarray(logsumexp(np.concatenate([ratios, np.log(rest)], axis=1), axis=1) - math.log(batches))
+        return np.asarray(
+            logsumexp(np.concatenate([ratios, np.log(rest)], axis=1), axis=1) - math.log(batches)
+        )
 
 
 def owned(toys: Toys, batches: int) -> np.ndarray:
@@ -77,17 +86,23 @@ SHAPES = [(1, 1, 1), (1, 2, 2), (2, 3, 3), (3, 4, 2), (2, 4, 1), (3, 2, 2)]
 
 
 @pytest.mark.parametrize(("steps", "batches", "generated"), SHAPES)
-def test_no_record_tells_more_than_the_release_level_cost(steps: int, batches: int, generated: int) -> None:
-    """Who knows all other records and their batches, over two rounds: with her in the data, and with her to come."""
+def test_no_record_tells_more_than_the_release_level_cost(
+    steps: int, batches: int, generated: int
+) -> None:
+    """Someone knows all other records and batches, over two rounds: she is in, or is to come."""
     best = 0.0
     for eta in (0.5, 2.0, 8.0):
         toys = Toys(np.random.default_rng(8), 200, steps, eta)
         hers = toys.records()
-        rounds = [drawn(toys, batches, generated, hers, hers, owned(toys, batches)) for _ in range(2)]
+        rounds = [
+            drawn(toys, batches, generated, hers, hers, owned(toys, batches)) for _ in range(2)
+        ]
         # She is in the data of both rounds or of none, as `owned` has it.
         one, both = told(rounds[0].hers, batches), sum(told(each.hers, batches) for each in rounds)
         for place in range(toys.decoders):
-            cost = release_cost({(r, 0): each.costs[place] for r, each in enumerate(rounds)}, {0: batches})
+            cost = release_cost(
+                {(r, 0): each.costs[place] for r, each in enumerate(rounds)}, {0: batches}
+            )
             alone = allocated_cost(rounds[0].costs[place], batches)
             assert abs(both[place]) <= cost + 1e-9
             assert abs(one[place]) <= alone + 1e-9
@@ -112,13 +127,20 @@ def median(contexts: Doubles) -> Doubles:
 
 
 def test_a_sum_of_two_does_not_bound_a_replaced_record() -> None:
-    """The second record's box belongs around the data without the first: `replace` stays at the batch level."""
+    """The second record's box belongs around the data without the first.
+
+    So `replace` stays at the batch level.
+    """
     rng, n, steps, clip = np.random.default_rng(10), 3000, 3, 4.0
-    # Two batches of one context each, one of which she equals where she is: it has no cost, and with another it has.
-    rest, another = (np.sign(rng.uniform(-1, 1, (n, k, steps, 1, VOCABULARY))) * clip for k in (2, 1))
+    # Two batches of one context each, one of which she equals where she is: it has no cost, and
+    # with another it has.
+    rest, another = (
+        np.sign(rng.uniform(-1, 1, (n, k, steps, 1, VOCABULARY))) * clip for k in (2, 1)
+    )
     hers = rest[:, :1]
     with_hers, with_another = (
-        np.concatenate([rest, np.broadcast_to(each, rest.shape)], axis=-2) for each in (hers, another)
+        np.concatenate([rest, np.broadcast_to(each, rest.shape)], axis=-2)
+        for each in (hers, another)
     )
     token = rng.integers(0, VOCABULARY, (n, 2, steps))  # a bound on every text
 
@@ -127,18 +149,27 @@ def test_a_sum_of_two_does_not_bound_a_replaced_record() -> None:
 
     boxes = [median_bounds(contexts, clip=clip) for contexts in (with_hers[:, 0], rest[:, 1])]
     costs = np.stack(
-        [np.stack(exact_cost(*box, token[:, b], 1.0), axis=-1).sum(1) for b, box in enumerate(boxes)], axis=1
+        [
+            np.stack(exact_cost(*box, token[:, b], 1.0), axis=-1).sum(1)
+            for b, box in enumerate(boxes)
+        ],
+        axis=1,
     )
-    removed, added = (told(text(median(contexts)) - text(median(rest)), 2) for contexts in (with_hers, with_another))
+    removed, added = (
+        told(text(median(contexts)) - text(median(rest)), 2)
+        for contexts in (with_hers, with_another)
+    )
     assert all(abs(removed[place]) <= allocated_cost(costs[place], 2) + 1e-9 for place in range(n))
     assert all(costs[:, 0].max(1) < 1e-9)
     excess = abs(added - removed) - np.array([2 * allocated_cost(each, 2) for each in costs])
-    print(f"a sum of two is violated in {(excess > 0).sum()} of {n}, by up to {excess.max():.2f} nats")
+    print(
+        f"a sum of two is violated in {(excess > 0).sum()} of {n}, by up to {excess.max():.2f} nats"
+    )
     assert excess.max() > 2
 
 
 def test_real_costs_are_what_the_issue_says() -> None:
-    """2.01 nats for whoever knows the batches, .62 for who does not; 1.97 if a label had the two alone."""
+    """2.01 nats if the batches are known, 0.62 if not; 1.97 if a label had the two alone."""
     costs = {(0, group): np.array(known) for group, known in enumerate(REAL["costs"].values())}
     groups = range(len(costs))
     assert 2.00 < max(known.max() for known in costs.values()) <= 2.01
@@ -174,7 +205,9 @@ def one_by_one(costs: Doubles, batches: int) -> float:
     st.integers(0, 5),
     st.floats(1e-6, 1),
 )
-def test_the_quick_sums_are_the_slow_ones(pairs: list[tuple[float, float]], more: int, scale: float) -> None:
+def test_the_quick_sums_are_the_slow_ones(
+    pairs: list[tuple[float, float]], more: int, scale: float
+) -> None:
     costs = np.array(pairs) * scale
     found, exact = allocated_cost(costs, len(costs) + more), one_by_one(costs, len(costs) + more)
     assert exact <= found <= exact + 1e-9 * (1 + costs.max())

@@ -1,4 +1,4 @@
-"""Many small decoders and all their texts at once, as arrays: exact laws of releases with a record and without it."""
+"""Many small decoders at once, as arrays: exact laws of releases with a record and without it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from dpaudit.accounting.profiles import Profile, deltas_at
 from dpaudit.accounting.renyi import Doubles
 
 VOCABULARY = 3
-LOSSES = np.array([0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0, 4.5])
+LOSSES = np.array(
+    [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9, 1.2, 1.6, 2.2, 3.0, 4.5]
+)
 #: Float64 sums of up to 60,000 probabilities.
 ROUNDING = 1e-12
 
@@ -45,12 +47,18 @@ def closest(laws: Laws, bound: Doubles) -> float:
 
 def beside(*laws: Doubles) -> Doubles:
     """Laws [n, a], [n, b], ... of independent outputs -> [n, a b ...]."""
-    return reduce(lambda one, other: (one[..., :, None] * other[..., None, :]).reshape(*one.shape[:-1], -1), laws)
+    return reduce(
+        lambda one, other: (one[..., :, None] * other[..., None, :]).reshape(*one.shape[:-1], -1),
+        laws,
+    )
 
 
 @dataclass
 class Toys:
-    """Decoders of one shape, each with its own base logits; a record moves them by up to eta / 2 after each prefix."""
+    """Decoders of one shape with their own base logits.
+
+    A record moves them by up to eta / 2 after each prefix.
+    """
 
     rng: np.random.Generator
     decoders: int
@@ -66,14 +74,14 @@ class Toys:
         return self.rng.normal(size=(self.decoders, *shape, self.prefixes, VOCABULARY))
 
     def records(self, *shape: int) -> Doubles:
-        """What records add [decoders, ..., prefixes, 3]: as much as they can in half of the decoders."""
+        """The records' additions [decoders, ..., prefixes, 3], extreme in half of the decoders."""
         drawn = self.rng.uniform(-1, 1, (self.decoders, *shape, self.prefixes, VOCABULARY))
         extreme = np.arange(self.decoders) % 2 == 0
         drawn[extreme] = np.sign(drawn[extreme])
         return drawn * self.eta / 2
 
     def texts(self, logits: Doubles) -> Doubles:
-        """The law of a batch's text [..., 3 ** steps], from logits after every prefix [..., prefixes, 3]."""
+        """The law of a batch's text [..., 3 ** steps], by logits per prefix [..., prefixes, 3]."""
         laws, first = np.ones((*logits.shape[:-2], 1)), 0
         for length in range(self.steps):
             here = logits[..., first : first + VOCABULARY**length, :]
@@ -83,7 +91,7 @@ class Toys:
         return laws
 
     def placed(self, batches: int, records: int) -> Doubles:
-        """Logits of every batch [decoders, batches, prefixes, 3] of so many records at random places."""
+        """Logits of all batches [decoders, batches, prefixes, 3], with records at random places."""
         places = self.rng.integers(0, batches, (self.decoders, records))
         mask = places[..., None] == np.arange(batches)
         return self.base(batches) + np.einsum("nrb,nrpv->nbpv", mask, self.records(records))
@@ -95,7 +103,7 @@ def release(laws: Doubles) -> Doubles:
 
 
 def allocated_laws(with_her: Doubles, without: Doubles, batches: int) -> Laws:
-    """Laws of a release with her in a uniform batch of so many, from each generated batch's own [n, g, texts]."""
+    """Laws of a release with her in a uniform batch, from each generated batch's [n, g, texts]."""
     generated = without.shape[1]
     nobody = release(without)
     mixed = nobody * (1 - generated / batches)
@@ -126,29 +134,47 @@ def mixed_rows(toys: Toys, batches: int, others: int) -> Laws:
 
 
 def adaptive_rows(toys: Toys) -> Laws:
-    """Two batches, the second of which depends on the first's text: its other records, and what she adds to it."""
+    """Two batches: the second's other records, and her part in it, depend on the first's text."""
     texts = VOCABULARY**toys.steps
-    first, second = toys.placed(1, 1)[:, 0], toys.base(texts) + toys.records(texts) * toys.rng.integers(0, 2)
+    first, second = (
+        toys.placed(1, 1)[:, 0],
+        toys.base(texts) + toys.records(texts) * toys.rng.integers(0, 2),
+    )
     one, hers_one = (toys.texts(first + hers) for hers in (0, toys.records()))
     two, hers_two = (toys.texts(second + hers) for hers in (0, toys.records(texts)))
     nobody, early, late = (
-        (law[..., None] * then).reshape(len(law), -1) for law, then in ((one, two), (hers_one, two), (one, hers_two))
+        (law[..., None] * then).reshape(len(law), -1)
+        for law, then in ((one, two), (hers_one, two), (one, hers_two))
     )
     return (early + late) / 2, nobody
 
 
 def two_rounds(toys: Toys, batches: int) -> Laws:
-    """Two rounds, all batches generated; the second one's contexts depend on the first one's texts."""
+    """Two rounds, all batches generated.
+
+    The second round's contexts depend on the first one's texts.
+    """
     one, nobody_one = mean_rows(toys, batches, batches, 1)
     outputs = one.shape[1]
     rest, hers = toys.base(outputs, batches), toys.records(outputs)[:, :, None]
-    flat = [np.reshape(toys.texts(each), (-1, batches, VOCABULARY**toys.steps)) for each in (rest + hers, rest)]
-    two, nobody_two = (each.reshape(toys.decoders, outputs, -1) for each in allocated_laws(*flat, batches))
-    return tuple((law[..., None] * then).reshape(len(law), -1) for law, then in ((one, two), (nobody_one, nobody_two)))  # type: ignore[return-value]
+    flat = [
+        np.reshape(toys.texts(each), (-1, batches, VOCABULARY**toys.steps))
+        for each in (rest + hers, rest)
+    ]
+    two, nobody_two = (
+        each.reshape(toys.decoders, outputs, -1) for each in allocated_laws(*flat, batches)
+    )
+    return tuple(
+        (law[..., None] * then).reshape(len(law), -1)
+        for law, then in ((one, two), (nobody_one, nobody_two))
+    )  # type: ignore[return-value]
 
 
 def cell_rows(toys: Toys, batches: int, cells: int, others: int) -> Laws:
-    """Contexts of exactly two records: a cell that holds fewer or more has none. All places of hers, mixed."""
+    """Contexts of exactly two records.
+
+    A cell that holds fewer or more has none. All places of hers are mixed.
+    """
     pairs = [(i, j) for i in range(others + 1) for j in range(i)]
     base, contexts = toys.base(batches), toys.records(len(pairs))
     places = toys.rng.integers(0, batches * cells, (toys.decoders, others + 1))
@@ -192,16 +218,22 @@ def two_point(eta: Doubles, t: Doubles) -> Laws:
 
 
 def worst_pairs(eta: float, choices: Sequence[Doubles], batches: int, generated: int) -> Laws:
-    """Batches that play pairs of range eta, each draw's by the draws before: choices [n, 2 ** draw] from 0 to 1."""
+    """Batches that play pairs of range eta by earlier draws: choices [n, 2 ** draw] in 0 to 1."""
     p = q = np.ones((len(choices[0]), 1))
     for choice in choices:
         draws = two_point(np.full_like(choice, eta), eta * choice)
-        p, q = ((law[..., None] * draw).reshape(len(law), -1) for law, draw in zip((p, q), draws, strict=True))
+        p, q = (
+            (law[..., None] * draw).reshape(len(law), -1)
+            for law, draw in zip((p, q), draws, strict=True)
+        )
     return allocated_laws(*(np.repeat(law[:, None], generated, 1) for law in (p, q)), batches)
 
 
 def budget_pairs(rng: np.random.Generator, rho: float, n: int) -> Laws:
-    """Two batches of records that spend rho on two draws: the second one's range is what the first one's left."""
+    """Two batches that spend rho on two draws.
+
+    The second draw's range is what the first one's left.
+    """
     first = np.sqrt(8 * rho * rng.uniform(0, 1, n))
     second = np.sqrt(np.maximum(8 * rho - first[:, None] ** 2, 0) * rng.uniform(0.5, 1, (n, 2)))
     one = two_point(first, first * rng.uniform(0, 1, n))

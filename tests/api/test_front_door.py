@@ -15,11 +15,23 @@ import pytest
 import dpaudit
 
 #: No module of the front door may load these before it needs them.
-HEAVY = ("torch", "transformers", "pandas", "datasets", "matplotlib", "dp_accounting", "scipy", "pydantic")
+HEAVY = (
+    "torch",
+    "transformers",
+    "pandas",
+    "datasets",
+    "matplotlib",
+    "dp_accounting",
+    "scipy",
+    "pydantic",
+)
 
 
 def loaded(program: str) -> set[str]:
-    code = f"{program}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for name in sys.modules}})))"
+    code = (
+        f"{program}\nimport json, sys\nprint(json.dumps(sorted({{name.partition('.')[0] for "
+        f"name in sys.modules}})))"
+    )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return set(json.loads(done.stdout.splitlines()[-1]))
 
@@ -138,7 +150,7 @@ def test_a_hostile_name_is_escaped(make_run, tmp_path):
     assert "\x1b" not in repr(dpaudit.audit(run)) + shown.data
 
 
-def test_save_writes_the_reports(found, tmp_path):
+def test_save_writes_the_reports(found, tmp_path, empty_figures):
     files = found.save(tmp_path / "report")
     assert {name: file.name for name, file in files.items()} == {
         "html": "report.html",
@@ -177,7 +189,7 @@ def test_a_run_that_is_not_there_is_an_error(tmp_path):
         dpaudit.open_run(tmp_path / "nowhere")
 
 
-# --- several runs -----------------------------------------------------------------------------------------------------
+# --- several runs ---------------------------------------------------------------------------------
 
 
 def test_compare(make_run, tmp_path):
@@ -207,7 +219,9 @@ def test_no_run_is_named_twice(make_run):
 
 
 def test_compose(make_run):
-    runs = [make_run(aggregator="mean", contexts=True, key=key * 16).path for key in ("5eed", "beef")]
+    runs = [
+        make_run(aggregator="mean", contexts=True, key=key * 16).path for key in ("5eed", "beef")
+    ]
     found = dpaudit.compose(*runs)
     apart = [dpaudit.audit(run).epsilon for run in runs]
     assert max(apart) <= found.result.approximate.figure.epsilon <= sum(apart) + 1e-9
@@ -221,7 +235,7 @@ def test_a_failing_run_is_not_composed(make_run):
         dpaudit.compose(good, bad)
 
 
-# --- one run, opened --------------------------------------------------------------------------------------------------
+# --- one run, opened ------------------------------------------------------------------------------
 
 
 def test_steps_give_arrays(make_run):
@@ -231,7 +245,9 @@ def test_steps_give_arrays(make_run):
     batch = run.batches[1]
     assert batch.tokens.dtype == np.int32
     assert len(batch.steps) == len(batch.tokens) == len(batch.log_probabilities)
-    for step, token, log_probability in zip(batch.steps, batch.tokens, batch.log_probabilities, strict=True):
+    for step, token, log_probability in zip(
+        batch.steps, batch.tokens, batch.log_probabilities, strict=True
+    ):
         assert step.token == token
         assert step.probabilities.sum() == pytest.approx(1)
         assert np.log(step.probabilities[token]) == pytest.approx(log_probability, abs=1e-5)
@@ -239,7 +255,7 @@ def test_steps_give_arrays(make_run):
         lower, upper = step.bounds
         assert (lower <= step.aggregate).all()
         assert (step.aggregate <= upper).all()
-    assert batch.costs == batch.inspect().costs
+    assert batch.costs == tuple(step.cost for step in batch.steps)
     assert batch.steps[1].cost == batch.costs[1]
     for missing in (len(batch.steps), -1):
         with pytest.raises(dpaudit.InputError):
@@ -267,7 +283,7 @@ def test_texts_as_a_dataframe_and_a_dataset(make_run):
     assert dataset["text"] == list(frame["text"])
 
 
-# --- a release --------------------------------------------------------------------------------------------------------
+# --- a release ------------------------------------------------------------------------------------
 
 
 def test_release(make_run, tmp_path):
@@ -301,16 +317,76 @@ def test_budgets_have_the_levels_that_are_known():
     both = dpaudit.plan_budget(**PLANNED, tokens=64, rounds=1)
     assert 0 < both.epsilon < both.batch_epsilon == both.result.batch_epsilon
     alone = dpaudit.plan_budget(**PLANNED, tokens=64)
-    assert alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon  # by Renyi accounting
+    assert (
+        alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon
+    )  # by Renyi accounting
     assert json.loads(both.to_json())["texts"] == both.result.texts == 38
-    assert len(repr(both).splitlines()) == 5 and len(repr(alone).splitlines()) == 4
+    assert len(repr(both).splitlines()) == len(repr(alone).splitlines()) == 5
 
 
 @pytest.mark.parametrize(
     ("changes", "argument"),
-    [({"clip": -1.0}, "clip"), ({"relation": "remove"}, "relation"), ({"tokens": 1.5}, "tokens"), ({}, "epsilon")],
+    [
+        ({"clip": -1.0}, "clip"),
+        ({"relation": "remove"}, "relation"),
+        ({"tokens": 1.5}, "tokens"),
+        ({}, "epsilon"),
+    ],
 )
 def test_unusable_budgets_name_the_argument(changes, argument):
     with pytest.raises(dpaudit.InputError) as raised:
         dpaudit.plan_budget(**PLANNED | changes)
     assert raised.value.file == argument
+
+
+#: Of no type that an argument has.
+MISFITS = (None, 1, 1.5, [], b"run")
+
+
+def test_arguments_of_wrong_types_are_input_errors(make_run, tmp_path):
+    run = make_run().path
+    calls = {
+        "run": (
+            dpaudit.audit,
+            dpaudit.open_run,
+            lambda run: dpaudit.compare(run, run),
+            lambda run: dpaudit.compose(run, run),
+        ),
+        "policy": (lambda value: dpaudit.audit(run, policy=value or 0),),
+        "tokenizers": (lambda value: dpaudit.audit(run, tokenizers=[value]),),
+        "seed_files": (lambda value: dpaudit.audit(run, seed_files=[value]),),
+        "commitment": (lambda value: dpaudit.audit(run, commitment=value or 0),),
+        "model": (lambda value: dpaudit.audit(run, model=value or []),),
+        "folder": (lambda value: dpaudit.audit(run).save(value or 0),),
+        "out": (lambda value: dpaudit.release(run, value),),
+        "reference": (lambda value: dpaudit.evaluate(run, value),),
+        "data": (lambda value: dpaudit.audit(run, data=value or 0),),
+    }
+    told = {}
+    for argument, functions in calls.items():
+        for value in MISFITS:
+            for number, function in enumerate(functions):
+                with pytest.raises(dpaudit.InputError) as error:
+                    function(value)
+                told[argument, number, repr(value)] = error.value.where
+    assert {key: where for key, where in told.items() if where != key[0]} == {}
+
+
+def test_no_batch_level_is_below_the_release_level_that_is_asked_for(make_run):
+    run = make_run().path
+    with pytest.raises(dpaudit.InputError) as error:
+        dpaudit.audit(run, epsilon=3.0, batch_epsilon=2.0)
+    assert error.value.where == "batch_epsilon"
+    assert dpaudit.audit(run, epsilon=99.0, batch_epsilon=99.0).verdict == "pass"
+
+
+def test_a_mistyped_reference_is_told_before_torch_is_loaded(make_run):
+    program = f"""import dpaudit
+try:
+    dpaudit.evaluate({str(make_run().path)!r}, "/not/there.csv")
+except dpaudit.InputError as error:
+    assert error.where == "reference"
+else:
+    raise AssertionError
+"""
+    assert not loaded(program) & {"torch", "transformers"}

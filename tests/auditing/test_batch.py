@@ -1,4 +1,7 @@
-"""An audit says the same wherever its batches are read, keeps nothing of a step, and tells of workers that die."""
+"""An audit is the same wherever its batches are read.
+
+It keeps nothing of a step, and tells of workers that die.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpaudit.auditing import audit_run
-from dpaudit.auditing.run import BatchAuditor
+from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.checks.seeds import MOST_BATCHES
 from dpaudit.cli import cli
 from dpaudit.engines import LocalEngine
@@ -28,14 +31,25 @@ KINDS = [
     {"sizes": (3, 4, 4, 5), "unit": "user", "records_per_user": 2, "width": 3},
     {"aggregator": "mean", "sizes": (2, 3, 4, 8), "contexts": True},
     {"sizes": (4, 5, 4, 5), "top_k": 6},
-    {"sizes": (4, 4), "rule": "hashed-slots", "relation": "replace", "width": 4, "dtype": "float64"},
+    {
+        "sizes": (4, 4),
+        "rule": "hashed-slots",
+        "relation": "replace",
+        "width": 4,
+        "dtype": "float64",
+    },
 ]
 
 
 class Shuffled:
-    """An engine whose batches are read in another order, by workers that share nothing, and travel as bytes."""
+    """An engine that reads batches in another order.
 
-    def map(self, make_worker: Callable[[], Callable[[Any], Any]], tasks: Iterable[Any]) -> Generator[Any, None, None]:
+    Its workers share nothing, and batches travel as bytes.
+    """
+
+    def map(
+        self, make_worker: Callable[[], Callable[[Any], Any]], tasks: Iterable[Any]
+    ) -> Generator[Any, None, None]:
         listed = list(tasks)
         order = random.Random(0).sample(range(len(listed)), len(listed))
         make = pickle.dumps(make_worker)
@@ -60,7 +74,10 @@ def test_the_report_is_the_same_for_any_number_of_processes(make_run):
         run.steps_file(1).write_bytes(b"no zip file")
         run.rezip(
             2,
-            lambda entries: [e._replace(data=e.data[:-1] + b"?") if e.name == "sides/c/1/0/0" else e for e in entries],
+            lambda entries: [
+                e._replace(data=e.data[:-1] + b"?") if e.name == "sides/c/1/0/0" else e
+                for e in entries
+            ],
         )
         run.rehash()
         alone = audit_run(run.path, engine=LocalEngine(1))
@@ -94,7 +111,7 @@ def test_an_interrupted_audit_leaves_no_process_and_stops_the_bar_where_it_is(ma
 
 KILLING = """
 import os, signal
-from dpaudit.auditing.run import BatchAuditor
+from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.cli import cli
 
 
@@ -109,7 +126,9 @@ class Killing(BatchAuditor):
 def test_workers_that_are_killed_are_an_input_error(make_run, monkeypatch, tmp_path):
     (tmp_path / "killing_auditor.py").write_text(KILLING)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("dpaudit.auditing.run.BatchAuditor", importlib.import_module("killing_auditor").Killing)
+    monkeypatch.setattr(
+        "dpaudit.auditing.batches.BatchAuditor", importlib.import_module("killing_auditor").Killing
+    )
     with pytest.raises(InputError, match="killed 2 times"):
         audit_run(make_run(sizes=(2, 3, 4)).path, engine=LocalEngine(2))
 
@@ -138,7 +157,9 @@ def test_nothing_of_a_step_is_kept(make_run):
 def test_a_file_is_hashed_where_it_is_read(make_run, monkeypatch):
     hashed = []
     digest = RunReader.digest
-    monkeypatch.setattr(RunReader, "digest", lambda reader, name: hashed.append(name) or digest(reader, name))
+    monkeypatch.setattr(
+        RunReader, "digest", lambda reader, name: hashed.append(name) or digest(reader, name)
+    )
     run = make_run(sizes=(2, 3))
     assert audit_run(run.path).verdict == "pass"
     assert not [name for name in hashed if name.startswith("steps/")]
@@ -149,18 +170,24 @@ def test_a_file_is_hashed_where_it_is_read(make_run, monkeypatch):
 def test_the_assignment_is_read_twice_at_most(make_run, monkeypatch):
     read = []
     assignment = RunReader.assignment
-    monkeypatch.setattr(RunReader, "assignment", lambda reader: read.append(1) or assignment(reader))
+    monkeypatch.setattr(
+        RunReader, "assignment", lambda reader: read.append(1) or assignment(reader)
+    )
     assert audit_run(make_run().path).verdict == "pass"
     assert len(read) <= 2
 
 
-def test_the_command_line_says_the_same_for_any_number_of_workers(empty_figures, make_run, tmp_path):
+def test_the_command_line_says_the_same_for_any_number_of_workers(
+    empty_figures, make_run, tmp_path
+):
     for command in ["report", "verify"]:
         run = make_run(sizes=(2, 3, 4))
         said = []
         for workers in ("1", "2"):
             out = ["--out", str(tmp_path / workers)] if command == "report" else []
-            result = CliRunner().invoke(cli, [command, str(run.path), "--workers", workers, "--json", *out])
+            result = CliRunner().invoke(
+                cli, [command, str(run.path), "--workers", workers, "--json", *out]
+            )
             assert result.exit_code == 0
             said.append(result.stdout)
         assert said[0] == said[1]

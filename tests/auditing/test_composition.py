@@ -1,4 +1,4 @@
-"""What releases of the same records cost together: totals by kind, what is refused, and what is shown."""
+"""The joint cost of releases of the same records: totals by kind, refusals, and displays."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ from dpaudit.results import JointCost
 from dpaudit.runs import InputError
 from dpaudit.runs.statements import read_statements
 
+FIRST_KEY = "24650f99f58a3693fcce6c3df982e96e0b2a1154b0576d69ca5fdbd0e7c7c135"
+SECOND_KEY = "1233665de3637070cdb8a3b5ff6c78b1b7e481791f7e99404e81f03a048d8933"
+THIRD_KEY = "db1e954b96710592d666e6ab3df2bb3eb3d513f0b2ddcaf57d9a4a9e9f5a1e7d"
 MEAN: dict[str, Any] = {"aggregator": "mean"}
 BUDGETS: dict[str, Any] = {"aggregator": "mean", "budget": 0.05, "max_tokens": 9}
 CENTRES: dict[str, Any] = {"aggregator": "mean", "sizes": (3, 4, 5, 2), "clusters": "chang"}
@@ -58,7 +61,9 @@ def test_kinds_are_added_up_apart(make_run: Any) -> None:
     assert max(alone[0].epsilon, alone[1].epsilon) < cost.approximate.figure.epsilon
     assert cost.approximate.figure.epsilon < alone[0].epsilon + alone[1].epsilon
     spent = [release.ex_post.epsilon for release in cost.releases if release.ex_post is not None]
-    assert len(spent) == 3 and math.isclose(cost.ex_post.figure.epsilon, sum(spent)), "added up, rounded up"
+    assert len(spent) == 3 and math.isclose(cost.ex_post.figure.epsilon, sum(spent)), (
+        "added up, rounded up"
+    )
     assert cost.ex_post.figure.epsilon >= sum(spent)
 
 
@@ -70,20 +75,31 @@ def test_budgets_are_zcdp_among_others(make_run: Any) -> None:
     with_draws = composed(runs[0], make_run(**MEAN, seed=2), delta=1e-4).approximate.figure
     eta = runs[0].spec.mechanism.eta(runs[0].spec.change)
     expected = joint_epsilon([Parts(rho=0.05), Parts(segments=((eta, 3),))], 1e-4)
-    assert with_draws is not None and with_draws.epsilon == pytest.approx(expected.epsilon, rel=1e-9)
+    assert with_draws is not None and with_draws.epsilon == pytest.approx(
+        expected.epsilon, rel=1e-9
+    )
 
 
 def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any) -> None:
-    one, other, apart = make_run(**COUNTED), make_run(**COUNTED, max_tokens=2), make_run(**COUNTED, seed=4)
+    one, other, apart = (
+        make_run(**COUNTED),
+        make_run(**COUNTED, max_tokens=2),
+        make_run(**COUNTED, seed=4),
+    )
     shared, twice = composed(one, other), composed(one, apart)
     assert [each.releases for each in shared.shared] == [(str(one.path), str(other.path))]
-    assert not twice.shared, "other records: what they have in common are the counts of this test alone"
+    assert not twice.shared, (
+        "other records: what they have in common are the counts of this test alone"
+    )
     assert shared.approximate.figure is not None and twice.approximate.figure is not None
     assert shared.approximate.figure.epsilon < twice.approximate.figure.epsilon
 
 
 def test_noised_centres_are_paid_for_each_time(make_run: Any) -> None:
-    """Equal ones are no sign of one draw: where noise leaves no leaf, every draw gives the origin."""
+    """Equal centres are no sign of one draw.
+
+    Where noise leaves no leaf, every draw gives the origin.
+    """
     own = np.random.default_rng(3).normal(size=(40, 6))
     private = own / np.linalg.norm(own, axis=1, keepdims=True)
     method = Chang(5, 0.1, 1e-6, 4)
@@ -102,7 +118,9 @@ def test_clusters_are_paid_for_in_every_total(make_run: Any) -> None:
     costs = [composed(*way, delta=1e-3) for way in permutations(runs)]
     assert all(len(cost.shared) == 1 for cost in costs)
     alone = composed(*runs[1:], delta=1e-3).approximate.figure
-    assert [cost.approximate.figure for cost in costs] == [alone] * 6, "the median's clusters are the mean's"
+    assert [cost.approximate.figure for cost in costs] == [alone] * 6, (
+        "the median's clusters are the mean's"
+    )
 
 
 def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
@@ -116,7 +134,9 @@ def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
     assert without is not None and without.epsilon < found.approximate.figure.epsilon
 
 
-def test_what_cannot_be_composed_is_refused_with_a_reason(make_run: Any, tmp_path: Path, dpaudit: Command) -> None:
+def test_what_cannot_be_composed_is_refused_with_a_reason(
+    make_run: Any, tmp_path: Path, dpaudit: Command
+) -> None:
     mean, exchanged = make_run(**MEAN), make_run(**MEAN, relation="replace")
     per_user = make_run(**MEAN, unit="user", records_per_user=2)
     copy = Path(shutil.copytree(mean.path, tmp_path / "copy"))
@@ -149,7 +169,14 @@ def test_what_cannot_be_composed_is_refused_with_a_reason(make_run: Any, tmp_pat
 
 def test_numbers_mean_what_they_look_like(tmp_path: Path) -> None:
     file = tmp_path / "stated.yaml"
-    for text, rho in (("1e-7", 1e-7), ("1.5e3", 1500.0), ("1.", 1.0), (".5", 0.5), ("1_000.5", 1000.5), ("0", 0.0)):
+    for text, rho in (
+        ("1e-7", 1e-7),
+        ("1.5e3", 1500.0),
+        ("1.", 1.0),
+        (".5", 0.5),
+        ("1_000.5", 1000.5),
+        ("0", 0.0),
+    ):
         file.write_text(f"- {{name: a, relation: add_remove, unit: record, zcdp: {{rho: {text}}}}}")
         (found,) = read_statements(file)
         assert found.zcdp is not None and found.zcdp.rho == rho, text
@@ -180,11 +207,20 @@ def test_statements_that_say_too_little_or_too_much(tmp_path: Path) -> None:
         ("[]", "a list of 0 instead of a list of 1 to"),
         ("[" + "3, " * 101 + "]", "a list of 101 instead"),
         ("- 3", "item 1: the value is 3. Allowed: a mapping of fields to values."),
-        ('- {name: "a\\e[31m", relation: add_remove, unit: record, zcdp: {rho: 1}}', "item 1, name"),
-        ('- {name: " ", relation: add_remove, unit: record, zcdp: {rho: 1}}', "printable characters, and not blanks"),
+        (
+            '- {name: "a\\e[31m", relation: add_remove, unit: record, zcdp: {rho: 1}}',
+            "item 1, name",
+        ),
+        (
+            '- {name: " ", relation: add_remove, unit: record, zcdp: {rho: 1}}',
+            "printable characters, and not blanks",
+        ),
         ("- " + line % "zcdp: {rho: -1}", "item 1, zcdp.rho"),
         ("- " + line % "zcdp: {rho: .nan}", "item 1, zcdp.rho"),
-        *(("- " + line % f"zcdp: {{rho: {number}}}", number) for number in ("010", "1:30", "1:30.5", "0x10", "0_1")),
+        *(
+            ("- " + line % f"zcdp: {{rho: {number}}}", number)
+            for number in ("010", "1:30", "1:30.5", "0x10", "0_1")
+        ),
         ("- " + line % "zcdp: {rho: 1}, approximate: {epsilon: 1, delta: 0}", "several"),
         ("- {name: a, relation: add_remove, unit: record}", "none of the guarantees"),
         ("- " + line % "approximate: {epsilon: 1, delta: 1}", "item 1, approximate.delta"),
@@ -213,7 +249,11 @@ def test_the_terminal_and_json_say_the_same(
     make_run: Any, tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    runs = {"spring": make_run(**MEAN), "autumn": make_run(**BUDGETS, seed=1), "winter": make_run(seed=2)}
+    runs = {
+        "spring": make_run(**MEAN),
+        "autumn": make_run(**BUDGETS, seed=1),
+        "winter": make_run(seed=2),
+    }
     for name, run in runs.items():
         shutil.copytree(run.path, tmp_path / name)
     (tmp_path / "stated.yaml").write_text(STATED)
@@ -222,41 +262,69 @@ def test_the_terminal_and_json_say_the_same(
     assert code == 0
     _, printed, _ = dpaudit(*arguments, "--json")
     rounded = json.loads(printed, parse_float=lambda number: float(f"{float(number):.9g}"))
-    for name, found in (("compose.txt", shown), ("compose.json", json.dumps(rounded, indent=2, ensure_ascii=False))):
+    for name, found in (
+        ("compose.txt", shown),
+        ("compose.json", json.dumps(rounded, indent=2, ensure_ascii=False)),
+    ):
         if os.environ.get("DPAUDIT_UPDATE_GOLDEN") == "1":
             (GOLDEN / name).write_text(found)
         assert found == (GOLDEN / name).read_text()
     assert max(map(len, shown.splitlines())) <= 80
     cost = JointCost.model_validate_json(printed)
     assert code == 0 and json.loads(printed)["schema_version"] == "1"
-    assert cost.approximate.figure is not None and f"{cost.approximate.figure.epsilon:.3f}"[:4] in shown
+    assert (
+        cost.approximate.figure is not None
+        and f"{cost.approximate.figure.epsilon:.3f}"[:4] in shown
+    )
 
 
 SECRET: dict[str, Any] = {"sizes": (4, 5, 4, 5), "secret": True}
 
 
 def test_amplified_releases_compose_as_curves(make_run: Any) -> None:
-    runs = [make_run(**SECRET, **MEAN, key="0aa0" * 16), make_run(**SECRET, **MEAN, key="0bb0" * 16, seed=1)]
+    runs = [
+        make_run(**SECRET, **MEAN, key=FIRST_KEY),
+        make_run(**SECRET, **MEAN, key=SECOND_KEY, seed=1),
+    ]
     cost = composed(*runs)
     alone = [release.approximate for release in cost.releases]
     known = [release.batch_approximate for release in cost.releases]
-    assert alone[0] and alone[1] and known[0] and cost.approximate.figure and cost.batch_approximate.figure
+    assert (
+        alone[0]
+        and alone[1]
+        and known[0]
+        and cost.approximate.figure
+        and cost.batch_approximate.figure
+    )
     assert max(alone[0].epsilon, alone[1].epsilon) < cost.approximate.figure.epsilon
     assert cost.approximate.figure.epsilon < alone[0].epsilon + alone[1].epsilon
     assert known[0].epsilon < cost.batch_approximate.figure.epsilon
     assert cost.approximate.figure.epsilon < 0.8 * cost.batch_approximate.figure.epsilon
     two_rounds = runs[0].spec.release
-    both = replace(two_rounds, secret=replace(two_rounds.secret, rounds=2), batch=replace(two_rounds.batch, rounds=2))
-    due = both.epsilon(runs[0].spec.stopping.most_tokens, alone[0].delta)
-    assert math.isclose(cost.approximate.figure.epsilon, due, rel_tol=5e-3), "two releases are as two rounds"
+    both = replace(
+        two_rounds,
+        secret=replace(two_rounds.secret, rounds=2),
+        batch=replace(two_rounds.batch, rounds=2),
+    )
+    due = both.epsilon(runs[0].spec.decoding.most_tokens, alone[0].delta)
+    assert math.isclose(cost.approximate.figure.epsilon, due, rel_tol=5e-3), (
+        "two releases are as two rounds"
+    )
 
 
 def test_releases_by_one_key_are_composed_in_the_batch(make_run: Any) -> None:
-    """Dearer than two keys', and cheaper than for whoever knows the batch; of other batches by that key, as dear."""
+    """Same-key releases cost more than two keys', and less than for someone who knows the batch.
+
+    A release of other batches by that key costs as much.
+    """
     one = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1))
-    two = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1, key="0cc0" * 16))
+    two = composed(make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1, key=THIRD_KEY))
     assert one.approximate.figure and two.approximate.figure and one.batch_approximate.figure
-    assert two.approximate.figure.epsilon < one.approximate.figure.epsilon < one.batch_approximate.figure.epsilon
+    assert (
+        two.approximate.figure.epsilon
+        < one.approximate.figure.epsilon
+        < one.batch_approximate.figure.epsilon
+    )
     assert any(note.code == "compose.batch-by-batch" for note in one.notes)
     runs = [make_run(**SECRET, **MEAN), make_run(**SECRET, **MEAN, seed=1)]
     for other in (
@@ -272,21 +340,33 @@ def test_releases_by_one_key_are_not_amplified_ex_post(make_run: Any) -> None:
     for kind in (MEAN, {}):
         cost = composed(make_run(**SECRET, **kind), make_run(**SECRET, **kind, seed=1))
         assert cost.ex_post == cost.batch_ex_post
-        assert any(note.code in ("compose.batch-by-batch", "compose.key-in-common") for note in cost.notes)
-        third = composed(
-            make_run(**SECRET, **kind), make_run(**SECRET, **kind, seed=1), make_run(**SECRET, **kind, key="0cc0" * 16)
+        assert any(
+            note.code in ("compose.batch-by-batch", "compose.key-in-common") for note in cost.notes
         )
-        for release, batch in ((third.ex_post, third.batch_ex_post), (third.approximate, third.batch_approximate)):
+        third = composed(
+            make_run(**SECRET, **kind),
+            make_run(**SECRET, **kind, seed=1),
+            make_run(**SECRET, **kind, key=THIRD_KEY),
+        )
+        for release, batch in (
+            (third.ex_post, third.batch_ex_post),
+            (third.approximate, third.batch_approximate),
+        ):
             assert (release.figure is None) == (batch.figure is None)
-            assert not (release.figure and batch.figure) or release.figure.epsilon < batch.figure.epsilon
+            assert (
+                not (release.figure and batch.figure)
+                or release.figure.epsilon < batch.figure.epsilon
+            )
 
 
 def test_ex_post_totals_add_up_a_level(make_run: Any) -> None:
-    runs = [make_run(**SECRET, key="0aa0" * 16), make_run(**SECRET, key="0bb0" * 16, seed=1)]
+    runs = [make_run(**SECRET, key=FIRST_KEY), make_run(**SECRET, key=SECOND_KEY, seed=1)]
     cost = composed(*runs)
     for total, level in ((cost.ex_post, "ex_post"), (cost.batch_ex_post, "batch_ex_post")):
         alone = [getattr(release, level).epsilon for release in cost.releases]
-        assert total.figure is not None and math.isclose(total.figure.epsilon, sum(alone), rel_tol=1e-12)
+        assert total.figure is not None and math.isclose(
+            total.figure.epsilon, sum(alone), rel_tol=1e-12
+        )
         assert total.figure.epsilon >= sum(alone)
     assert cost.ex_post.figure and cost.batch_ex_post.figure
     assert cost.ex_post.figure.epsilon < 0.8 * cost.batch_ex_post.figure.epsilon
@@ -294,6 +374,6 @@ def test_ex_post_totals_add_up_a_level(make_run: Any) -> None:
 
 def test_counts_that_are_one_release_are_paid_for_once_at_either_level(make_run: Any) -> None:
     kind = COUNTED | {"sizes": (3, 4, 5, 2), "secret": True, "least_batches": 3}
-    both = composed(make_run(**kind, key="0aa0" * 16), make_run(**kind, key="0bb0" * 16, seed=1))
+    both = composed(make_run(**kind, key=FIRST_KEY), make_run(**kind, key=SECOND_KEY, seed=1))
     assert both.approximate.figure and both.batch_approximate.figure
     assert both.approximate.figure.epsilon < both.batch_approximate.figure.epsilon

@@ -26,7 +26,11 @@ def test_a_factor_is_never_below_its_epsilon(epsilon: float) -> None:
 
 def test_an_epsilon_just_above_a_round_factor_shows_the_next_one() -> None:
     for hundredths in range(101, 1000):
-        for epsilon in (near := math.log(hundredths / 100), math.nextafter(near, 0), math.nextafter(near, 10)):
+        for epsilon in (
+            near := math.log(hundredths / 100),
+            math.nextafter(near, 0),
+            math.nextafter(near, 10),
+        ):
             assert shown(epsilon) >= Decimal(epsilon).exp(_PRECISE), hundredths
 
 

@@ -1,4 +1,4 @@
-"""Figures combine with their own kind only, and a node's value is what its rule makes of its children."""
+"""Figures combine with their own kind only, and a rule gets a node's value from its children."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ KINDS = ("approximate", "ex-post", "empirical")
 
 
 def figure(
-    value: float = 1.0, kind: str = "ex-post", relation: str = "add_remove", unit: str = "record", delta: float = 0.0
+    value: float = 1.0,
+    kind: str = "ex-post",
+    relation: str = "add_remove",
+    unit: str = "record",
+    delta: float = 0.0,
 ) -> LedgerEntry:
     return entry("leaf", value, "", kind=kind, between=(relation, unit), delta=delta)  # type: ignore[arg-type]
 
@@ -27,7 +31,15 @@ def test_kinds_never_combine() -> None:
             with pytest.raises(KindError, match="cannot be combined"):
                 combine("node", [mine, theirs], "")
         with pytest.raises(KindError, match="cannot be combined"):
-            entry("node", 1.0, "", kind=one, between=("add_remove", "record"), rule="joint", children=[theirs])  # type: ignore[arg-type]
+            entry(
+                "node",
+                1.0,
+                "",
+                kind=one,
+                between=("add_remove", "record"),
+                rule="joint",
+                children=[theirs],
+            )  # type: ignore[arg-type]
 
 
 def test_neighbours_never_mix() -> None:
@@ -40,7 +52,10 @@ def test_neighbours_never_mix() -> None:
 def test_empirical_losses_do_not_add_up_but_the_largest_counts() -> None:
     with pytest.raises(KindError, match="not add up"):
         total("node", [figure(kind="empirical"), figure(kind="empirical")], "")
-    assert worst("node", [figure(value, kind="empirical") for value in (1.0, 3.0, 2.0)], "").value == 3.0
+    assert (
+        worst("node", [figure(value, kind="empirical") for value in (1.0, 3.0, 2.0)], "").value
+        == 3.0
+    )
 
 
 def test_sums_are_rounded_up_and_deltas_add_up() -> None:
@@ -59,7 +74,9 @@ def test_a_maximum_is_that_of_its_children_the_largest_first() -> None:
     assert [child.value for child in node.children] == [2.0, 1.0, 0.0]
 
 
-def test_a_run_lists_its_costliest_batches_and_counts_the_rest(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_lists_its_costliest_batches_and_counts_the_rest(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dpaudit.auditing.guarantees.LISTED", 2)
     result = make_run(sizes=(2, 5, 3, 4)).audit()
     trees = {tree.kind: tree for tree in result.ledger}

@@ -1,9 +1,8 @@
-"""What the audit recomputes is a bound on actual neighbours, for the relation and the unit of the claim."""
+"""Recomputed figures bound actual neighbours, for the claim's relation and unit."""
 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from typing import get_args
 
@@ -15,28 +14,31 @@ from hypothesis import strategies as st
 from dpaudit.accounting import ExPostAccountant, exponential_mechanism_epsilon
 from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.mechanisms import BatchingRule, ContextChange, Mechanism, central_order_statistics, context_change
+from dpaudit.mechanisms import BatchingRule, ContextChange, central_order_statistics, context_change
 from dpaudit.results import Amplification
 from dpaudit.runs import RunReader, SecretBatches
+from tests.nesting import mechanism_with, read_run
 
 CLIP = 6.0
 #: Log-ratios and bounds are sums of some hundred float64 operations on numbers below 100.
 SLACK = 1e-9
 
 
-# --- Theorem 1 against actual neighbours -----------------------------------------------------------------------------
+# --- Theorem 1 against actual neighbours ----------------------------------------------------------
 
 
 def log_probabilities(values, tau):
     """log softmax of the component-wise median of [n, V]; the median of nothing is 0 everywhere."""
-    median = np.median(values.astype(np.float64), axis=0) if len(values) else np.zeros(values.shape[1])
+    median = (
+        np.median(values.astype(np.float64), axis=0) if len(values) else np.zeros(values.shape[1])
+    )
     scaled = median / tau
     largest = scaled.max()
     return scaled - largest - math.log(np.exp(scaled - largest).sum())
 
 
 def losses(steps, tokens, tau, neighbour):
-    """log p(x) - log p'(x) of the whole sequence, where `neighbour` changes each step's contexts."""
+    """log p(x) - log p'(x) of the whole sequence; `neighbour` changes each step's contexts."""
     return math.fsum(
         log_probabilities(values, tau)[x] - log_probabilities(neighbour(values, x), tau)[x]
         for values, x in zip(steps, tokens, strict=True)
@@ -53,7 +55,9 @@ def newcomers(values, x, random):
 
 
 def add(kind, seed):
-    return lambda values, x: np.vstack([values, newcomers(values, x, np.random.default_rng(seed))[kind]])
+    return lambda values, x: np.vstack(
+        [values, newcomers(values, x, np.random.default_rng(seed))[kind]]
+    )
 
 
 def remove(index):
@@ -78,7 +82,11 @@ def neighbours(relation, contexts, seed):
 @st.composite
 def sequences(draw):
     """A short sequence of honest contexts: [n, V] a step. Rounded logits make ties likely."""
-    contexts, size, length = draw(st.integers(0, 6)), draw(st.integers(2, 4)), draw(st.integers(1, 3))
+    contexts, size, length = (
+        draw(st.integers(0, 6)),
+        draw(st.integers(2, 4)),
+        draw(st.integers(1, 3)),
+    )
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     logits = random.normal(0, draw(st.sampled_from([0.3, 3.0, 30.0])), (length, contexts, size))
     if draw(st.booleans()):
@@ -113,7 +121,7 @@ def test_exact_cost_bounds_every_neighbour_that_is_tried(relation):
 
 
 def median(tau):
-    return Mechanism.model_validate({"aggregator": "median", "clip": CLIP, "temperature": tau})
+    return mechanism_with({"aggregator": "median", "clip": CLIP, "temperature": tau})
 
 
 def record_of(values):
@@ -122,11 +130,15 @@ def record_of(values):
 
 def bound(values, x, relation):
     mechanism = median(1.0)
-    return ExPostAccountant(mechanism, ContextChange(relation)).charge(0, mechanism.reduced(record_of(values), x)).exact
+    return (
+        ExPostAccountant(mechanism, ContextChange(relation))
+        .charge(0, mechanism.reduced(record_of(values), x))
+        .exact
+    )
 
 
 def test_replacing_exceeds_the_add_remove_bound_for_even_n():
-    """The trap in the paper's bound for even n: shown, so that nobody takes one figure for the other."""
+    """The trap in the paper's bound for even n: nobody should take one figure for the other."""
     values = np.array([[6.0, 6.0], [6.0, -6.0], [5.0, 6.0], [4.0, 6.0]])
     against = replace(2, 1, seed=0)
     loss = abs(losses([values], [1], 1.0, against))
@@ -140,12 +152,15 @@ def test_removals_from_a_recorded_run_stay_within_its_batches_bounds(make_run):
         result = run.audit()
         for batch in result.batches:
             draft = run.draft(batch.id)
-            steps, tokens = [step.contexts for step in draft.steps], [step.token for step in draft.steps]
+            steps, tokens = (
+                [step.contexts for step in draft.steps],
+                [step.token for step in draft.steps],
+            )
             for neighbour in neighbours("add_remove", batch.contexts, seed):
                 assert abs(losses(steps, tokens, 1.25, neighbour)) <= batch.exact + SLACK
 
 
-# --- the claim's relation and unit -----------------------------------------------------------------------------------
+# --- the claim's relation and unit ----------------------------------------------------------------
 
 
 def epsilon_under(run, change):
@@ -172,13 +187,17 @@ def test_fixed_slots_claimed_per_record_are_judged_with_replace_bounds(make_run,
 
 
 def test_replace_never_costs_less_than_add_remove(make_run):
-    for aggregator, rule in itertools.product(["median", "mean"], ["hashed-records", "hashed-slots", "hashed-cells"]):
+    for aggregator, rule in itertools.product(
+        ["median", "mean"], ["hashed-records", "hashed-slots", "hashed-cells"]
+    ):
         run = make_run(aggregator=aggregator, rule=rule, sizes=(4, 4), width=3)
         figures = []
         for relation in ("add_remove", "replace"):
             guarantees = audit_run(run.path, Question(relation=relation)).guarantees
             figures.append(
-                guarantees.ex_post.batch_epsilon if aggregator == "median" else guarantees.approximate.epsilon
+                guarantees.ex_post.batch_epsilon
+                if aggregator == "median"
+                else guarantees.approximate.epsilon
             )
         assert figures[0] < figures[1] < math.inf
 
@@ -217,7 +236,9 @@ def test_curve_covers_the_steps(make_run):
     assert curve.position == tuple(range(1, max(lengths) + 1))
     assert curve.batches == tuple(sum(length >= p for length in lengths) for p in curve.position)
     total = math.fsum(mean * count for mean, count in zip(curve.mean, curve.batches, strict=True))
-    assert total >= math.fsum(batch.exact for batch in result.batches) - SLACK  # rises and falls add up apart
+    assert (
+        total >= math.fsum(batch.exact for batch in result.batches) - SLACK
+    )  # rises and falls add up apart
     ex_post = result.guarantees.ex_post
     assert (curve.theorem1[-1], curve.exact[-1]) == (ex_post.theorem1, ex_post.exact)
     assert list(curve.exact) == sorted(curve.exact)
@@ -249,7 +270,9 @@ def test_the_approximate_figure_is_the_upper_end(make_run, failed):
     run = make_run(aggregator="mean", divisor=64.0, max_tokens=40)
     found = run.audit().guarantees.approximate
     eta = 2 * CLIP / (64.0 * 1.25) * (1 + 2.0**-26)
-    assert found.epsilon == pytest.approx(exponential_mechanism_epsilon(eta, 40, found.delta).epsilon, rel=1e-12)
+    assert found.epsilon == pytest.approx(
+        exponential_mechanism_epsilon(eta, 40, found.delta).epsilon, rel=1e-12
+    )
     assert found.batch_lower < found.batch_epsilon < found.batch_rdp
     between = (found.batch_lower + found.epsilon) / 2
     assert failed(audit_run(run.path, Question(epsilon=between))) == {"claim.epsilon"}
@@ -270,14 +293,16 @@ def test_a_claim_per_user_says_how_many_records_that_is(make_run):
 
 def test_progress_is_told_of_every_batch(make_run):
     seen = []
-    audit_run(make_run(sizes=(1, 2, 3)).path, progress=lambda done, total: seen.append((done, total)))
+    audit_run(
+        make_run(sizes=(1, 2, 3)).path, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_result_holds_no_key(make_run):
     """With the hash's key, records could be guessed from the digests in `assignment`."""
     run = make_run()
-    assert json.loads((run / "run.json").read_text())["batching"]["key"] not in run.audit().to_json()
+    assert read_run(run)["batching"]["key"] not in run.audit().to_json()
 
 
 def test_a_claim_is_never_rounded_in_words(make_run):
@@ -289,15 +314,19 @@ def test_a_claim_is_never_rounded_in_words(make_run):
 
 
 def test_a_claim_that_the_run_stated_itself_is_said_to_be(make_run):
-    assert "caveat.stated-afterwards" in codes(make_run().audit())
-    assert "caveat.stated-afterwards" not in codes(make_run(aggregator="mean").audit())
+    assert "of-claim.stated-afterwards" in codes(make_run().audit())
+    assert "of-claim.stated-afterwards" not in codes(make_run(aggregator="mean").audit())
 
 
 def test_a_claim_that_bounds_next_to_nothing_is_said_to(make_run):
     for aggregator in ["median", "mean"]:
         for epsilon, said in ((120.0, True), (9.9, False)):
             result = audit_run(make_run(aggregator=aggregator).path, Question(epsilon=epsilon))
-            found = [each.values["digits"] for each in result.caveats if each.code == "empty-bound.factor"]
+            found = [
+                each.values["digits"]
+                for each in result.caveats
+                if each.code == "empty-bound.factor"
+            ]
             assert found == [53] * said
 
 
@@ -322,16 +351,16 @@ def test_a_failed_claim_gives_both_numbers(make_run):
     assert f"{run.audit().guarantees.ex_post.batch_epsilon:.3f}"[:4] in said
 
 
-# --- both levels -----------------------------------------------------------------------------------------------------
+# --- both levels ----------------------------------------------------------------------------------
 
 
 def test_says_why_secret_batches_gain_nothing(make_run):
-    """At a delta beyond the bound's precision both levels have one figure, and the accountant's reason stands there."""
+    """Beyond the bound's precision both levels have one figure, with the accountant's reason."""
     run = make_run(secret=True, sizes=(4, 5, 4, 5), aggregator="mean")
     run.edit_manifest({"claim.delta": 1e-40})
     found = audit_run(run.path).guarantees.approximate
     accountant = run.spec.release_of(SecretBatches(((10, 2),)))
     assert found.epsilon == found.batch_epsilon
-    reason = accountant.gains_nothing(run.spec.stopping.most_tokens, 1e-40)
+    reason = accountant.gains_nothing(run.spec.decoding.most_tokens, 1e-40)
     assert reason is not None and found.amplification.reason == Amplification.why_equal(reason)
     assert found.amplification.groups == ()

@@ -11,7 +11,7 @@ import pytest
 from dpaudit.api.reading import open_run
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.auditing.run import shortness
+from dpaudit.checks.release import shortness
 from dpaudit.results import SAMPLE_LENGTH, VERY_SHORT, TextCounts
 from dpaudit.runs import RunReader, without_stop
 
@@ -29,13 +29,19 @@ def test_every_text_is_shown_as_released_with_what_its_tokens_cost(make_run):
     run = make_run(sizes=(3, 20, 5))
     result, reader = run.audit(), RunReader(run.path)
     released = list(reader.samples())
-    assert [(shown.batch, shown.number) for shown in result.samples] == [(each.id, each.number) for each in released]
+    assert [(shown.batch, shown.number) for shown in result.samples] == [
+        (each.id, each.number) for each in released
+    ]
     for shown, sample, batch in zip(result.samples, released, result.batches, strict=True):
-        assert (shown.text, shown.label, shown.tokens) == (sample.text, sample.label, len(sample.tokens))
-        costs, steps = shown.costs, open_run(run.path).batches[batch.id].inspect().costs
+        assert (shown.text, shown.label, shown.tokens) == (
+            sample.text,
+            sample.label,
+            len(sample.tokens),
+        )
+        costs, steps = shown.costs, open_run(run.path).batches[batch.id].costs
         assert costs.exact == tuple(step.exact for step in steps)
         assert costs.ends[-1] == len(sample.text)
-        kept = without_stop(sample.tokens, reader.manifest.stopping.sequences)
+        kept = without_stop(sample.tokens, reader.manifest.decoding.sequences)
         decode = reader.decoder(special=False)
         spelt = [decode(kept[: place + 1]) for place in range(len(kept))]
         assert [sample.text[:end] for end in costs.ends[: len(kept)]] == spelt
@@ -50,9 +56,11 @@ def test_the_likeliest_others_are_those_of_the_step(make_run):
     run = make_run(sizes=(4, 5))
     for shown in run.audit().samples:
         for token in shown.costs.dearest:
-            step = open_run(run.path).batches[shown.batch].steps[token.at].inspect()
-            others = [other for other in step.top if other.token != step.sampled.token][:3]
-            assert [other.text.strip() for other in token.likeliest] == [other.text for other in others]
+            step = open_run(run.path).batches[shown.batch].steps[token.at]
+            others = [other for other in step.top(10) if other.token != step.sampled.token][:3]
+            assert [other.text.strip() for other in token.likeliest] == [
+                other.text for other in others
+            ]
             for told, other in zip(token.likeliest, others, strict=True):
                 assert told.probability == pytest.approx(other.probability, rel=1e-5)
 
@@ -60,9 +68,11 @@ def test_the_likeliest_others_are_those_of_the_step(make_run):
 def test_texts_of_one_batch_have_their_own_tokens(make_run):
     run = make_run(sizes=(6, 7), tokens_per_batch=9)
     shown = [sample for sample in run.audit().samples if sample.batch == 0]
-    steps = open_run(run.path).batches[0].inspect().costs
+    steps = open_run(run.path).batches[0].costs
     assert len(shown) > 1
-    assert [cost for sample in shown for cost in sample.costs.exact] == [step.exact for step in steps]
+    assert [cost for sample in shown for cost in sample.costs.exact] == [
+        step.exact for step in steps
+    ]
 
 
 def test_a_text_that_its_tokens_do_not_spell_has_no_costs(make_run):
@@ -75,7 +85,9 @@ def test_a_text_that_its_tokens_do_not_spell_has_no_costs(make_run):
 def test_only_so_many_tokens_are_told_of(make_run, monkeypatch):
     run = make_run(sizes=(4, 5, 6))
     everything = run.audit()
-    costs = sorted((cost for shown in everything.samples for cost in shown.costs.exact), reverse=True)
+    costs = sorted(
+        (cost for shown in everything.samples for cost in shown.costs.exact), reverse=True
+    )
     monkeypatch.setattr("dpaudit.auditing.samples.MOST_DEAR", 3)
     told = [token.exact for shown in run.audit().samples for token in shown.costs.dearest]
     assert sorted(told, reverse=True) == costs[:3]
@@ -87,7 +99,9 @@ def test_only_so_many_tokens_are_told_of(make_run, monkeypatch):
 
 def test_only_so_many_texts_are_shown(make_run, monkeypatch):
     run = make_run(sizes=(4, 5, 6))
-    monkeypatch.setattr("dpaudit.auditing.samples.ALL_SAMPLES_LENGTH", len(run.audit().samples[0].text) + 1)
+    monkeypatch.setattr(
+        "dpaudit.auditing.samples.ALL_SAMPLES_LENGTH", len(run.audit().samples[0].text) + 1
+    )
     assert [shown.batch for shown in run.audit().samples] == [0]
 
 
@@ -123,12 +137,19 @@ def test_an_unreadable_run_has_none(tmp_path):
 
 def test_empty_and_very_short_texts_are_counted(make_run):
     found = set()
-    for fields in ({}, {"sizes": (3, 20, 5, 9, 30)}, {"max_tokens": 2}, {"max_tokens": 12, "sizes": (1, 2, 3, 4)}):
+    for fields in (
+        {},
+        {"sizes": (3, 20, 5, 9, 30)},
+        {"max_tokens": 2},
+        {"max_tokens": 12, "sizes": (1, 2, 3, 4)},
+    ):
         run = make_run(**fields)
         reader = RunReader(run.path)
-        ends = reader.manifest.stopping.sequences
+        ends = reader.manifest.decoding.sequences
         texts = [(sample.text, without_stop(sample.tokens, ends)) for sample in reader.samples()]
-        empty = [text for text, tokens in texts if (not tokens if text is None else not text.strip())]
+        empty = [
+            text for text, tokens in texts if (not tokens if text is None else not text.strip())
+        ]
         short = [text for text, tokens in texts if text not in empty and len(tokens) < VERY_SHORT]
         expected = TextCounts(texts=len(texts), empty=len(empty), very_short=len(short))
         assert run.audit().released == expected

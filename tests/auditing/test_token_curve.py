@@ -20,7 +20,16 @@ WIDTH = 2 ** (1 / 16) * (1 + 1e-12)
 costs = st.one_of(
     st.floats(0, 5000),
     st.sampled_from(
-        [0.0, 1e-12, 2.0**-30, 2.0**12, 1e300, math.inf, math.nan, *(2 ** (k / 16) for k in range(-40, 9))]
+        [
+            0.0,
+            1e-12,
+            2.0**-30,
+            2.0**12,
+            1e300,
+            math.inf,
+            math.nan,
+            *(2 ** (k / 16) for k in range(-40, 9)),
+        ]
     ),
 )
 
@@ -28,7 +37,7 @@ costs = st.one_of(
 def curve_of(batches: list[list[float]], positions: int = 4096) -> TokenCurve | None:
     sums = CurveSums(positions)
     for batch in batches:
-        sums.take(batch)
+        sums.merge(0, batch)
     return sums.result([Cost(1.0, 1.0, 1.0)] * (positions + 1))
 
 
@@ -40,7 +49,7 @@ def band_of(batches: list[list[float]]) -> TokenBand:
 
 
 def at_or_below(bound: float, value: float) -> bool:
-    """Whether a bound is at most the value, and at most a bin away from it where bins have a width."""
+    """Return whether a bound is at most the value, and at most one bin (if wide) away from it."""
     return bound <= value and (bound >= value / WIDTH or value > 2.0**12 or value <= 2.0**-30)
 
 
@@ -48,7 +57,9 @@ def at_or_below(bound: float, value: float) -> bool:
 def test_quantiles_are_those_of_all_costs_rounded_outward(batches: list[list[float]]) -> None:
     curve = curve_of(batches)
     by_position = {
-        place + 1: sorted(batch[place] for batch in batches if len(batch) > place and not math.isnan(batch[place]))
+        place + 1: sorted(
+            batch[place] for batch in batches if len(batch) > place and not math.isnan(batch[place])
+        )
         for place in range(6)
     }
     reached = {position: found for position, found in by_position.items() if found}
@@ -60,7 +71,9 @@ def test_quantiles_are_those_of_all_costs_rounded_outward(batches: list[list[flo
     assert band.first == band.last == curve.position == tuple(reached)
     assert band.tokens == curve.batches == tuple(map(len, reached.values()))
     assert curve.maximum == tuple(map(max, reached.values()))
-    for found, low, median, high in zip(reached.values(), band.low, band.median, band.high, strict=True):
+    for found, low, median, high in zip(
+        reached.values(), band.low, band.median, band.high, strict=True
+    ):
         outside = int(0.1 * (len(found) - 1))
         assert sum(value < low for value in found) <= outside
         assert sum(value > high for value in found) <= outside
@@ -71,7 +84,10 @@ def test_quantiles_are_those_of_all_costs_rounded_outward(batches: list[list[flo
         assert at_or_below(found[-1 - outside], high)
 
 
-@given(st.lists(st.lists(st.floats(0, 10), min_size=1, max_size=40), min_size=1, max_size=8), st.randoms())
+@given(
+    st.lists(st.lists(st.floats(0, 10), min_size=1, max_size=40), min_size=1, max_size=8),
+    st.randoms(),
+)
 def test_groups_add_up_exactly_in_any_order(batches: list[list[float]], random) -> None:
     shuffled = list(batches)
     random.shuffle(shuffled)
@@ -83,7 +99,9 @@ def test_groups_add_up_exactly_in_any_order(batches: list[list[float]], random) 
     width = one.last[0] - one.first[0] + 1
     assert width * 8 >= longest > width * 4 or width == 1
     assert sum(one.tokens) == sum(map(len, batches))
-    for first, last, tokens, low, high in zip(one.first, one.last, one.tokens, one.low, one.high, strict=True):
+    for first, last, tokens, low, high in zip(
+        one.first, one.last, one.tokens, one.low, one.high, strict=True
+    ):
         found = [value for batch in batches for value in batch[first - 1 : last]]
         assert tokens == len(found)
         assert min(found) <= low <= high <= max(found)
@@ -93,7 +111,7 @@ def test_what_is_kept_for_quantiles_does_not_grow_with_the_run() -> None:
     sums = CurveSums(1 << 17)
     size = sums._histograms.nbytes
     for length in (10, MOST_GROUPS, 100_000):
-        sums.take(np.full(length, 0.25))
+        sums.merge(0, np.full(length, 0.25))
     curve = sums.result([Cost(1.0, 1.0, 1.0)] * (sums.positions + 1))
     assert curve is not None
     assert curve.band is not None

@@ -1,4 +1,4 @@
-"""A browser for the tests of pages and for the documentation's pictures: Chromium of the system, offline."""
+"""A browser for tests of pages and for the documentation's pictures: a system Chromium, offline."""
 
 from __future__ import annotations
 

@@ -5,22 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.generation.experiments.cluster_page import files
 from dpaudit.reports.audit_document import render_html
-from dpaudit.reports.clusters import render_clusters_html
 from dpaudit.reports.compare import render_comparison_html
 from dpaudit.results import AuditResult
+from tests.generation.experiments.test_cluster_page import comparison as clusterings
 from tests.reports.conftest import HOSTILE, budgets_run, hostile_run, mean_run, median_run
-from tests.reports.test_clusters_report import comparison as clusterings
 
 EXAMPLE = Path(__file__).parents[2] / "examples/runs/bbc-median"
-#: 100 kB each: without a space to break at, from right to left, and of signs that are several code points each.
-LONG = ("x" * 100_000, "مرحبا بالعالم " * 4_000, "👩‍👩‍👧🇦🇶" * 3_000, "<script>alert(1)</script>" * 4_000)
+#: 100 kB each: without a space to break at, from right to left, and of signs that are several code
+#: points each.
+LONG = (
+    "x" * 100_000,
+    "مرحبا بالعالم " * 4_000,
+    "👩‍👩‍👧🇦🇶" * 3_000,
+    "<script>alert(1)</script>" * 4_000,
+)
 
 
 @cache
@@ -35,12 +41,17 @@ def failed(folder: Path) -> AuditResult:
 
 
 def hostile(folder: Path) -> AuditResult:
-    """A run whose maker controls every text that a report shows; released texts have come through an audit."""
+    """A run whose maker controls every text of a report.
+
+    Released texts have come through an audit.
+    """
     run, texts = hostile_run(), [HOSTILE + long for long in LONG] * 3
     released = changed(folder / "bbc-hostile", [{"text": text, "label": text} for text in texts])
     labels = zip(run.batches, LONG, strict=False)
     batches = tuple(batch.model_copy(update={"label": text}) for batch, text in labels)
-    return run.model_copy(update={"samples": released.samples, "batches": (*batches, *run.batches[len(LONG) :])})
+    return run.model_copy(
+        update={"samples": released.samples, "batches": (*batches, *run.batches[len(LONG) :])}
+    )
 
 
 def changed(copy: Path, changes: Sequence[dict[str, str]]) -> AuditResult:
@@ -56,7 +67,9 @@ def changed(copy: Path, changes: Sequence[dict[str, str]]) -> AuditResult:
 
 def comparison() -> str:
     """Runs of both aggregators, one with a hostile name."""
-    return render_comparison_html(compare_runs({"bbc": clean(), HOSTILE: mean_run(), LONG[0]: median_run(7)}))
+    return render_comparison_html(
+        compare_runs({"bbc": clean(), HOSTILE: mean_run(), LONG[0]: median_run(7)})
+    )
 
 
 def pages(folder: Path) -> Mapping[str, Callable[[], str]]:
@@ -69,5 +82,5 @@ def pages(folder: Path) -> Mapping[str, Callable[[], str]]:
         "public": lambda: render_html(public_form(clean())),
         "budgets": lambda: render_html(budgets_run()),
         "comparison": comparison,
-        "clusters": partial(render_clusters_html, clusterings()),
+        "clusters": lambda: str(files(clusterings())["clusters.html"]),
     }

@@ -1,4 +1,4 @@
-"""The first screen of a report that passes and of one that fails, as pictures for the documentation.
+"""The first screens of a passing and a failing report, as pictures for the documentation.
 
 python -m tests.browser.screenshots
 """
@@ -51,7 +51,9 @@ def failing(folder: Path) -> AuditResult:
 
 def save(png: bytes, path: Path) -> None:
     """The picture in 256 colours, which are more than a report has."""
-    Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+    Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
+        path, optimize=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Every page as a reader has it: in a browser without network, on a phone, in the dark, by keyboard, on paper."""
+"""Pages as readers have them: in an offline browser, on a phone, dark, by keyboard, on paper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 PAGES = ("clean", "failed", "thousand", "hostile", "public", "budgets", "comparison", "clusters")
 PHONE, DESK = {"width": 360, "height": 740}, {"width": 1440, "height": 900}
-#: The narrowest window that pages must fit into, without a bar for both directions (WCAG 2.2, 1.4.10).
+#: The narrowest window that pages must fit into, without a bar for both directions (WCAG 2.2,
+#: 1.4.10).
 NARROW = {"width": 320, "height": 568}
 PROBES = (Path(__file__).parent / "probes.js").read_text(encoding="utf-8")
 SERIOUS = ("moderate", "serious", "critical")
@@ -81,9 +82,14 @@ class Reader:
                 found.abort()
 
         context.route("**/*", route)
-        shown.page.on("console", lambda message: shown.told.append(f"{message.type}: {message.text}"))
+        shown.page.on(
+            "console", lambda message: shown.told.append(f"{message.type}: {message.text}")
+        )
         shown.page.on("pageerror", lambda error: shown.told.append(f"error: {error}"))
-        shown.page.on("dialog", lambda dialog: (shown.told.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        shown.page.on(
+            "dialog",
+            lambda dialog: (shown.told.append(f"dialog {dialog.message}"), dialog.dismiss()),
+        )
         shown.page.goto(address)
         return shown
 
@@ -130,7 +136,13 @@ def test_a_page_is_whole_legible_and_open_to_all(axe: None, reader: Reader, name
 def test_hostile_texts_are_shown_as_texts(reader: Reader) -> None:
     page = reader.open("hostile").page
     text = page.locator("main").text_content() or ""
-    for shown in ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7 * 7 }}", "مرحبا", "👩‍👩‍👧"):
+    for shown in (
+        "<script>alert(1)</script>",
+        '"><img src=x onerror=alert(1)>',
+        "{{ 7 * 7 }}",
+        "مرحبا",
+        "👩‍👩‍👧",
+    ):
         assert shown in text
     assert "\u202e" not in text
     assert page.locator("script").count() == 1
@@ -169,7 +181,8 @@ def test_the_keyboard_reaches_everything(reader: Reader) -> None:
         assert page.locator(".skip-link").bounding_box()["x"] >= 0
         wanted = page.evaluate(
             """() => {
-              const reached = [...document.querySelectorAll("a[href], button, input, summary, .scroller")];
+              const reached = [...document.querySelectorAll(\
+"a[href], button, input, summary, .scroller")];
               const seen = reached.filter((node) => node.checkVisibility());
               seen.forEach((node, at) => { node.dataset.place = at; });
               return seen.length;
@@ -178,7 +191,8 @@ def test_the_keyboard_reaches_everything(reader: Reader) -> None:
         reached, faint = set(), []
         for _ in range(wanted + 5):
             place, outline = page.evaluate(
-                "() => [document.activeElement.dataset.place, getComputedStyle(document.activeElement).outlineStyle]"
+                "() => [document.activeElement.dataset.place, "
+                "getComputedStyle(document.activeElement).outlineStyle]"
             )
             if place is not None:
                 reached.add(int(place))
@@ -199,7 +213,9 @@ def test_the_skip_link_leads_to_the_result(reader: Reader) -> None:
 def test_tables_are_sorted_by_a_click(reader: Reader) -> None:
     for name in ["clean", "public"]:
         shown = reader.open(name)
-        shown.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        shown.page.evaluate(
+            "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+        )
         tables = shown.page.locator("table.sortable")
         if name == "clean":
             assert tables.count() > 0
@@ -214,7 +230,10 @@ def test_tables_are_sorted_by_a_click(reader: Reader) -> None:
             first = table.locator("thead th").first
             first.locator("button").click()
             assert heading.get_attribute("aria-sort") is None
-            numbers = [re.match(r"[\d,]+", text) for text in table.locator("tbody tr > :first-child").all_inner_texts()]
+            numbers = [
+                re.match(r"[\d,]+", text)
+                for text in table.locator("tbody tr > :first-child").all_inner_texts()
+            ]
             values = [int(found[0].replace(",", "")) for found in numbers if found]
             assert values == sorted(values)
             assert rows.count() == before
@@ -256,8 +275,9 @@ def test_a_report_is_short_until_it_is_unfolded(reader: Reader) -> None:
     page = reader.open("clean", {"width": 1280, "height": 900}).page
     banner = page.locator(".banner").bounding_box()
     assert banner["y"] + banner["height"] < 900
-    # The released texts are as long as the model made them: one that is mostly line breaks takes a third of a window.
-    # What is left below the bound is less than the smallest folded part would add.
+    # The released texts are as long as the model made them: one that is mostly line breaks takes a
+    # third of a window. What is left below the bound is less than the smallest folded part would
+    # add.
     page.evaluate("document.querySelectorAll('blockquote').forEach((text) => text.remove())")
     assert page.evaluate("document.documentElement.scrollHeight") < 5_200
     assert len(page.locator("body").inner_text().split()) < 1_600
@@ -292,7 +312,10 @@ def test_nothing_is_lost_on_paper(reader: Reader) -> None:
         shown.page.emulate_media(media="print")
         shown.page.set_viewport_size({"width": 720, "height": 1000})
         assert shown.problems() == {}
-        assert shown.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert (
+            shown.page.evaluate("getComputedStyle(document.body).backgroundColor")
+            == "rgb(255, 255, 255)"
+        )
 
 
 def letters(text: str) -> str:
@@ -300,7 +323,7 @@ def letters(text: str) -> str:
     return re.sub(r"[^\w]", "", text.replace("ﬁ", "fi").replace("ﬂ", "fl")).casefold()
 
 
-# --- would they find it? ---------------------------------------------------------------------------------------------
+# --- would they find it? --------------------------------------------------------------------------
 
 
 def test_a_planted_flaw_of_the_layout_is_found(reader: Reader) -> None:
@@ -308,11 +331,19 @@ def test_a_planted_flaw_of_the_layout_is_found(reader: Reader) -> None:
         ('<div style="width: 3000px">wide</div>', "wider than the window"),
         ('<div style="position: relative; left: -200px">left</div>', "beyond the edge"),
         ('<div style="overflow: hidden; width: 9px; white-space: nowrap">cut off</div>', "cut off"),
-        ('<svg width="90" height="20"><text x="70" y="10">outside</text></svg>', "labels outside their figure"),
-        ('<svg width="90" height="20"><text y="10" style="fill: #ddd">a</text></svg>', "too faint in a figure"),
+        (
+            '<svg width="90" height="20"><text x="70" y="10">outside</text></svg>',
+            "labels outside their figure",
+        ),
+        (
+            '<svg width="90" height="20"><text y="10" style="fill: #ddd">a</text></svg>',
+            "too faint in a figure",
+        ),
     ]:
         shown = reader.open("clusters", PHONE)
-        shown.page.evaluate("html => document.querySelector('main').insertAdjacentHTML('beforeend', html)", planted)
+        shown.page.evaluate(
+            "html => document.querySelector('main').insertAdjacentHTML('beforeend', html)", planted
+        )
         assert complaint in shown.problems()
 
 
@@ -322,8 +353,14 @@ def test_a_planted_barrier_is_found(axe: None, reader: Reader) -> None:
         '<p style="color: #333">dark on dark</p><button></button>'
         '<section aria-label="one">a</section><section aria-label="one">b</section>'
     )
-    shown.page.evaluate("html => document.querySelector('main').insertAdjacentHTML('beforeend', html)", planted)
-    assert {each.split(":")[0] for each in shown.violations()} == {"color-contrast", "button-name", "landmark-unique"}
+    shown.page.evaluate(
+        "html => document.querySelector('main').insertAdjacentHTML('beforeend', html)", planted
+    )
+    assert {each.split(":")[0] for each in shown.violations()} == {
+        "color-contrast",
+        "button-name",
+        "landmark-unique",
+    }
 
 
 def test_what_a_page_does_behind_ones_back_is_found(reader: Reader) -> None:

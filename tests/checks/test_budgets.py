@@ -1,4 +1,4 @@
-"""Budgets are held to the last bit: whatever lies between may be decided by somebody else's records."""
+"""Budgets hold to the last bit: other people's records may decide on anything in between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpaudit.checks import registered
-from dpaudit.checks.facts import StepView
+from dpaudit.checks.steps import StepView
 from dpaudit.runs import RunReader
 
 KIND: dict[str, Any] = {"aggregator": "mean", "sizes": (5, 4), "budget": 0.9, "divisor": 4.0}
@@ -21,7 +21,7 @@ def objection(check: str, run: Any, spent: Any, budget: float) -> str | None:
     with RunReader(run.path).batch(0) as batch:
         step = replace(batch.step(0), spent=spent)
         view = StepView(manifest.model_copy(update={"mechanism": mechanism}), batch.header, step)
-        return registered()[check].objection(view)  # type: ignore[attr-defined]
+        return registered()[check].function(view)
 
 
 def test_who_takes_part_is_a_matter_of_the_last_bit(make_run: Any) -> None:
@@ -31,7 +31,10 @@ def test_who_takes_part_is_a_matter_of_the_last_bit(make_run: Any) -> None:
     dearest = after.max()
     out = np.where(after == dearest, before, after)
     for budget, left_out in ((dearest, False), (np.nextafter(dearest, 0), True)):
-        for spent, honest in ((np.stack([before, after]), not left_out), (np.stack([before, out]), left_out)):
+        for spent, honest in (
+            (np.stack([before, after]), not left_out),
+            (np.stack([before, out]), left_out),
+        ):
             checks = ("budget.activity", "budget.limit")
             said = [objection(check, run, spent, float(budget)) for check in checks]
             assert any(said) != honest, (budget, left_out, said)
@@ -42,7 +45,10 @@ def test_a_batch_that_cannot_be_read_says_nothing_of_budgets(make_run: Any) -> N
     for name in ("spent/c/0/0", "contexts/c/0/0/0"):
 
         def break_off(entries: list[Any], name: str = name) -> list[Any]:
-            return [each._replace(data=each.data[:-9]) if each.name == name else each for each in entries]
+            return [
+                each._replace(data=each.data[:-9]) if each.name == name else each
+                for each in entries
+            ]
 
         run.rezip(0, break_off)
         result = run.audit()

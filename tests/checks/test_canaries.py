@@ -1,4 +1,4 @@
-"""How often honest coins raise an alarm, when a check of them could not fail, and what a report says of them."""
+"""Honest coins' alarm rate, checks of coins that could not fail, and a report's words on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports.findings import canaries_said
 from dpaudit.runs import RunReader
 
-KIND = {"aggregator": "mean", "contribution": "differences", "divisor": 8.0, "sizes": (4,) * 24, "canaries": 24}
+KIND = {
+    "aggregator": "mean",
+    "contribution": "differences",
+    "divisor": 8.0,
+    "sizes": (4,) * 24,
+    "canaries": 24,
+}
 
 
 def check(result, check_id="canaries.lower-bound"):
@@ -20,11 +26,20 @@ def check(result, check_id="canaries.lower-bound"):
 
 
 def test_a_check_that_could_not_fail_is_not_applicable(make_run):
-    """Sixteen coins that are nearly told by their own log-ratios: all guesses right are no surprise."""
-    kind = {"aggregator": "mean", "sizes": (1,) * 16, "canaries": 16, "divisor": 1.0, "max_tokens": 6}
+    """Guesses that are all right are no surprise for 16 coins that their log-ratios nearly tell."""
+    kind = {
+        "aggregator": "mean",
+        "sizes": (1,) * 16,
+        "canaries": 16,
+        "divisor": 1.0,
+        "max_tokens": 6,
+    }
     found = check(make_run(**kind).audit())
     assert (found.status, found.applicable) == ("skip", False)
-    assert (found.values["why"].code, found.values["why"].values["coins"]) == ("canaries.too-few", 16)
+    assert (found.values["why"].code, found.values["why"].values["coins"]) == (
+        "canaries.too-few",
+        16,
+    )
     found = check(make_run(**KIND).audit())
     assert found.status == "pass" and found.applicable
     (note,) = found.notes  # which test could fail, and which could not, is said
@@ -34,18 +49,27 @@ def test_a_check_that_could_not_fail_is_not_applicable(make_run):
 
 def test_without_canaries_neither_check_is_about_the_run(make_run):
     result = make_run().audit()
-    assert all(not check(result, f"canaries.{name}").applicable for name in ("coins", "lower-bound"))
+    assert all(
+        not check(result, f"canaries.{name}").applicable for name in ("coins", "lower-bound")
+    )
     assert result.guarantees.empirical.canaries is None
 
 
 def test_a_small_claim_is_refuted_by_guesses_alone(make_run):
-    """The claim is held against the coins even where the record is right: here it is another than the run's."""
+    """The coins refute a claim even where the record is right.
+
+    The claim is another than the run's.
+    """
     run = make_run(**KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 6})
     assert check(run.audit()).status == "pass"
     run.edit_manifest({"claim.epsilon": 1e-3, "claim.delta": 1e-9})
     run.rehash()
     found = check(run.audit())
-    assert (found.status, found.code, found.values["by"].code) == ("fail", "refuted", "canaries.claim")
+    assert (found.status, found.code, found.values["by"].code) == (
+        "fail",
+        "refuted",
+        "canaries.claim",
+    )
     assert found.values["by"].values["epsilon"].value == 0.001
 
 
@@ -56,7 +80,11 @@ def test_a_small_rho_is_refuted_by_guesses_with_and_without_a_delta(make_run, de
     run.edit_manifest({f"claim.{name}": value for name, value in claimed.items()})
     run.rehash()
     found = check(run.audit())
-    assert (found.status, found.code, found.values["by"].code) == ("fail", "refuted", "canaries.claim")
+    assert (found.status, found.code, found.values["by"].code) == (
+        "fail",
+        "refuted",
+        "canaries.claim",
+    )
     assert 0 < found.values["by"].values["epsilon"].value < 0.1
 
 
@@ -65,17 +93,26 @@ def test_nothing_of_them_is_in_a_public_report(make_run):
     result = run.audit()
     found = result.guarantees.empirical.canaries
     assert found.coins == 24 and found.most == most_refutable(24, found.delta)
-    assert canaries_said(found).startswith(f"{found.right} of 24 coins guessed right: epsilon at least ")
+    assert canaries_said(found).startswith(
+        f"{found.right} of 24 coins guessed right: epsilon at least "
+    )
     canaries = RunReader(run.path).canaries()
     shown = json.dumps(public_form(result).model_dump(mode="json"))
     assert public_form(result).guarantees.empirical.canaries is None
-    for private in (canaries.salt, canaries.committed.digest, canaries.canaries[0].text, "coins guessed"):
+    for private in (
+        canaries.salt,
+        canaries.committed.digest,
+        canaries.canaries[0].text,
+        "coins guessed",
+    ):
         assert private not in shown
 
 
-@pytest.mark.parametrize(("games", "draws"), [(20, 4_000), pytest.param(200, 50_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("games", "draws"), [(20, 4_000), pytest.param(200, 50_000, marks=pytest.mark.slow)]
+)
 def test_honest_coins_raise_an_alarm_once_in_ten_thousand_runs_at_most(games, draws):
-    """Log-ratios of any size, and coins drawn as these ratios say: both tests together have twice ALARM_AT to share."""
+    """Log-ratios of any size, and coins drawn by them: both tests together share 2 * ALARM_AT."""
     generator, alarms = np.random.default_rng(5), 0
     for _ in range(games):
         coins = int(generator.integers(LEAST_CANARIES, 120))

@@ -15,8 +15,8 @@ from scipy import stats
 
 from dpaudit.auditing import audit_run
 from dpaudit.catalogue import is_public
-from dpaudit.checks.alternatives import DrawnStep
 from dpaudit.checks.committed_seed import SeededDraws, rounding_allowance
+from dpaudit.checks.draws import DrawnSteps
 from dpaudit.generation.sampling import CommittedStream, sample
 from dpaudit.runs import CommittedSeed, InputError, Manifest, RunReader
 
@@ -41,9 +41,9 @@ class Fixed:
 
 
 def interval(scores: np.ndarray, temperature: float, token: int) -> tuple[float, float]:
-    step = DrawnStep.of(scores, temperature, token)
+    step = DrawnSteps.alone(scores, temperature, token)
     assert step is not None
-    return step.interval
+    return step.intervals[0]
 
 
 @given(
@@ -58,10 +58,12 @@ def interval(scores: np.ndarray, temperature: float, token: int) -> tuple[float,
 def test_the_sampler_draws_the_token_whose_interval_holds_the_number(
     seed, size, spread, levels, double, temperature, where
 ):
-    """Ties, values at the floor, far tails and both precisions: the audit's line is the sampler's."""
+    """Ties, values at the floor, far tails and both precisions: audit and sampler draw one line."""
     random = np.random.default_rng(seed)
     scores = np.round(random.normal(size=size) * levels) / levels * spread
-    scores = np.maximum(scores, np.quantile(scores, random.random())).astype(np.float64 if double else np.float32)
+    scores = np.maximum(scores, np.quantile(scores, random.random())).astype(
+        np.float64 if double else np.float32
+    )
     index = sample(scores, temperature, Fixed(where)).index
     low, high = interval(scores, temperature, index)
     number = (2 * int(where * 2**256) + 1) / 2**257
@@ -89,7 +91,7 @@ def test_a_number_at_an_end_passes_within_the_allowance_and_not_beyond(make_run,
     moved = 1 + allowance * beyond * (-1 if upper else 1)
     ends = (number / 2, number * moved) if upper else (number * moved, 1.0)
     draws = SeededDraws(SEED, manifest)
-    draws.take(0, [ends])
+    draws.merge(0, [ends])
     assert bool(draws.wrong) == (beyond > 1)
 
 
@@ -123,7 +125,9 @@ def test_honest_runs_of_every_kind_pass(make_run, kind):
     run = make_run(**KIND | kind)
     result = run.audit_with_model()
     steps = sum(batch.steps for batch in result.batches)
-    assert result.verdict == "pass", [(c.id, c.measured, c.detail) for c in result.checks if c.status == "fail"]
+    assert result.verdict == "pass", [
+        (c.id, c.measured, c.detail) for c in result.checks if c.status == "fail"
+    ]
     assert (found(result).status, found(result).values["tokens"]) == ("pass", steps)
     assert found(result).evidence == 1
 
@@ -132,8 +136,14 @@ def test_without_the_seed_nothing_is_passed_and_readers_are_told(make_run):
     run = make_run(**KIND)
     for evidence, verdict in ((1, "pass"), (2, "pass"), (3, "not_verified"), (4, "not_verified")):
         result = audit_run(run.path, evidence=evidence)
-        assert found(result).status == "skip" and found(result).applicable and SEEDED in result.not_checked
-        assert f"dpaudit verify {run.path} --seed-file FILE --seed-file FILE" in found(result).detail
+        assert (
+            found(result).status == "skip"
+            and found(result).applicable
+            and SEEDED in result.not_checked
+        )
+        assert (
+            f"dpaudit verify {run.path} --seed-file FILE --seed-file FILE" in found(result).detail
+        )
         assert result.verdict == verdict or evidence > 2
         assert (SEEDED in result.guarantee.values.get("checks", ())) == (evidence > 2)
     result = audit_run(run.path)
@@ -179,7 +189,12 @@ def test_batches_that_cannot_be_read_leave_it_open(make_run):
 
 def test_draws_by_noise_cannot_declare_a_seed(make_run):
     noisy = make_run(
-        contribution="probabilities", aggregator="mean", noise=5.0, top_k=8, sizes=(9, 9, 9), temperature=1.0
+        contribution="probabilities",
+        aggregator="mean",
+        noise=5.0,
+        top_k=8,
+        sizes=(9, 9, 9),
+        temperature=1.0,
     )
     fields = RunReader(noisy.path).manifest.model_dump(mode="json")
     fields["sampling"] = {"generator": "committed-seed", "seed_hashes": list(SEED.hashes)}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from dpaudit.auditing.batches import BatchAuditor
+from dpaudit.auditing.caveats import EqualContexts, EqualRows
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.auditing.run import BatchAuditor
-from dpaudit.checks.facts import EqualRows
+from dpaudit.mechanisms import Spans
 from dpaudit.results import Place
 
 
@@ -16,10 +20,17 @@ def steps(contexts: int, width: int, count: int, seed: int = 1) -> list[np.ndarr
     return [generator.normal(size=(contexts, width)).astype(np.float32) for _ in range(count)]
 
 
+def view(contexts: np.ndarray | None) -> Any:
+    """A step whose record has these contributions."""
+    return SimpleNamespace(
+        contexts=contexts, spans=Spans([0 if contexts is None else contexts.shape[1]])
+    )
+
+
 def found(rows: list[np.ndarray]) -> list[list[int]]:
     equal = EqualRows(len(rows[0]))
     for each in rows:
-        equal.add(each)
+        equal.look(view(each))
     return equal.result()
 
 
@@ -42,7 +53,7 @@ def test_rows_that_clipping_made_equal_are_not_told():
 
 def test_without_recorded_contexts_nothing_is_found():
     equal = EqualRows(4)
-    equal.add(None)
+    equal.look(view(None))
     assert equal.result() == []
 
 
@@ -54,9 +65,9 @@ def test_a_pass_says_so_and_a_public_report_does_not(make_run, monkeypatch, aggr
     read = BatchAuditor.__call__
 
     def alike(auditor, batch):
-        facts = read(auditor, batch)
-        facts.equal = [[0, 2, 3]] if batch else []
-        return facts
+        found = read(auditor, batch)
+        found.evidence[EqualContexts] = [[0, 2, 3]] if batch else []
+        return found
 
     monkeypatch.setattr(BatchAuditor, "__call__", alike)
     result = run.audit()
@@ -72,14 +83,16 @@ def test_no_number_that_was_declared_lets_a_caveat_out(make_run, monkeypatch):
     clean, read = run.audit(), BatchAuditor.__call__
 
     def alike(auditor, batch):
-        facts = read(auditor, batch)
-        facts.equal = [[0, 1]] if batch == 1 else []
-        return facts
+        found = read(auditor, batch)
+        found.evidence[EqualContexts] = [[0, 1]] if batch == 1 else []
+        return found
 
     monkeypatch.setattr(BatchAuditor, "__call__", alike)
     result = run.audit()
     (found,) = [caveat for caveat in result.caveats if caveat.code == "caveat.equal-contexts"]
     assert found.values == {"contexts": 2, "batch": Place(batch=1)}
     assert public_form(result) == public_form(clean)
-    (declared,) = [caveat for caveat in public_form(result).caveats if caveat.code == "caveat.users-declared"]
+    (declared,) = [
+        caveat for caveat in public_form(result).caveats if caveat.code == "caveat.users-declared"
+    ]
     assert declared.values == {"most": 2}

@@ -13,15 +13,30 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.mechanisms import log_probability
 from dpaudit.reports.reproducing import commands
 from dpaudit.results import Finding
-from dpaudit.results.replay import Attacked, LeftOut, PublicParts, PublicReplay, Replay, ReplayedStep
+from dpaudit.results.replay import (
+    Attacked,
+    LeftOut,
+    PublicParts,
+    PublicReplay,
+    Replay,
+    ReplayedStep,
+)
 from dpaudit.runs import aggregate_digest
 from tests.checks.test_faults import CLEAN
 
+#: A key without a pattern, which could be secret.
+OTHER_KEY = "3609fec0febd8ad97e0105aed63ecb5dcc75bdb4286c3a4ed9822ee3b94b8a5c"
 REPLAYED = ("neighbors.regenerated", "replay.logits", "replay.lower-bound")
 
 
 def test_a_pass_needs_every_check_up_to_the_level(make_run):
-    for evidence, verdict in [(0, "pass"), (1, "pass"), (2, "pass"), (3, "not_verified"), (4, "not_verified")]:
+    for evidence, verdict in [
+        (0, "pass"),
+        (1, "pass"),
+        (2, "pass"),
+        (3, "not_verified"),
+        (4, "not_verified"),
+    ]:
         result = audit_run(make_run().path, evidence=evidence)
         assert (result.verdict, result.evidence) == (verdict, evidence)
         assert result.not_checked == REPLAYED
@@ -46,7 +61,10 @@ def test_a_skip_says_what_would_run_the_check(make_run):
 
 def test_nothing_of_ours_is_to_be_run_where_we_cannot_load_the_generator(make_run, dpaudit):
     """Neither a command that could only be refused, nor a pass at a level that nobody replayed."""
-    for edits, again in (({"prompt.template": "another"}, False), ({"recorded": {"generator": "other 1.0"}}, True)):
+    for edits, again in (
+        ({"prompt.template": "another"}, False),
+        ({"recorded": {"generator": "other 1.0"}}, True),
+    ):
         for settings in (
             {},
             {"aggregator": "mean", "contexts": False},
@@ -58,12 +76,16 @@ def test_nothing_of_ours_is_to_be_run_where_we_cannot_load_the_generator(make_ru
             result = audit_run(run.path, evidence=4)
             assert result.verdict == "not_verified" and set(REPLAYED) <= set(result.not_checked)
             for check in result.checks:
-                assert "dpaudit report" not in check.detail and "--model" not in check.detail, check.id
-                assert check.id not in REPLAYED or "cannot load this run's generator" in check.detail
+                assert "dpaudit report" not in check.detail and "--model" not in check.detail, (
+                    check.id
+                )
+                assert (
+                    check.id not in REPLAYED or "cannot load this run's generator" in check.detail
+                )
             assert not any("--data" in command for command in commands(result))
         for option in ("--data", "--model"):
             code, _, err = dpaudit("report", run.path, option, "none.txt")
-            assert code == 2 and "no generator that dpaudit can load" in err
+            assert code == 2 and "cannot load this generator" in err
         _, _, err = dpaudit("verify", run.path, "--epsilon", 30)
         command = f"`dpaudit replay {run.path} --data FILE --without ROW -- PYTHON SCRIPT`"
         assert (command in " ".join(err.split())) == again
@@ -75,8 +97,8 @@ def test_what_is_not_declared_is_not_passed(make_run, failed):
         ("batching.key", "partition.stable"),
         ("batching.batches_per_label", "partition.stable"),
         ("batching.generate_per_label", "release.selection"),
-        ("origins.batching", "partition.public-parameters"),
-        ("origins.settings", "claim.tuning"),
+        ("chosen_from.batching", "partition.public-parameters"),
+        ("chosen_from.settings", "claim.tuning"),
     ]:
         run = make_run()
         run.edit_manifest({field: None})
@@ -113,7 +135,9 @@ def test_slots_show_the_records_of_smallest_digest(make_run):
     lines = (run / "assignment").read_text().splitlines(keepends=True)
     shown = next(index for index, line in enumerate(lines) if line.split("\t")[1] == "0")
     digest = lines[shown].split("\t")[0]
-    (run / "assignment").write_text("".join([*lines[:shown], f"{digest}\t-\t-\n", *lines[shown + 1 :]]))
+    (run / "assignment").write_text(
+        "".join([*lines[:shown], f"{digest}\t-\t-\n", *lines[shown + 1 :]])
+    )
     run.rehash()
     (check,) = (check for check in run.audit().checks if check.id == "partition.stable")
     assert (check.status, check.code) == ("fail", "misplaced")
@@ -146,19 +170,32 @@ MEANS = (
 
 
 def test_what_a_mean_is_the_sum_of_its_contexts_show(make_run):
-    """Without them nothing does: by n or by 4, four contexts give one mean, and a weight shows nowhere."""
+    """Without contexts nothing shows: over n or over 4, four contexts give one mean.
+
+    A weight shows nowhere either.
+    """
     for kind in MEANS:
-        shown, hidden = (make_run(**kind, contexts=contexts).audit_with_model() for contexts in (True, False))
+        shown, hidden = (
+            make_run(**kind, contexts=contexts).audit_with_model() for contexts in (True, False)
+        )
         check = check_of(shown, "mechanism.divisor")
         assert (check.status, check.evidence, shown.verdict) == ("pass", 1, "pass")
         check = check_of(hidden, "mechanism.divisor")
-        assert (check.status, check.evidence, check.applicable, hidden.verdict) == ("skip", 1, True, "not_verified")
+        assert (check.status, check.evidence, check.applicable, hidden.verdict) == (
+            "skip",
+            1,
+            True,
+            "not_verified",
+        )
         assert (check.code, check.values["seen"]) == ("unrecorded-contexts", 0)
         assert [note.code for note in check.notes] == ["replay.command"]
 
 
 def test_a_mean_without_contexts_has_nothing_to_hide(make_run):
-    """Its sums have no terms, so they are shown: 0. One batch that has some is enough to leave the run open."""
+    """Sums without terms are shown to be 0.
+
+    One batch that has some is enough to leave the run open.
+    """
     result = make_run(aggregator="mean", sizes=(0, 0), contexts=False).audit()
     assert (check_of(result, "mechanism.divisor").status, result.verdict) == ("pass", "pass")
     result = make_run(aggregator="mean", sizes=(0, 3), contexts=False, max_tokens=1).audit()
@@ -168,7 +205,10 @@ def test_a_mean_without_contexts_has_nothing_to_hide(make_run):
 
 
 def test_few_contexts_that_agree_are_no_other_divisor(make_run):
-    """Six contexts that favour six tokens, over 4: the mean of the others is -c, as if it were over 6."""
+    """Six contexts favour six tokens, over 4.
+
+    The mean of the others is -c, as if it were over 6.
+    """
     run = make_run(aggregator="mean", sizes=(6, 6), divisor=4.0, max_tokens=1)
 
     def favouring(draft):
@@ -199,11 +239,19 @@ STEP = ReplayedStep(batch=0, position=1, difference=0.0, tolerance=1.0)
 
 
 def test_a_replay_shows_what_the_record_leaves_open(make_run):
-    """As far as it went, which the check says. A replay that shows nothing, or other values, shows nothing here."""
+    """The check says how far a replay went.
+
+    A replay that shows nothing, or other values, shows nothing here.
+    """
     coarse = dataclasses.replace(STEP, difference=0.5)
     wrong = dataclasses.replace(STEP, difference=2.0)
     run = make_run(aggregator="mean", contexts=False)
-    for steps, status in (((STEP,), "pass"), ((STEP, wrong), "skip"), ((coarse,), "skip"), ((), "skip")):
+    for steps, status in (
+        ((STEP,), "pass"),
+        ((STEP, wrong), "skip"),
+        ((coarse,), "skip"),
+        ((), "skip"),
+    ):
         result = audit_run(run.path, replay=replayed(*steps), evidence=3)
         check = check_of(result, "mechanism.divisor")
         assert (check.status, result.verdict == "pass") == (status, status == "pass")
@@ -217,19 +265,29 @@ def test_the_model_alone_shows_what_is_public(make_run):
     """Of all steps. Where rounding may hide something, it shows nothing."""
     for sizes in ((4,), (4, 4)):
         run = make_run(top_k=5, sizes=sizes)
-        for difference, wrong, status in ((0.0, 0, "pass"), (0.5, 0, "skip"), (0.0, 1, "fail"), (0.5, 1, "fail")):
+        for difference, wrong, status in (
+            (0.0, 0, "pass"),
+            (0.5, 0, "skip"),
+            (0.0, 1, "fail"),
+            (0.5, 1, "fail"),
+        ):
             first = Finding(code="replay.other-support", values={"tokens": 2}) if wrong else None
             found = PublicReplay(None, PublicParts(6, wrong, first, difference, 1.0))
             result = audit_run(run.path, replay=found)
             check = check_of(result, "mechanism.support-public")
             assert (check.status, check.evidence) == (status, 3)
             assert (result.verdict == "fail") == (status == "fail")
-            code = {"pass": "recomputed", "skip": "rounding-hides", "fail": "not-the-models"}[status]
+            code = {"pass": "recomputed", "skip": "rounding-hides", "fail": "not-the-models"}[
+                status
+            ]
             assert (check.code, check.values["recomputed"]) == (code, 6)
 
 
 def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run):
-    """Two batches part at the second token: a support, or an anchor, of private logits from there on."""
+    """Two batches part at the second token.
+
+    From there on, a support or an anchor has private logits.
+    """
     for start, status in ((0, "fail"), (1, "skip")):
         run = make_run(
             aggregator="mean",
@@ -241,12 +299,22 @@ def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run
         )
         result = run.audit()
         check = check_of(result, "mechanism.support-public")
-        assert (check.status, result.verdict) == (status, "fail" if status == "fail" else "not_verified")
+        assert (check.status, result.verdict) == (
+            status,
+            "fail" if status == "fail" else "not_verified",
+        )
     assert check.evidence == 1 and "mechanism.support-public" in result.not_checked
     assert check.code == "uncompared"
-    assert [check.values[name] for name in ("agreeing", "steps", "before")] == [2, result.run.steps, 0]
+    assert [check.values[name] for name in ("agreeing", "steps", "before")] == [
+        2,
+        result.run.steps,
+        0,
+    ]
     assert [note.code for note in check.notes] == ["mechanism.shown-by-model"]
-    assert check.made_with.startswith("--model") and "mechanism.support-public" in result.guarantee.values["checks"]
+    assert (
+        check.made_with.startswith("--model")
+        and "mechanism.support-public" in result.guarantee.values["checks"]
+    )
     # Some texts part later: that a support is public is seen after a token, and open after more.
     run = make_run(top_k=2, sizes=(4, 5, 4), seed=1)
     result = run.audit()
@@ -254,7 +322,10 @@ def test_what_later_steps_took_from_a_public_prompt_only_a_replay_shows(make_run
     assert (check.status, check.evidence, result.verdict) == ("skip", 3, "pass"), check.measured
     assert "caveat.public-parts" in {caveat.code for caveat in result.caveats}
     result = audit_run(run.path, evidence=3)
-    assert result.verdict == "not_verified" and "mechanism.support-public" in result.guarantee.values["checks"]
+    assert (
+        result.verdict == "not_verified"
+        and "mechanism.support-public" in result.guarantee.values["checks"]
+    )
     result = make_run(top_k=5, sizes=(4, 5), max_tokens=1).audit()
     check = check_of(result, "mechanism.support-public")
     assert (check.status, check.evidence, check.code) == ("pass", 1, "agree")
@@ -271,7 +342,11 @@ def test_a_support_must_have_another_to_agree_with(make_run):
 
 def test_coarse_rounding_shows_nothing_but_equality(make_run):
     """In bfloat16 elsewhere than where a run was made, a replay could not tell a forged record."""
-    for difference, tolerance, status in [(0.0, 9.0, "pass"), (0.1, 9.0, "skip"), (1e-3, 9.0, "pass")]:
+    for difference, tolerance, status in [
+        (0.0, 9.0, "pass"),
+        (0.1, 9.0, "skip"),
+        (1e-3, 9.0, "pass"),
+    ]:
         step = dataclasses.replace(STEP, difference=difference, tolerance=tolerance)
         result = audit_run(make_run().path, replay=replayed(step), evidence=3)
         (check,) = (check for check in result.checks if check.id == "replay.logits")
@@ -295,10 +370,17 @@ def test_without_a_bound_no_loss_is_within_it(make_run):
     assert (check.status, check.applicable) == ("skip", True)
 
 
-def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(make_run):
-    """An ex-post claim is about one output: what all outputs together show is no objection to it."""
+def test_only_what_an_attack_shows_with_confidence_refutes_a_claim_and_only_an_approximate_one(
+    make_run,
+):
+    """An ex-post claim is about one output.
+
+    Figures for all outputs together cannot refute it.
+    """
     for aggregator, epsilon, estimate in [("mean", 0.1, 99.0), ("median", 99.0, 99.5)]:
-        attack = Attacked(LowerBound(1e-4, 0.95, epsilon, estimate, ()), trials=20, beyond=0, worst=None)
+        attack = Attacked(
+            LowerBound(1e-4, 0.95, epsilon, estimate, ()), trials=20, beyond=0, worst=None
+        )
         result = audit_run(make_run(aggregator=aggregator).path, replay=replayed(attack=attack))
         assert {check.id: check.status for check in result.checks}["replay.lower-bound"] == "pass"
 
@@ -307,11 +389,16 @@ def test_a_maximum_over_some_batches_is_not_judged(make_run):
     run = make_run()
     run.drop(1)
     run.rehash()
-    assert {check.id: check.status for check in run.audit().checks}["composition.all-batches"] == "skip"
+    assert {check.id: check.status for check in run.audit().checks}[
+        "composition.all-batches"
+    ] == "skip"
 
 
 def test_who_a_user_is_stays_the_runs_word(make_run):
-    """A column of the rows' numbers counts one record each: readers outside are told what the count rests on, too."""
+    """A column of row numbers gives each user one record.
+
+    Readers outside are told what the count rests on, too.
+    """
     run = make_run(unit="user", records_per_user=2, width=3)
     run.edit_manifest({"data.user": "row"})
     run.rehash()
@@ -325,13 +412,27 @@ def test_who_a_user_is_stays_the_runs_word(make_run):
 
 def test_only_a_replay_shows_where_rounds_sent_the_records_of_slots(make_run):
     """Their batches have as many contexts under any key, and among any number of batches."""
-    made = {"aggregator": "mean", "secret": True, "rounds": 3, "sizes": (4, 4), "rule": "hashed-slots"}
-    for settings in ({}, {"batching.key": "ab12" * 16}, {"batching.batches_per_label": 2000}):
+    made = {
+        "aggregator": "mean",
+        "secret": True,
+        "rounds": 3,
+        "sizes": (4, 4),
+        "rule": "hashed-slots",
+    }
+    for settings in ({}, {"batching.key": OTHER_KEY}, {"batching.batches_per_label": 2000}):
         run = make_run(**made)
         run.edit_manifest(settings)
         run.rehash()
         result = audit_run(run.path)
-        open_ = {check.id: check.evidence for check in result.checks if check.id in result.not_checked}
-        assert result.verdict == "pass" and open_["partition.stable"] == open_["amplification.records"] == 3
+        open_ = {
+            check.id: check.evidence for check in result.checks if check.id in result.not_checked
+        }
+        assert (
+            result.verdict == "pass"
+            and open_["partition.stable"] == open_["amplification.records"] == 3
+        )
         replayed = {check.id: check for check in audit_run(run.path, replay=CLEAN).checks}
-        assert replayed["partition.stable"].evidence == 3 and replayed["partition.stable"].status == "pass"
+        assert (
+            replayed["partition.stable"].evidence == 3
+            and replayed["partition.stable"].status == "pass"
+        )

@@ -1,4 +1,4 @@
-"""Noise on record: how rarely honest noise alarms, whenever one looks, and how surely half of it does."""
+"""Recorded noise: honest noise rarely alarms, whenever one looks, and half of it surely does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,16 @@ import pytest
 from scipy.special import ndtr
 
 from dpaudit.checks import noise
-from dpaudit.checks.noise import ALONG, FEWEST, OWN, TURNED, NoiseFacts, NoiseTally, Repeats, _not_declared
+from dpaudit.checks.noise import (
+    ALONG,
+    FEWEST,
+    OWN,
+    TURNED,
+    NoiseEvidence,
+    NoiseTally,
+    Repeats,
+    _not_declared,
+)
 
 
 def tally(quantiles: np.ndarray) -> NoiseTally:
@@ -56,7 +65,7 @@ def sampled(*quantiles: np.ndarray, width: int = 1) -> Repeats:
 
 
 def test_a_bound_on_repetitions_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of draws of 64 values each, how many come again is what a walk over the numbers of distinct ones says."""
+    """A walk over numbers of distinct values tells the repetitions in draws of 64 values."""
     bits, most = 6, 40
     distinct = np.zeros(most + 2)
     distinct[0] = 1.0
@@ -67,7 +76,9 @@ def test_a_bound_on_repetitions_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
         distinct[1:] += before[:-1] * (1 - np.arange(most + 1) / 2**bits)
         for repeated in range(1, draws):
             exact = float(distinct[: draws - repeated + 1].sum())
-            keys = np.concatenate([np.arange(draws - repeated), np.zeros(repeated)]).astype(np.uint64)
+            keys = np.concatenate([np.arange(draws - repeated), np.zeros(repeated)]).astype(
+                np.uint64
+            )
             monkeypatch.setattr(noise, "ALARM", exact * (1 - 1e-9))
             assert not Repeats(1, kept=[keys]).alarm
     assert not Repeats(1, kept=[np.arange(10**6, dtype=np.uint64)]).alarm
@@ -91,7 +102,9 @@ def test_single_precision_repeats_itself_and_shared_noise_does_so_more() -> None
 def test_what_is_kept_of_a_long_run_is_bounded_and_still_tells() -> None:
     random = np.random.default_rng(5)
     first = random.random((40, 5000))
-    honest, shared = (sampled(*first, *then, width=2) for then in (random.random((40, 5000)), first))
+    honest, shared = (
+        sampled(*first, *then, width=2) for then in (random.random((40, 5000)), first)
+    )
     assert not honest.alarm
     assert shared.alarm
     parts = [sampled(*first[part], width=2) for part in (slice(3), slice(3, 30))]
@@ -103,10 +116,10 @@ def test_what_is_kept_of_a_long_run_is_bounded_and_still_tells() -> None:
 
 
 def test_honest_noise_alarms_in_no_view() -> None:
-    """Among some thousand steps of a few numbers and of one, and no pattern that is looked for is there by chance."""
+    """No pattern appears by chance among a thousand or so steps of few numbers, or of one."""
     random = np.random.default_rng(6)
     for size in (1, 2, 9):
-        found, before = NoiseFacts(), None
+        found, before = NoiseEvidence(), None
         for _ in range(3000 // size):
             before = found.take("noise", random.random(size), before)
         assert len(found.tallies) == (2 if size == 1 else 3)
@@ -118,8 +131,10 @@ def test_honest_noise_alarms_in_no_view() -> None:
 
 def test_each_view_tells_its_pattern() -> None:
     random = np.random.default_rng(7)
-    common, drifting, shrunk = NoiseFacts(), NoiseFacts(), NoiseFacts()
-    before: dict[str, np.ndarray | None] = dict.fromkeys(("common", "drifting", "thresholds", "distances"))
+    common, drifting, shrunk = NoiseEvidence(), NoiseEvidence(), NoiseEvidence()
+    before: dict[str, np.ndarray | None] = dict.fromkeys(
+        ("common", "drifting", "thresholds", "distances")
+    )
     last = random.normal(size=3)
     for step in range(400):
         one = 0.95 * random.normal() + math.sqrt(1 - 0.95**2) * random.normal(size=8)
@@ -128,20 +143,31 @@ def test_each_view_tells_its_pattern() -> None:
         before["drifting"] = drifting.take("sums", ndtr(last), before["drifting"])
         before["distances"] = shrunk.take("distances", random.random(1), before["distances"])
         if step % 4 == 0:
-            before["thresholds"] = shrunk.take("thresholds", laplace(random, 1, 0.3), before["thresholds"])
-    told = [{kind for kind, tally in facts.tallies.items() if tally.alarm} for facts in (common, drifting, shrunk)]
+            before["thresholds"] = shrunk.take(
+                "thresholds", laplace(random, 1, 0.3), before["thresholds"]
+            )
+    told = [
+        {kind for kind, tally in facts.tallies.items() if tally.alarm}
+        for facts in (common, drifting, shrunk)
+    ]
     assert ("sums", TURNED) in told[0] and ("sums", OWN) not in told[0]
     assert ("sums", ALONG) in told[1] and ("sums", TURNED) not in told[1]
     assert {kind for kind, _ in told[2]} == {"thresholds"}
 
 
 def test_what_tests_say_is_held_against_their_chances() -> None:
-    """By Ville's inequality honest ones seldom have evidence; ones that mostly say the likelier have it soon."""
+    """Chances bound the tests' evidence.
+
+    By Ville's inequality honest tests seldom have evidence; tests that mostly say the likelier
+    outcome have it soon.
+    """
     random = np.random.default_rng(8)
-    honest, agreeing, never = NoiseFacts(), NoiseFacts(), NoiseFacts()
+    honest, agreeing, never = NoiseEvidence(), NoiseEvidence(), NoiseEvidence()
     for chance in random.random(1000):
         honest.take_outcome(random.random() < chance, chance)
-        agreeing.take_outcome((chance > 0.5) if random.random() < 0.5 else random.random() < chance, chance)
+        agreeing.take_outcome(
+            (chance > 0.5) if random.random() < 0.5 else random.random() < chance, chance
+        )
         never.take_outcome(chance > 0.5 and random.random() < chance, chance)
     assert not list(_not_declared(honest))
     for facts in (agreeing, never):

@@ -1,4 +1,4 @@
-"""The test of independence: its bets by their definition, how often it alarms on honest runs, and what it detects."""
+"""The independence test: its bets by definition, its alarms on honest runs, and what it detects."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import DrawnStep
+from dpaudit.checks.draws import Draw, DrawnSteps
 from dpaudit.checks.randomness import (
     LAGS,
     PLACES,
     STRETCH,
     TEXTS,
     VIEWS,
-    Draw,
     IndependenceTest,
     _Intervals,
     _log_ratios,
@@ -40,14 +39,20 @@ def draw_of(chances: NDArray[np.float64], u: float) -> Draw:
     return Draw(token, low, low, low, float(chances[token]))
 
 
-def evidence_of(uniforms: Uniforms, size: int = 60, seed: int = 0, scale: float = 2.0) -> IndependenceTest:
+def evidence_of(
+    uniforms: Uniforms, size: int = 60, seed: int = 0, scale: float = 2.0
+) -> IndependenceTest:
     """Texts of one distribution a place, as those of one prompt are, nearly."""
     random = np.random.default_rng([seed, 9])
     places = [distribution(random, size, scale) for _ in range(uniforms.shape[1])]
     test = IndependenceTest(*uniforms.shape)
     for batch, row in enumerate(uniforms):
         own = [place * np.exp(random.normal(0, 0.5, size)) for place in places]
-        test.take(batch, [draw_of(p / p.sum(), u) for p, u in zip(own, row.tolist(), strict=True)], [len(row)])
+        test.take(
+            batch,
+            [draw_of(p / p.sum(), u) for p, u in zip(own, row.tolist(), strict=True)],
+            [len(row)],
+        )
     return test
 
 
@@ -95,12 +100,26 @@ def golden(random: np.random.Generator, batches: int, steps: int) -> Uniforms:
 
 
 @pytest.mark.parametrize(
-    "dependent", [shared, shared_by_two, offset, antithetic, antithetic_along, stratified, stratified_along, golden]
+    "dependent",
+    [
+        shared,
+        shared_by_two,
+        offset,
+        antithetic,
+        antithetic_along,
+        stratified,
+        stratified_along,
+        golden,
+    ],
 )
 @pytest.mark.parametrize(("batches", "steps"), [(20, 40), (12, 100)])
-def test_dependent_draws_are_found(dependent: Callable[..., Uniforms], batches: int, steps: int) -> None:
+def test_dependent_draws_are_found(
+    dependent: Callable[..., Uniforms], batches: int, steps: int
+) -> None:
     for seed in range(3):
-        found = evidence_of(dependent(np.random.default_rng(seed), batches, steps), seed=seed).dependences()
+        found = evidence_of(
+            dependent(np.random.default_rng(seed), batches, steps), seed=seed
+        ).dependences()
         assert found, dependent.__name__
 
 
@@ -115,18 +134,25 @@ def test_honest_draws_pass(runs: int) -> None:
     for (batches, steps), size in itertools.product([(1, 30), (8, 10), (3, 70)], [2, 60]):
         for seed in range(runs // 6):
             random = np.random.default_rng([seed, batches, size])
-            assert not evidence_of(independent(random, batches, steps), size=size, seed=seed).dependences()
+            assert not evidence_of(
+                independent(random, batches, steps), size=size, seed=seed
+            ).dependences()
 
 
 @pytest.mark.parametrize("kind", ["texts", "distances", "across", "along"])
 def test_no_bet_expects_more_than_one(kind: str) -> None:
-    """The premise of Markov's inequality: whatever went before, the ratio's mean over the next draw is 1 at most."""
+    """The premise of Markov's inequality: after any past, the next ratio's mean is at most 1."""
     random = np.random.default_rng(4)
-    for chances in (distribution(random, 2), distribution(random, 30), distribution(random, 300, 8.0)):
+    for chances in (
+        distribution(random, 2),
+        distribution(random, 30),
+        distribution(random, 300, 8.0),
+    ):
         expected = 0.0
         # Earlier draws that could be anything.
         earlier = [
-            [draw_of(distribution(random, 20), u) for u in random.random(number).tolist()] for number in (4, 1, 6)
+            [draw_of(distribution(random, 20), u) for u in random.random(number).tolist()]
+            for number in (4, 1, 6)
         ]
         for token, chance in enumerate(chances.tolist()):
             low = float(chances[:token].sum())
@@ -134,7 +160,8 @@ def test_no_bet_expects_more_than_one(kind: str) -> None:
             test = IndependenceTest(5, 6)
             for number, text in enumerate(earlier):
                 test.take(number, text, [len(text)])
-            # The last draw of the last text: the bets on the ones before it are a factor of their own.
+            # The last draw of the last text: the bets on the ones before it are a factor of their
+            # own.
             found = []
             for text in ([*earlier[0][:2], last], earlier[0][:2]):
                 intervals = _Intervals.of(text)
@@ -181,7 +208,9 @@ def test_bets_are_those_of_the_definitions() -> None:
         made = []
         for length in lengths:
             places = random.random((length, 3)).tolist()
-            made.append([Draw(int(random.integers(4)), *(0.7 * u for u in row), 0.3) for row in places])
+            made.append(
+                [Draw(int(random.integers(4)), *(0.7 * u for u in row), 0.3) for row in places]
+            )
         return made
 
     made = texts(5, 3, 4)
@@ -190,13 +219,19 @@ def test_bets_are_those_of_the_definitions() -> None:
         test.take(number, text, [len(text)])
     for place, view in enumerate(VIEWS):
         by_text = [
-            np.prod([(1 + ratio(view, a, b)) / 2 for a, b in zip(past, made[2], strict=False)]) for past in made[:2]
+            np.prod([(1 + ratio(view, a, b)) / 2 for a, b in zip(past, made[2], strict=False)])
+            for past in made[:2]
         ]
         found = test._bets_on_texts(_Intervals.of(made[2]))
         assert found[place] == pytest.approx(np.log(np.mean(by_text)))
         row = [*made[0], *made[1], *made[2]]
         by_distance = [
-            np.prod([(1 + ratio(view, row[at - lag], row[at])) / 2 if at >= lag else 1.0 for at in range(8, 12)])
+            np.prod(
+                [
+                    (1 + ratio(view, row[at - lag], row[at])) / 2 if at >= lag else 1.0
+                    for at in range(8, 12)
+                ]
+            )
             for lag in range(1, 8 + STRETCH)
         ]
         before = test._before
@@ -212,7 +247,9 @@ def test_strata_that_had_their_draw_are_bet_against() -> None:
     filled = np.zeros((3, 2, 4))
     filled[:, 1] = shares[:, 0]
     free = np.array([0.25, 0.75, 1, 1])
-    np.testing.assert_allclose(_log_ratios(filled, shares)[0], [0, np.log(0.02 + 0.98 * 4 / free.sum())], atol=1e-12)
+    np.testing.assert_allclose(
+        _log_ratios(filled, shares)[0], [0, np.log(0.02 + 0.98 * 4 / free.sum())], atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("grid", [None, 1.0])
@@ -224,9 +261,9 @@ def test_intervals_are_those_of_the_three_orders(grid: float | None) -> None:
     chances /= chances.sum()
     orders = [np.arange(40), np.argsort(values, kind="stable"), np.argsort(-values, kind="stable")]
     for token in range(40):
-        step = DrawnStep.of(values, 1.5, token)
+        step = DrawnSteps.alone(values, 1.5, token)
         assert step is not None
-        found = Draw.of(step, token + 100)
+        found = Draw(*step.draws(np.array([token + 100]))[0])
         assert found.token == token + 100
         assert found.chance == pytest.approx(chances[token])
         for low, order in zip(found[1:4], orders, strict=True):

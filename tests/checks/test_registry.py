@@ -1,4 +1,4 @@
-"""Every check says what harm its failure does and how to mend it, in words that are the same for every run."""
+"""Every check states its failure's harm and its remedy, in the same words for every run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ CONTEXT = {"run", "question"}
 
 
 def templates() -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Each template of the catalogue, where it stands, and the values beside it that readers outside may see."""
+    """The catalogue's templates: where each stands, and the values that readers outside may see."""
     found = catalogue()
     for code, sentence in found.sentence.items():
         yield code, sentence.text, sentence.public
     outcomes = [(code, words, "") for code, words in found.outcome.items()]
     for name, each in found.check.items():
-        outcomes += [(f"{name}:{code}", words, each.expected) for code, words in each.outcome.items()]
+        outcomes += [
+            (f"{name}:{code}", words, each.expected) for code, words in each.outcome.items()
+        ]
     for code, words, expected in outcomes:
         due = expected if words.expected is None else words.expected
         yield code, f"{words.found} {due} {words.detail}", words.public
@@ -43,10 +45,18 @@ def test_no_two_checks_matter_for_the_same_reason() -> None:
 def test_a_result_has_the_words_whatever_came_out_and_keeps_what_it_knows_of_the_run() -> None:
     check, about = registered()["integrity.format"], ABOUT[0]
     for status in ("pass", "fail", "skip"):
-        found = check.in_words(Outcome(status, "origin-undeclared", {"field": "settings"}), context_of("run"))
-        assert (found.why, found.remedy, found.values) == (about.why, about.remedy, {"field": "settings"})
-        assert "origins.settings" in found.detail
-    assert check.in_words(Outcome("fail", "origin-private"), context_of("run")).detail == about.remedy
+        found = check.in_words(
+            Outcome(status, "origin-undeclared", {"field": "settings"}), context_of("run")
+        )
+        assert (found.why, found.remedy, found.values) == (
+            about.why,
+            about.remedy,
+            {"field": "settings"},
+        )
+        assert "chosen_from.settings" in found.detail
+    assert (
+        check.in_words(Outcome("fail", "origin-private"), context_of("run")).detail == about.remedy
+    )
 
 
 def test_templates_are_whole_and_show_the_values_that_are_public() -> None:
@@ -78,8 +88,15 @@ def test_words_say_no_more_than_the_mathematics() -> None:
 
 def test_commands_name_the_run_as_a_shell_takes_it() -> None:
     command = "dpaudit verify {run}{question} --model m"
-    for run, named in (("runs/a b", "'runs/a b'"), ("-x", "./-x"), ("it's", "'it'\"'\"'s'"), ("s3://a/b", "s3://a/b")):
+    for run, named in (
+        ("runs/a b", "'runs/a b'"),
+        ("-x", "./-x"),
+        ("it's", "'it'\"'\"'s'"),
+        ("s3://a/b", "s3://a/b"),
+    ):
         assert render(command, {}, context_of(run)) == f"dpaudit verify {named} --model m"
     for run in ("a\nb", "a\u202eb", "a\x1bb", "b\udcff"):
         found = render(command, {}, context_of(run))
-        assert found == "dpaudit verify RUN_DIR --model m", "what cannot be shown as it is cannot be pasted"
+        assert found == "dpaudit verify RUN_DIR --model m", (
+            "what cannot be shown as it is cannot be pasted"
+        )

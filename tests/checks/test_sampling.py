@@ -9,8 +9,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import FAMILIES, GREEDY, NO_TOKENS, DrawnStep, Family
-from dpaudit.checks.sampling import BINS, FALSE_ALARMS, MIXED, THRESHOLD, Detectable, RunSampling, SamplingTest
+from dpaudit.checks.alternatives import FAMILIES, GREEDY, Family
+from dpaudit.checks.draws import NO_TOKENS, DrawnSteps
+from dpaudit.checks.sampling import (
+    BINS,
+    FALSE_ALARMS,
+    MIXED,
+    THRESHOLD,
+    Detectable,
+    RunSampling,
+    SamplingTest,
+)
 
 TEMPERATURE = 1.5
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
@@ -45,7 +54,7 @@ def nucleus(share: float) -> Draw:
 
 
 def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
-    """Like a language model's medians: a few tokens stand out, and most lie at the floor of the clip."""
+    """Aggregates like a model's medians: few tokens stand out; most are at the clip's floor."""
     random = np.random.default_rng(seed)
     values = np.full((steps, size), -9.0)
     likely = min(size, 400)
@@ -55,8 +64,10 @@ def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
     return values
 
 
-def drawn(row: NDArray[np.floating], token: int, before: list[int] | None = None) -> DrawnStep:
-    step = DrawnStep.of(row, TEMPERATURE, token, np.array(before, dtype=np.int64) if before else NO_TOKENS)
+def drawn(row: NDArray[np.floating], token: int, before: list[int] | None = None) -> DrawnSteps:
+    step = DrawnSteps.alone(
+        row, TEMPERATURE, token, np.array(before, dtype=np.int64) if before else NO_TOKENS
+    )
     assert step is not None
     return step
 
@@ -66,7 +77,7 @@ def sampled(draw: Draw, steps: int, size: int, seed: int) -> SamplingTest:
     test, text = SamplingTest(), list[int]()
     for number, row in enumerate(aggregates(steps, size, seed)):
         token = draw(row, random)
-        test.add(drawn(row, token, text), bytes([seed % 256, number % 256]))
+        test.add(drawn(row, token, text), [bytes([seed % 256, number % 256])])
         text.append(token)
     return test
 
@@ -74,7 +85,7 @@ def sampled(draw: Draw, steps: int, size: int, seed: int) -> SamplingTest:
 def run_of(*batches: SamplingTest) -> RunSampling:
     run = RunSampling(TEMPERATURE, len(batches))
     for number, batch in enumerate(batches):
-        run.take(number, batch)
+        run.merge(number, batch)
     return run
 
 
@@ -97,10 +108,14 @@ def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
 
 @pytest.mark.parametrize("runs", [100, pytest.param(660, marks=pytest.mark.slow)])
 def test_honest_runs_pass(runs: int) -> None:
-    """At most FALSE_ALARMS of honest runs alarm: of 1,980 in all none is to be expected, two would be a finding."""
+    """At most FALSE_ALARMS of honest runs alarm.
+
+    Of all 1,980 none is to be expected; two would be a finding.
+    """
     for size in (2, 30, 2000):
         alarmed = sum(
-            bool(run_of(sampled(at(TEMPERATURE), steps=25, size=size, seed=seed)).alarms()) for seed in range(runs)
+            bool(run_of(sampled(at(TEMPERATURE), steps=25, size=size, seed=seed)).alarms())
+            for seed in range(runs)
         )
         assert alarmed <= 1
         assert FALSE_ALARMS * 660 < 0.1
@@ -111,23 +126,32 @@ def test_the_stated_power_is_the_power(runs: int, most: int) -> None:
     """Of runs at the smallest temperature error that is said to be detected, 99 of 100 alarm."""
     low = run_of(sampled(at(TEMPERATURE), steps=120, size=300, seed=0)).detectable.lower
     assert low is not None
-    missed = sum(not run_of(sampled(at(low), steps=120, size=300, seed=seed)).alarms() for seed in range(runs))
+    missed = sum(
+        not run_of(sampled(at(low), steps=120, size=300, seed=seed)).alarms()
+        for seed in range(runs)
+    )
     assert missed <= most
 
 
 def test_ties_and_a_token_at_the_floor() -> None:
     test = SamplingTest()
     for token in range(8):
-        test.add(drawn(np.zeros(8), token), bytes([token]))
+        test.add(drawn(np.zeros(8), token), [bytes([token])])
     run = run_of(test)
     assert run.steps == 8
     assert not run.alarms()
     assert THRESHOLD > 12
 
 
-def chances(family: Family, place: int, values: NDArray[np.float64], before: list[int]) -> NDArray[np.float64]:
+def chances(
+    family: Family, place: int, values: NDArray[np.float64], before: list[int]
+) -> NDArray[np.float64]:
     """An alternative's whole distribution, by its definition."""
-    setting, name, here = float(family.settings[place]), type(family).__name__, softmax(values, TEMPERATURE)
+    setting, name, here = (
+        float(family.settings[place]),
+        type(family).__name__,
+        softmax(values, TEMPERATURE),
+    )
     order = np.argsort(-here, kind="stable")
     if name == "Temperatures":
         return softmax(values, setting * TEMPERATURE)
@@ -149,7 +173,11 @@ def chances(family: Family, place: int, values: NDArray[np.float64], before: lis
     elif name == "MinP":
         kept = here >= setting * here.max() * (1 - 1e-12)
     else:
-        size = int(setting) if name == "TopK" else int(np.searchsorted(np.cumsum(here[order]), setting)) + 1
+        size = (
+            int(setting)
+            if name == "TopK"
+            else int(np.searchsorted(np.cumsum(here[order]), setting)) + 1
+        )
         kept = np.zeros(len(here), dtype=bool)
         kept[order[:size]] = True
     return np.where(kept, here, 0.0) / here[kept].sum()
@@ -158,10 +186,14 @@ def chances(family: Family, place: int, values: NDArray[np.float64], before: lis
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
 @pytest.mark.parametrize(("size", "dtype"), [(1, "f8"), (2, "f4"), (40, "f4"), (900, "f8")])
 def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: str) -> None:
-    """Every alternative's distribution over all tokens, written out; and no ratio expects more than 1 as declared."""
+    """Every alternative's law over all tokens, written out.
+
+    No ratio's mean exceeds 1 under the declared law.
+    """
     random = np.random.default_rng(5)
     before = random.integers(size, size=12).tolist()
-    # Penalties on all tokens alike leave the rest that is set aside, and push the others down to it.
+    # Penalties on all tokens alike leave the rest that is set aside, and push the others down to
+    # it.
     allowed = 1e-8 if size > 12 else 1e-3
     assert len(family.names(1.0)) == len(family.settings)
     for row in aggregates(3, size, seed=3).astype(dtype):
@@ -169,7 +201,13 @@ def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: s
         if size > 2:
             values[:4] = row[:4] = 9.0  # equal ones among the most probable
         here = softmax(values, TEMPERATURE)
-        tokens = [0, *before, *random.choice(size, 5, p=here).tolist(), int(values.argmax()), int(values.argmin())]
+        tokens = [
+            0,
+            *before,
+            *random.choice(size, 5, p=here).tolist(),
+            int(values.argmax()),
+            int(values.argmin()),
+        ]
         found = [family.ratios(drawn(row, token, before)) for token in tokens]
         for place in range(len(family.settings)):
             other = chances(family, place, values, before)
@@ -178,10 +216,17 @@ def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: s
                 moments = np.where(other > 0, other * ratio, 0.0)
                 square = np.where(other > 0, other * ratio**2, 0.0).sum()
             for token, ratios in zip(tokens, found, strict=True):
-                np.testing.assert_allclose(ratios.found[place], ratio[token], rtol=1e-8, atol=allowed)
-                np.testing.assert_allclose(ratios.mean[place], moments.sum(), rtol=1e-8, atol=allowed)
                 np.testing.assert_allclose(
-                    ratios.variance[place], square - moments.sum() ** 2, rtol=1e-6, atol=10 * allowed
+                    ratios.found[place, 0], ratio[token], rtol=1e-8, atol=allowed
+                )
+                np.testing.assert_allclose(
+                    ratios.mean[place, 0], moments.sum(), rtol=1e-8, atol=allowed
+                )
+                np.testing.assert_allclose(
+                    ratios.variance[place, 0],
+                    square - moments.sum() ** 2,
+                    rtol=1e-6,
+                    atol=10 * allowed,
                 )
 
 
@@ -191,7 +236,9 @@ def test_no_ratio_expects_more_than_one(size: int) -> None:
     for row in aggregates(4, size, seed=8):
         here = softmax(row, TEMPERATURE)
         ratios = [
-            np.concatenate([family.ratios(drawn(row, token, [0, 1, 1])).found for family in FAMILIES])
+            np.concatenate(
+                [family.ratios(drawn(row, token, [0, 1, 1])).found[:, 0] for family in FAMILIES]
+            )
             for token in range(size)
         ]
         assert (here @ np.exp(ratios) <= 1 + 1e-9).all()
@@ -199,7 +246,10 @@ def test_no_ratio_expects_more_than_one(size: int) -> None:
 
 
 def test_penalties_at_scores_that_leave_nothing_to_others() -> None:
-    """All probability lies on a token that the text has: to push it down is no evidence beyond float64's rounding."""
+    """A token in the text has all probability.
+
+    To push it down is no evidence beyond float64's rounding.
+    """
     step = drawn(np.array([1e9, 1e9, -1e9]), 0, [0, 1])
     found = np.concatenate([family.ratios(step).found for family in FAMILIES])
     assert not np.isnan(found).any()
@@ -210,7 +260,7 @@ def test_a_tenth_of_the_steps_is_a_mixture() -> None:
     test = SamplingTest()
     row = np.array([2.0, 1.0, -3.0])
     for number, token in enumerate([0, 0, 2]):
-        test.add(drawn(row, token), bytes([number]))
+        test.add(drawn(row, token), [bytes([number])])
     here = softmax(row, TEMPERATURE)
     greedy = sum(len(family.settings) for family in FAMILIES[:1])
     inside = np.log(1 - MIXED + MIXED / here[0])
@@ -223,7 +273,9 @@ def test_a_tenth_of_the_steps_is_a_mixture() -> None:
 def test_transforms_that_all_lie_at_one_end_are_evidence_by_massarts_bound() -> None:
     test = SamplingTest()
     for number in range(20):
-        test.add(drawn(np.array([30.0, -30.0]), 0), bytes([number]))  # a token of probability 1: its places are uniform
+        test.add(
+            drawn(np.array([30.0, -30.0]), 0), [bytes([number])]
+        )  # a token of probability 1: its places are uniform
     assert test.steps == test._counts.sum() == 20
     test._counts[:] = [20] + [0] * (BINS - 1)
     assert test._transform_evidence() == pytest.approx(2 * 20 * (1 - 1 / BINS) ** 2)
@@ -235,7 +287,7 @@ def test_merged_tests_are_the_test_of_all_steps() -> None:
     for number, row in enumerate(aggregates(30, 200, seed=1)):
         token = at(TEMPERATURE)(row, random)
         for test in (whole, parts[number // 10]):
-            test.add(drawn(row, token), bytes([number]))
+            test.add(drawn(row, token), [bytes([number])])
     merged = SamplingTest()
     for part in parts:
         merged.merge(part)
@@ -260,27 +312,29 @@ def test_what_is_shown_of_single_batches_holds_for_the_least_of_them() -> None:
     long, short = (sampled(at(TEMPERATURE), steps=steps, size=300, seed=1) for steps in (200, 2))
     both = run_of(long, short)
     assert both.detectable.top_k is not None
-    assert both.detectable_in_each == Detectable(lower=None, higher=None, top_k=None, tenth_greedy=False)
+    assert both.detectable_in_each == Detectable(
+        lower=None, higher=None, top_k=None, tenth_greedy=False
+    )
     assert run_of(long).detectable_in_each is None
 
 
 def test_batches_without_evidence_and_batches_that_were_not_read_cost_nothing() -> None:
     run = RunSampling(TEMPERATURE, 3)
-    run.take(0, SamplingTest())
+    run.merge(0, SamplingTest())
     assert run.steps == 0
     assert not run.alarms()
 
 
 def test_steps_that_are_no_numbers_are_left_to_other_checks() -> None:
     for value in [np.nan, np.inf, -np.inf]:
-        assert DrawnStep.of(np.array([0.0, value, 1.0]), TEMPERATURE, 0) is None
+        assert DrawnSteps.alone(np.array([0.0, value, 1.0]), TEMPERATURE, 0) is None
 
 
 def test_batches_share_the_transforms_rate_of_false_alarms() -> None:
     odd, even, run = SamplingTest(), SamplingTest(), RunSampling(TEMPERATURE, 100)
     odd.steps, odd._counts[0] = 9, 9
     even.steps, even._counts[:] = 4 * BINS, 4
-    run.take(0, odd)
-    run.take(1, even)
+    run.merge(0, odd)
+    run.merge(1, even)
     assert odd.evidence()[-1] > THRESHOLD
     assert not run.alarms()

@@ -1,4 +1,4 @@
-"""Tokens that a seed tells are found, wherever its stream begins; honest draws are never taken for such."""
+"""Tokens that a seed tells are found, wherever its stream begins, and honest draws are not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 
 from dpaudit.auditing import audit_run
-from dpaudit.checks.randomness import Draw
-from dpaudit.checks.seeds import FALSE_ALARMS, KNOWN_SEEDS, MOST_DRAWS, STREAMS, SeedTest
+from dpaudit.checks.draws import Draw
+from dpaudit.checks.seeds import (
+    FALSE_ALARMS,
+    KNOWN_SEEDS,
+    MOST_DRAWS,
+    STREAMS,
+    SeedTest,
+    seed_of_noise,
+)
 from dpaudit.results import Finding
 from dpaudit.runs import Sampling
 
@@ -28,7 +35,13 @@ def drawn(numbers, noise, tokens=50):
         order = np.argsort(chances, kind="stable")
         ascending = chances[order].cumsum()[int(np.flatnonzero(order == token)[0])] - chances[token]
         found.append(
-            Draw(token, edges[token] - chances[token], ascending, 1 - ascending - chances[token], chances[token])
+            Draw(
+                token,
+                edges[token] - chances[token],
+                ascending,
+                1 - ascending - chances[token],
+                chances[token],
+            )
         )
     return found
 
@@ -65,14 +78,20 @@ def test_seeds_that_count_up_are_found():
             np.random.SeedSequence(1234).spawn(6)[batch]
         ).random(12),
         "seeds.plus-draw": lambda batch: [
-            STREAMS["numpy.random.seed"](1234 + 12 * batches.index(batch) + draw, 1)[0] for draw in range(12)
+            STREAMS["numpy.random.seed"](1234 + 12 * batches.index(batch) + draw, 1)[0]
+            for draw in range(12)
         ],
     }.items():
         test = SeedTest(HONEST)
         for batch in batches:
             test.take(batch, drawn(numbers(batch), noise))
         values = test.found().values
-        assert (values["told"], values["of"], values["seed"], values["where"].code) == (36, 36, 1234, place)
+        assert (values["told"], values["of"], values["seed"], values["where"].code) == (
+            36,
+            36,
+            1234,
+            place,
+        )
 
 
 def test_a_declared_seed_is_tried_whatever_it_is():
@@ -98,7 +117,10 @@ def test_numbers_that_rounding_puts_beside_an_edge_hide_nothing():
 
 
 def test_honest_draws_are_not_taken_for_a_seeds():
-    """Markov bounds the alarms; among some hundred runs the evidence of the best seed stays far below one."""
+    """Markov bounds the alarms.
+
+    Among some hundred runs the evidence of the best seed stays far below one.
+    """
     noise = np.random.default_rng(UNKNOWN)
     for number in range(150):
         test = SeedTest(HONEST if number % 2 else Sampling(generator="mt19937", seed=number))
@@ -110,7 +132,11 @@ def test_honest_draws_are_not_taken_for_a_seeds():
 
 
 def test_all_hypotheses_together_weigh_one():
-    for sampling in (HONEST, Sampling(generator="mt19937", seed=42), Sampling(generator="mt19937", seed=-3)):
+    for sampling in (
+        HONEST,
+        Sampling(generator="mt19937", seed=42),
+        Sampling(generator="mt19937", seed=-3),
+    ):
         test = SeedTest(sampling)
         each = np.broadcast_to(np.exp(test._weights), test._evidence.shape)
         assert math.isclose(each.sum(), 1.0)
@@ -130,7 +156,11 @@ def test_certain_draws_and_long_runs_are_no_evidence_and_no_burden():
 
 
 def test_what_a_recorder_did_not_try_is_no_pass(make_run):
-    seen = {"generator": "other 1.0", "batches": {"tried": 9, "moved": 1}, "rows": {"logit": 0.0, "support": 0}}
+    seen = {
+        "generator": "other 1.0",
+        "batches": {"tried": 9, "moved": 1},
+        "rows": {"logit": 0.0, "support": 0},
+    }
     for left_out, verdict in (({}, "pass"), ({"rows": None}, "not_verified")):
         run = make_run()
         run.edit_manifest({"recorded": seen | left_out})
@@ -138,7 +168,9 @@ def test_what_a_recorder_did_not_try_is_no_pass(make_run):
         result = audit_run(run.path)
         assert result.verdict == verdict
         (rows,) = [check for check in result.checks if check.id == "neighbors.rows"]
-        assert (rows.status, rows.applicable) == (("pass", True) if verdict == "pass" else ("skip", True))
+        assert (rows.status, rows.applicable) == (
+            ("pass", True) if verdict == "pass" else ("skip", True)
+        )
 
 
 def test_costs_between_other_neighbours_are_those_of_their_own_audits(make_run):
@@ -155,7 +187,20 @@ def test_costs_between_other_neighbours_are_those_of_their_own_audits(make_run):
         ("context", "replace"),
     }
     for other in found.others:
-        asked = audit_run(run.path, Question(unit=other.unit, relation=other.relation)).guarantees.approximate
+        asked = audit_run(
+            run.path, Question(unit=other.unit, relation=other.relation)
+        ).guarantees.approximate
         assert asked is not None
         assert (other.epsilon, other.rdp) == (asked.batch_epsilon, asked.batch_rdp)
     assert make_run(aggregator="mean", sizes=(4, 5)).audit().guarantees.approximate.others == ()
+
+
+@pytest.mark.parametrize("apart", [-0.9e-7, 0.0, 0.9e-7])
+def test_noise_is_told_however_single_precision_rounds_it(apart):
+    seed = ("numpy.random.seed", 987654321)
+    stream = np.sort(STREAMS["numpy.random.seed"](seed[1], MOST_DRAWS))
+    ends = np.concatenate([stream[:4], stream[-4:]])
+    found = seed_of_noise(ends + apart, [seed])
+    assert (found.status, found.code, found.values["told"]) == ("fail", "noise-told", 8)
+    assert seed_of_noise(ends + 3e-7, [seed]) is None
+    assert seed_of_noise(np.zeros(0), [seed]) is None

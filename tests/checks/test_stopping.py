@@ -1,4 +1,4 @@
-"""Where texts and batches end: the audit's rule against a naive one, over every way to cut a batch's tokens."""
+"""Ends of texts and batches: the audit's rule against a naive one, over every cut of the tokens."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from hypothesis import strategies as st
 
 from dpaudit.checks.release import stop_problems
 from dpaudit.results import Finding, Place, Value
-from dpaudit.runs import Sample, Stopping
+from dpaudit.runs import Decoding, Sample
 from dpaudit.runs.manifest import StopReason
 
 Text = tuple[int, StopReason]
 REASONS: tuple[StopReason, ...] = ("end-token", "max-tokens", "budget")
 
 
-def ended(tokens: Sequence[int], stopping: Stopping) -> list[Text] | None:
-    """The texts that a generator would have written with these tokens, by length and reason; None for no whole batch.
+def ended(tokens: Sequence[int], decoding: Decoding) -> list[Text] | None:
+    """The texts a generator would write, by length and reason, or None for an incomplete batch.
 
     A token at a time, as generation goes.
     """
     texts: list[Text] = []
     text: list[int] = []
     for spent, token in enumerate(tokens, start=1):
-        if texts and stopping.tokens_per_batch is None:
+        if texts and decoding.tokens_per_batch is None:
             return None
         text.append(token)
         reason: StopReason | None = None
-        if spent == stopping.tokens_per_batch:
+        if spent == decoding.tokens_per_batch:
             reason = "budget"
-        if len(text) == stopping.max_tokens:
+        if len(text) == decoding.max_tokens:
             reason = "max-tokens"
-        if any(tuple(text[-len(sequence) :]) == sequence for sequence in stopping.sequences):
+        if any(tuple(text[-len(sequence) :]) == sequence for sequence in decoding.sequences):
             reason = "end-token"
         if reason is not None:
             texts.append((len(text), reason))
             text = []
-    whole = not text and stopping.tokens_per_batch in (None, len(tokens))
+    whole = not text and decoding.tokens_per_batch in (None, len(tokens))
     return texts if whole else None
 
 
@@ -74,7 +74,9 @@ def ends(reason: str) -> Finding:
     return Finding(code=f"release.ends-{reason}")
 
 
-sequences = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=2).map(tuple), max_size=2).map(tuple)
+sequences = st.lists(
+    st.lists(st.integers(0, 2), min_size=1, max_size=2).map(tuple), max_size=2
+).map(tuple)
 
 
 @given(st.data())
@@ -82,13 +84,13 @@ def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) ->
     tokens = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=5))
     most = data.draw(st.integers(1, 6))
     budget = data.draw(st.none() | st.integers(most, 7))
-    stopping = Stopping(max_tokens=most, sequences=data.draw(sequences), tokens_per_batch=budget)
-    expected = ended(tokens, stopping)
+    decoding = Decoding(max_tokens=most, sequences=data.draw(sequences), tokens_per_batch=budget)
+    expected = ended(tokens, decoding)
     for lengths in cuts(len(tokens)):
         for reasons in itertools.product(REASONS, repeat=len(lengths)):
             texts = list(zip(lengths, reasons, strict=True))
-            problems = list(stop_problems(samples(tokens, texts), stopping))
-            assert (not problems) == (texts == expected), (tokens, stopping, texts, problems)
+            problems = list(stop_problems(samples(tokens, texts), decoding))
+            assert (not problems) == (texts == expected), (tokens, decoding, texts, problems)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +103,24 @@ def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) ->
             "other-end",
             {"text": text(0), "tokens": 3, "stated": ends("end-token"), "found": ends("none")},
         ),
-        ([0, 0, 0, 0, 9, 0], [(5, "end-token"), (1, "budget")], "too-long", {"tokens": 5, "most": 4}),
+        (
+            [0, 0, 0, 0, 9, 0],
+            [(5, "end-token"), (1, "budget")],
+            "too-long",
+            {"tokens": 5, "most": 4},
+        ),
         (
             [0, 9, 0, 0, 0, 9],
             [(2, "budget"), (4, "end-token")],
             "other-end",
             {"text": text(0), "stated": ends("budget")},
         ),
-        ([0, 9, 0, 0, 0, 9], [(2, "end-token"), (4, "budget")], "other-end", {"tokens": 4, "found": ends("end-token")}),
+        (
+            [0, 9, 0, 0, 0, 9],
+            [(2, "end-token"), (4, "budget")],
+            "other-end",
+            {"tokens": 4, "found": ends("end-token")},
+        ),
         (
             [0, 9, 0, 0, 0, 0],
             [(2, "end-token"), (4, "budget")],
@@ -129,14 +141,21 @@ def test_only_the_texts_that_the_rule_gives_are_accepted(data: st.DataObject) ->
         ),
     ],
 )
-def test_what_is_wrong_is_told(tokens: list[int], texts: list[Text], code: str, values: dict[str, Value]) -> None:
-    stopping = Stopping(max_tokens=4, sequences=((9,),), tokens_per_batch=6)
-    found = list(stop_problems(samples(tokens, texts), stopping))
-    assert any(each.code == f"release.{code}" and values.items() <= each.values.items() for each in found)
+def test_what_is_wrong_is_told(
+    tokens: list[int], texts: list[Text], code: str, values: dict[str, Value]
+) -> None:
+    decoding = Decoding(max_tokens=4, sequences=((9,),), tokens_per_batch=6)
+    found = list(stop_problems(samples(tokens, texts), decoding))
+    assert any(
+        each.code == f"release.{code}" and values.items() <= each.values.items() for each in found
+    )
 
 
 def test_a_batch_of_one_text_has_one() -> None:
     found = stop_problems(
-        samples([0, 9, 9], [(2, "end-token"), (1, "end-token")]), Stopping(max_tokens=4, sequences=((9,),))
+        samples([0, 9, 9], [(2, "end-token"), (1, "end-token")]),
+        Decoding(max_tokens=4, sequences=((9,),)),
     )
-    assert list(found) == [Finding(code="release.several-texts", values={"batch": Place(batch=3), "texts": 2})]
+    assert list(found) == [
+        Finding(code="release.several-texts", values={"batch": Place(batch=3), "texts": 2})
+    ]

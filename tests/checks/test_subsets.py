@@ -17,7 +17,9 @@ def test_size_evidence_is_a_likelihood_ratio() -> None:
         chances, total = binom.pmf(np.arange(contexts + 1), contexts, rate), np.zeros(len(TILTS))
         for outcome in product(range(contexts + 1), repeat=2):
             sizes = np.bincount(outcome, minlength=contexts + 1)
-            total += math.prod(chances[size] for size in outcome) * np.exp(tilted(np.log(chances), sizes))
+            total += math.prod(chances[size] for size in outcome) * np.exp(
+                tilted(np.log(chances), sizes)
+            )
         assert np.allclose(total, 1)
 
 

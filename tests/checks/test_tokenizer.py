@@ -35,7 +35,7 @@ def forge(run: Any, change: Any) -> None:
     (run / "tokenizer.json").write_text(json.dumps(tokenizer))
     decode = RunReader(run.path).decoder(special=False)
     assert decode is not None
-    stops = run.spec.stopping.sequences
+    stops = run.spec.decoding.sequences
     for batch in RunReader(run.path).batches:
         with RunReader(run.path).batch(batch) as reader:
             texts = [decode(without_stop(sample.tokens, stops)) for sample in reader.samples()]
@@ -50,7 +50,9 @@ def retold(texts: list[str | None], draft: Any) -> None:
 
 def spelt(tokenizer: dict[str, Any]) -> None:
     words = tokenizer["model"]["vocab"]
-    tokenizer["model"]["vocab"] = {(SECRET if number == 0 else word): number for word, number in words.items()}
+    tokenizer["model"]["vocab"] = {
+        (SECRET if number == 0 else word): number for word, number in words.items()
+    }
     tokenizer["model"]["unk_token"] = SECRET
 
 
@@ -71,7 +73,9 @@ def test_texts_by_an_unknown_tokenizer_are_no_pass(make_run, change):
     assert run.audit().verdict == "pass"
     forge(run, change)
     result = run.audit()
-    assert (release(result).status, result.verdict) == ("skip", "not_verified"), release(result).measured
+    assert (release(result).status, result.verdict) == ("skip", "not_verified"), release(
+        result
+    ).measured
     assert result.guarantee.values["checks"] == ("release.text",)
     assert release(result).code == "own-tokenizer"
     assert [note.code for note in release(result).notes] == ["release.name-or-replay"]
@@ -121,7 +125,9 @@ def test_one_tokenizer_in_two_forms_has_one_digest(make_run):
 
 def test_audit_reads_the_tokenizer_once(make_run, monkeypatch):
     run, read = make_run(), []
-    monkeypatch.setattr("dpaudit.runs.text.load", lambda data, most: read.append(data) or load(data, most))
+    monkeypatch.setattr(
+        "dpaudit.runs.text.load", lambda data, most: read.append(data) or load(data, most)
+    )
     path = run / "tokenizer.json"
     path.write_text(path.read_text() + "\n")  # no earlier test has read these bytes
     assert read_tokenizer(path) == RunReader(run.path).decoding_digest()

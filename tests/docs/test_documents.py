@@ -1,15 +1,16 @@
 """Every code block in the README and the docs runs as it stands, and prints what stands below it.
 
 - `bash` blocks run, and must succeed.
-- `console` blocks whose commands start with `$` run too; what stands below a command must be what it prints. A line
-  `...` stands for any lines, and notes on standard error may be left out. The command may fail.
+- `console` blocks whose commands start with `$` run too; what stands below a command must be what
+  it prints. A line `...` stands for any lines, and notes on standard error may be left out. The
+  command may fail.
 - `python` blocks of a document run as one program.
 - `console` blocks without `$` are not run. UNRUN lists each of them, with the reason.
 
-Shell blocks of a document share a folder and run in their order. `dpaudit` in them is a fork of a process that has its
-modules already (tests/docs/warm.py); tests/packaging runs the installed command. After a change of what commands print:
-DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k blocks_run
-writes it into the documents anew, but for outputs with a line `...`.
+Shell blocks of a document share a folder and run in their order. `dpaudit` in them is a fork of a
+process that has its modules already (tests/warm.py); tests/packaging runs the installed command.
+After a change of what commands print: DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k
+blocks_run writes it into the documents anew, but for outputs with a line `...`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,8 @@ import doctest
 import itertools
 import os
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,25 +35,18 @@ from dpaudit.runs import strict_yaml
 from dpaudit.runs.statements import Statement
 
 ROOT = Path(__file__).parents[2]
-WARM = Path(__file__).with_name("warm.py")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
-#: What the blocks find as `dpaudit`.
-STUB = """\
-#!{python} -IS
-import json, os, socket, sys
-server = socket.socket(socket.AF_UNIX)
-server.connect({address!r})
-request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
-socket.send_fds(server, [request], [0, 1, 2])
-sys.exit(server.recv(1)[0])
-"""
+BLOCK = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
 UPDATE = "DPAUDIT_UPDATE_DOCS"
 PROMPT = "$ "
 MARK = "-- here ends the output of a command --"
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-#: `make` sets environments up: .ci/run runs these itself, of the demo a quick one.
-RUN_BY_CI = {"make demo\n", "make test\n"}
+#: `make` sets environments up: .ci/run runs the tests itself.
+RUN_BY_CI = {"make test\n"}
+#: Minutes of generation: `make test-slow` tries the quick demo at full size.
+RUN_BY_HAND = {"make demo\n"}
 
 GENERATES = "minutes of generation; tests/generation and `make demo` run the like"
 EVALUATES = "minutes of embedding and training; tests/generation/evaluation runs the like"
@@ -62,47 +54,55 @@ CLUSTERS = "minutes of embedding; tests/generation/clustering runs the like"
 LIKELIHOODS = "minutes of a model's passes; tests/generation/evaluation runs the like"
 REPLAYS = "needs the records of a run, and minutes; tests/generation/test_replay.py runs the like"
 RECORDS = "a minute of a model's passes; tests/recording/test_processor.py runs it"
-OTHERS = "needs a package for Python 3.12; tests/recording/test_invink.py runs it where it is installed"
+OTHERS = (
+    "needs a package for Python 3.12; tests/recording/test_invink.py runs it where it is installed"
+)
 TABLES = "hours or days of generation; tests/generation/experiments runs a tiny table"
+ACCOUNTS = (
+    "half a minute of accounting; tests/generation/experiments/test_presets.py runs it row by row"
+)
 DOWNLOADS = "needs the network"
 MACHINES = "needs a store or machines; tests/engines runs the like on a cluster of one machine"
 CI = "sets environments up; .ci/run does it, and tests/packaging"
 #: First lines of the blocks that are not run here, with the reason.
 UNRUN = {
-    "dpaudit clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
+    "dpaudit lab clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
     "dpaudit demo --out dpaudit-demo": GENERATES,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
-    "dpaudit figures laptop/agnews/*/run": TABLES,
+    "dpaudit compare laptop/agnews/*/run": TABLES,
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
-    "dpaudit generate agnews-two-examples.yaml --out run200": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
-    "dpaudit init mine.yaml --data mine.csv --text text": GENERATES,
     "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-canaries.yaml --dry-run": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out run": GENERATES,
-    "dpaudit replay RUN_DIR --data notes.txt --without 7": "tests/recording/test_rerun.py runs the like",
+    "dpaudit replay RUN_DIR --data notes.txt --without "
+    "7": "tests/recording/test_rerun.py runs the like",
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
     "dpaudit report mine-run --data mine.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
-    "dpaudit table examples/laptop/table.yaml --out laptop --unverified --private-cache laptop-cache": TABLES,
-    "dpaudit table examples/paper/results.yaml --out results": TABLES,
+    "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache "
+    "laptop-cache": TABLES,
+    "dpaudit lab table examples/paper/results.yaml --dry-run": ACCOUNTS,
+    "dpaudit lab table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
     "dpaudit verify mine-run --epsilon 3": GENERATES,
     "dpaudit verify RUN --commitment HEX --head HEX --seed-file": GENERATES,
     "git grep -nE": "tests/mechanisms/test_seam.py runs it, in the repository",
-    "dpaudit likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
-    "dpaudit likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
+    "dpaudit lab likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
+    "dpaudit lab likelihood median.yaml clip-1.yaml clip-2.yaml --test held-out.csv": LIKELIHOODS,
     "make setup": CI,
-    "dpaudit verify texts --key release-key.pub": "the folder of the block before; docs/release.md runs the like",
+    "dpaudit verify texts --key "
+    "release-key.pub": "the folder of the block before; docs/release.md runs the like",
     "pip install '.[generate]'": DOWNLOADS,
     "pip install '.[release]'": DOWNLOADS,
-    "pip install tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
+    "pip install "
+    "tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
     "pip install --no-deps invink==0.1.0": DOWNLOADS,
     "dpaudit record invink --out mended": OTHERS,
-    "python - <<'END'": DOWNLOADS,
+    "python examples/laptop/files.py": DOWNLOADS,
     "python examples/record_transformers.py run": RECORDS,
     "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,
     "python -m build": CI,
@@ -135,9 +135,14 @@ def blocks(document: Path, *languages: str) -> list[tuple[str, str]]:
     """Language and text of a document's blocks."""
     found = BLOCK.finditer(document.read_text(encoding="utf-8"))
     texts = [
-        (match["language"], re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE)) for match in found
+        (match["language"], re.sub(rf"^{match['indent']}", "", match["text"], flags=re.MULTILINE))
+        for match in found
     ]
-    return [(language, text) for language, text in texts if language in languages and text not in RUN_BY_CI]
+    return [
+        (language, text)
+        for language, text in texts
+        if language in languages and text not in RUN_BY_CI | RUN_BY_HAND
+    ]
 
 
 def executed(document: Path) -> bool:
@@ -157,13 +162,18 @@ class Ran:
     @property
     def is_as_shown(self) -> bool:
         printed = (self.output, self.output + self.notes, self.notes + self.output)
-        return any(doctest.OutputChecker().check_output(self.shown, text, ALIKE) for text in printed)
+        return any(
+            doctest.OutputChecker().check_output(self.shown, text, ALIKE) for text in printed
+        )
 
     @property
     def anew(self) -> str:
         """The lines that the document should have, where they can be told."""
         printed = "".join(f"{line.rstrip()}\n" for line in (self.output or self.notes).splitlines())
-        return f"{PROMPT}{self.command}\n{self.shown if self.is_as_shown or '...' in self.shown else printed}"
+        return (
+            f"{PROMPT}{self.command}\n"
+            f"{self.shown if self.is_as_shown or '...' in self.shown else printed}"
+        )
 
 
 def session(block: str) -> list[tuple[str, str]]:
@@ -174,7 +184,11 @@ def session(block: str) -> list[tuple[str, str]]:
             found.append((line.removeprefix(PROMPT), ""))
         else:
             command, shown = found[-1]
-            found[-1] = (f"{command}\n{line}", shown) if command.endswith("\\") else (command, f"{shown}{line}\n")
+            found[-1] = (
+                (f"{command}\n{line}", shown)
+                if command.endswith("\\")
+                else (command, f"{shown}{line}\n")
+            )
     return found
 
 
@@ -183,7 +197,9 @@ def run(block: str, workplace: Path, environment: dict[str, str]) -> list[Ran]:
     commands = session(block)
     end = f"status=$?; printf '%s\\n' '{MARK}'; printf '%s\\n' '{MARK}' >&2; (exit $status)"
     script = "\n".join(f"{command}\n{end}" for command, _ in commands)
-    done = subprocess.run(["bash", "-c", script], cwd=workplace, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=workplace, env=environment, capture_output=True, text=True
+    )
     outputs = done.stdout.split(f"{MARK}\n")[:-1], done.stderr.split(f"{MARK}\n")[:-1]
     return [Ran(*command, *printed) for command, *printed in zip(commands, *outputs, strict=True)]
 
@@ -196,26 +212,25 @@ def workplace(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def environment(warm_dpaudit: Path) -> dict[str, str]:
     """That of the blocks. Its first `dpaudit` is the warm one, which takes `-c PROGRAM` too."""
-    stub = tmp_path_factory.mktemp("bin") / "dpaudit"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind("\0" + f"{stub}"[-80:])
-        listener.listen()
-        stub.write_text(STUB.format(python=sys.executable, address=listener.getsockname()))
-        stub.chmod(0o755)
-        path = os.pathsep.join([str(stub.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
-        blocks_see = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80"}
-        command = [sys.executable, WARM, str(listener.fileno())]
-        with subprocess.Popen(command, cwd=ROOT, env=blocks_see, pass_fds=[listener.fileno()]) as server:
-            yield blocks_see
-            server.kill()
+    path = os.pathsep.join(
+        [str(warm_dpaudit.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
+    )
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "80"}
 
 
-@pytest.mark.parametrize("document", [path for path in DOCUMENTS if executed(path)], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if executed(path)], ids=lambda path: path.name
+)
 def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     if program := "\n".join(text for _, text in blocks(document, "python")):
-        subprocess.run(["dpaudit", "-c", program], cwd=workplace(tmp_path / "python"), env=environment, check=True)
+        subprocess.run(
+            ["dpaudit", "-c", program],
+            cwd=workplace(tmp_path / "python"),
+            env=environment,
+            check=True,
+        )
     folder = workplace(tmp_path / "shell")
     for language, block in blocks(document, "bash", "console"):
         if language == "bash":
@@ -224,9 +239,14 @@ def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[s
             outcomes = run(block, folder, environment)
             if os.environ.get(UPDATE):
                 anew = "".join(ran.anew for ran in outcomes)
-                document.write_text(document.read_text(encoding="utf-8").replace(block, anew), encoding="utf-8")
+                document.write_text(
+                    document.read_text(encoding="utf-8").replace(block, anew), encoding="utf-8"
+                )
             for ran in outcomes:
-                shown = f"$ {ran.command}\nis shown to print\n{ran.shown}\nand prints\n{ran.output}{ran.notes}"
+                shown = (
+                    f"$ {ran.command}\nis shown to print\n{ran.shown}\nand "
+                    f"prints\n{ran.output}{ran.notes}"
+                )
                 assert ran.is_as_shown or os.environ.get(UPDATE), shown
 
 
@@ -239,32 +259,45 @@ def test_unrun_blocks_are_listed_with_their_reasons() -> None:
 
 def test_blocks_are_of_languages_that_are_looked_at() -> None:
     for document in DOCUMENTS:
-        languages = set(re.findall(r"^ *```(\w+)$", document.read_text(encoding="utf-8"), re.MULTILINE))
+        languages = set(
+            re.findall(r"^ *```(\w+)$", document.read_text(encoding="utf-8"), re.MULTILINE)
+        )
         assert languages <= {"bash", "console", "python", "text", "yaml"}, document.name
 
 
 def test_yaml_blocks_are_accepted() -> None:
-    found = [(document.name, text) for document in DOCUMENTS for _, text in blocks(document, "yaml")]
+    found = [
+        (document.name, text) for document in DOCUMENTS for _, text in blocks(document, "yaml")
+    ]
     assert {name for name, _ in found} == set(YAML)
     for name, text in found:
         assert YAML[name](yaml.safe_load(text))
 
 
 def test_yaml_is_the_same_to_every_reader() -> None:
-    """Ours reads `1e-5` as the number that it is meant to be; YAML 1.1, which most programs read, takes it for text."""
+    """Our parser reads `1e-5` as the number that is meant.
+
+    YAML 1.1, which most programs read, takes it for text.
+    """
     written = [(path, text) for path in DOCUMENTS for _, text in blocks(path, "yaml")]
     files = [*(ROOT / "examples").rglob("*.yaml"), *(ROOT / "generation" / "demos").glob("*.yaml")]
     written += [(path, path.read_text(encoding="utf-8")) for path in files]
     for path in DOCUMENTS:
         for _, block in blocks(path, "bash", "console"):
-            written += [(path, text) for text in re.findall(r"\.yaml <<'END'\n(.*?)^END$", block, re.M | re.S)]
+            written += [
+                (path, text)
+                for text in re.findall(r"\.yaml <<'END'\n(.*?)^END$", block, re.M | re.S)
+            ]
     assert {"releasing.md", "bbc-median.yaml", "release.md"} <= {path.name for path, _ in written}
     for path, text in written:
         assert yaml.safe_load(text) == strict_yaml.parse(text.encode(), path, "YAML", ""), path
 
 
 def test_comparison_with_what_is_shown_can_fail(tmp_path: Path) -> None:
-    right = "$ printf 'a\\nb\\nc\\n'; echo no >&2\na\n...\nc\n$ false\n$ echo $? \\\n  b\n1 b\n$ echo note >&2\nnote\n"
+    right = (
+        "$ printf 'a\\nb\\nc\\n'; echo no >&2\na\n...\nc\n$ false\n$ echo $? \\\n  b\n1 b\n$ "
+        "echo note >&2\nnote\n"
+    )
     outcomes = run(right, tmp_path, dict(os.environ))
     assert [ran.is_as_shown for ran in outcomes] == [True] * 4
     assert "".join(ran.anew for ran in outcomes) == right
@@ -288,17 +321,25 @@ def test_ci_runs_what_the_readme_promises() -> None:
 
 def test_links_between_documents_lead_somewhere() -> None:
     for document in DOCUMENTS:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")):
+        for target in re.findall(
+            r"\]\((?!https?:)([^)#]+)\)", document.read_text(encoding="utf-8")
+        ):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
 def test_places_in_the_documents_that_code_names_are_there() -> None:
-    code = itertools.chain.from_iterable((ROOT / name).rglob("*.py") for name in ("dpaudit", "generation", "reports"))
+    code = itertools.chain.from_iterable(
+        (ROOT / name).rglob("*.py") for name in ("dpaudit", "generation", "reports")
+    )
     named = {
-        place for path in code for place in re.findall(r"docs/([\w-]+\.md)(?:#([\w-]+))?", path.read_text("utf-8"))
+        place
+        for path in code
+        for place in re.findall(r"docs/([\w-]+\.md)(?:#([\w-]+))?", path.read_text("utf-8"))
     }
     assert len(named) > 5
     for page, anchor in named:
         headings = re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
-        anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        anchors = {
+            re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings
+        }
         assert anchor in {"", *anchors}, f"docs/{page}#{anchor}"

@@ -19,11 +19,15 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 
 def cells(notebook: Path) -> list[dict[str, object]]:
-    return [cell for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    return [
+        cell
+        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        if cell["cell_type"] == "code"
+    ]
 
 
 def program(notebook: Path) -> str:
-    """The cells as one program, which shows the value of each cell's last line as a notebook does."""
+    """The cells as one program that shows the value of each cell's last line, as notebooks do."""
     lines = []
     for cell in cells(notebook):
         tree = ast.parse("".join(cell["source"]))
@@ -43,7 +47,11 @@ def test_notebooks_run(notebook: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", program(notebook)], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", program(notebook)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert not done.returncode, done.stderr
 

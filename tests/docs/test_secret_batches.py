@@ -31,7 +31,9 @@ def test_rows_of_the_paper_are_those_of_the_script() -> None:
 
 def test_units_of_several_records_are_those_of_the_script() -> None:
     release, batch = levels(accountant(ETA, 38, users=3), TOKENS, DELTA)
-    assert line("| a person with 3 records |").endswith(f"| {bound(batch, 3)} | {bound(release, 3)} |")
+    assert line("| a person with 3 records |").endswith(
+        f"| {bound(batch, 3)} | {bound(release, 3)} |"
+    )
 
 
 @pytest.mark.slow

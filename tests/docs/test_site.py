@@ -1,4 +1,4 @@
-"""The documentation's site builds without a warning, has all that the code has, and needs no network."""
+"""The documentation's site builds without a warning, has all the code, and needs no network."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ import dpaudit.runs
 from dpaudit.checks import registered
 from dpaudit.cli import PROGRAM, cli
 from dpaudit.generation.config import Config
+from dpaudit.generation.experiments.cluster_results import ClusterComparison
+from dpaudit.generation.experiments.likelihood_results import Likelihoods
 from dpaudit.mechanisms import Mechanism
-from dpaudit.results import AuditResult, ClusterComparison, Comparison, JointCost
+from dpaudit.results import AuditResult, Comparison, JointCost
 from dpaudit.results.attestation import TestResultStatement
-from dpaudit.results.likelihood import Likelihoods
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
@@ -35,8 +36,16 @@ from dpaudit.runs import Manifest
 ROOT = Path(__file__).parents[2]
 #: A server shows it for any address, so its links start at the site's root.
 NOT_FOUND = "404.html"
-#: Elements that a browser loads without being asked. Links that a reader clicks may lead out of the site.
-LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "object": "data"}
+#: Elements that a browser loads without being asked. Links that a reader clicks may lead out of the
+#: site.
+LOADED = {
+    "script": "src",
+    "img": "src",
+    "link": "href",
+    "iframe": "src",
+    "source": "src",
+    "object": "data",
+}
 FIELDS: dict[str, type[BaseModel]] = {
     "config": Config,
     "manifest": Manifest,
@@ -98,17 +107,28 @@ def models_of(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     while waiting:
         annotation = waiting.pop()
         waiting += getattr(annotation, "__args__", ())
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel) and annotation not in seen:
+        if (
+            isinstance(annotation, type)
+            and issubclass(annotation, BaseModel)
+            and annotation not in seen
+        ):
             seen.add(annotation)
             yield annotation
             waiting += [field.annotation for field in annotation.model_fields.values()]
 
 
 def public_names(module: ModuleType) -> set[str]:
-    """Functions and classes that a module defines, or that a package exports; aliases of types have no docstring."""
+    """Functions and classes of a module's own, or a package's exports; no aliases of types.
+
+    Aliases have no docstring.
+    """
     names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
     things = {name: getattr(module, name) for name in names}
-    own = {name: thing for name, thing in things.items() if inspect.isclass(thing) or inspect.isfunction(thing)}
+    own = {
+        name: thing
+        for name, thing in things.items()
+        if inspect.isclass(thing) or inspect.isfunction(thing)
+    }
     return {name for name, thing in own.items() if thing.__module__.startswith(module.__name__)}
 
 
@@ -119,18 +139,24 @@ def assert_links_lead_somewhere(folder: Path, pages: dict[str, Html]) -> None:
             if address.scheme or name == NOT_FOUND:
                 continue
             target = (
-                os.path.normpath(os.path.join(os.path.dirname(name), unquote(address.path))) if address.path else name
+                os.path.normpath(os.path.join(os.path.dirname(name), unquote(address.path)))
+                if address.path
+                else name
             )
             assert (folder / target).is_file(), f"{name} links to {link}"
             if address.fragment and target in pages:
-                assert unquote(address.fragment) in pages[target].ids | {"__skip"}, f"{name} links to {link}"
+                assert unquote(address.fragment) in pages[target].ids | {"__skip"}, (
+                    f"{name} links to {link}"
+                )
 
 
 def assert_nothing_is_remote(folder: Path, pages: dict[str, Html]) -> None:
     for name, page in pages.items():
         assert not {load for load in page.loads if re.match(r"(?:https?:)?//", load)}, name
     for style in folder.rglob("*.css"):
-        assert not re.search(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", style.read_text(encoding="utf-8")), style
+        assert not re.search(
+            r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", style.read_text(encoding="utf-8")
+        ), style
 
 
 def test_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
@@ -141,14 +167,23 @@ def test_site_is_whole_and_stands_alone(tmp_path: Path) -> None:
     assert set(registered()) <= pages["reference/checks.html"].ids
     commands = pages["reference/commands.html"]
     assert {f"{PROGRAM}-{name}" for name in cli.commands} <= commands.ids
-    options = {name for command in cli.commands.values() for option in command.params for name in option.opts}
+    options = {
+        name
+        for command in cli.commands.values()
+        for option in command.params
+        for name in option.opts
+    }
     shown = " ".join(commands.text)
-    assert not {name for name in options if name.startswith("--") and not re.search(rf"{name}\b", shown)}
+    assert not {
+        name for name in options if name.startswith("--") and not re.search(rf"{name}\b", shown)
+    }
     assert "Sentinel" not in shown
     anchors = set().union(*(pages[f"reference/{name}.html"].ids for name in FIELDS))
     for model in FIELDS.values():
         for part in models_of(model):
-            fields = {f"{part.__module__}.{part.__qualname__}({name})" for name in part.model_fields}
+            fields = {
+                f"{part.__module__}.{part.__qualname__}({name})" for name in part.model_fields
+            }
             assert fields <= anchors, part
     for module in API:
         page = pages[f"reference/{module.__name__.removeprefix('dpaudit.')}.html"]

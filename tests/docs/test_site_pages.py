@@ -1,4 +1,4 @@
-"""Links of the repository's documents in the site, tables of fields, and the catalogue of checks."""
+"""Links of repository documents in the site, tables of fields, and the catalogue of checks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,23 @@ def test_links_lead_to_the_same_thing_in_the_site() -> None:
         ("README.md", "index.md", "LICENSE", "source/LICENSE.md"),
         ("docs/claims.md", "claims.md", "../README.md", "index.md"),
         ("docs/claims.md", "claims.md", "../examples", "source/examples/index.md"),
-        ("docs/claims.md", "claims.md", "../examples/foreign_run.py", "source/examples/foreign_run.py.md"),
+        (
+            "docs/claims.md",
+            "claims.md",
+            "../examples/foreign_run.py",
+            "source/examples/foreign_run.py.md",
+        ),
         ("docs/claims.md", "claims.md", "budgets.md", "budgets.md"),
         ("docs/claims.md", "claims.md", "no-such-page.md", "no-such-page.md"),
         ("docs/claims.md", "claims.md", "../../outside.md", "../../outside.md"),
-        ("docs/claims.md", "claims.md", "https://example.org/docs/claims.md", "https://example.org/docs/claims.md"),
+        (
+            "docs/claims.md",
+            "claims.md",
+            "https://example.org/docs/claims.md",
+            "https://example.org/docs/claims.md",
+        ),
         ("docs/claims.md", "claims.md", "#anchor", "#anchor"),
-        ("docs/reference/config.md", "reference/config.md", "../inspect.md", "../inspect.md"),
+        ("docs/reference/config.md", "reference/config.md", "../start.md", "../start.md"),
     ):
         assert with_site_links(origin, page, f"[text]({link})") == f"[text]({expected})"
     assert site_path("CONTRIBUTING.md") == "contributing.md"
@@ -79,10 +89,14 @@ class Other:
 '''
 
 
-def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fields_have_kind_default_and_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "site_models.py").write_text(MODELS)
     monkeypatch.syspath_prepend(tmp_path)
-    module = griffe.load("site_models", search_paths=[tmp_path], extensions=griffe.load_extensions(Fields))
+    module = griffe.load(
+        "site_models", search_paths=[tmp_path], extensions=griffe.load_extensions(Fields)
+    )
 
     def sections(name: str) -> list[griffe.DocstringSection]:
         docstring = module[name].docstring
@@ -93,12 +107,16 @@ def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytes
     text, fields = sections("Inner")
     assert text.value == "A part."
     assert fields.title == "Fields:"
-    assert [(field.name, str(field.annotation), field.default, field.description) for field in fields.value] == [
+    assert [
+        (field.name, str(field.annotation), field.default, field.description)
+        for field in fields.value
+    ] == [
         ("first", "int ≥ 1, ≤ 12,000 | None", "None", "two of `a|b`."),
         ("second", "Literal['a', 'b']", "'a'", "two of `a|b`."),
         ("third", "tuple[float > 0, ...]", None, ""),
     ]
-    assert [field.name for field in sections("Again")[1].value] == ["first", "second", "third"]
+    inherited = [(field.name, field.description) for field in sections("Again")[1].value]
+    assert inherited == [("first", "two of `a|b`."), ("second", "two of `a|b`."), ("third", "")]
     (part,) = sections("Plain")[1].value
     assert (part.name, part.annotation.canonical_path, part.description) == (
         "part",
@@ -109,17 +127,28 @@ def test_fields_have_kind_default_and_meaning(tmp_path: Path, monkeypatch: pytes
 
 
 def test_faults_and_checks_link_to_each_other(tmp_path: Path) -> None:
-    row = "| a fault | `claim.epsilon`, `claim.kind` | what `record.range` says |"
-    links = "[`claim.epsilon`](reference/checks.md#claim.epsilon), [`claim.kind`](reference/checks.md#claim.kind)"
-    assert with_links_to_checks(row) == f"| a fault {{: #fault-a-fault }} | {links} | what `record.range` says |"
+    row = "| `claim.epsilon`, `claim.kind` | a fault |"
+    links = (
+        "[`claim.epsilon`](reference/checks.md#claim.epsilon), "
+        "[`claim.kind`](reference/checks.md#claim.kind)"
+    )
+    assert (
+        with_links_to_checks(row) == f"| {links} {{: #fails-claim-epsilon-claim-kind }} | a fault |"
+    )
     for page in DOCS.glob("*.md"):
-        (tmp_path / page.name).write_text(page.read_text(encoding="utf-8").split("\n", 1)[0], encoding="utf-8")
-    few = "| second | `claim.kind` |  |\n| third, Again | `claim.kind` |  |\n| fourth | `claim.kind` |  |\n"
-    (tmp_path / "faults.md").write_text(f"{row}\n{few}", encoding="utf-8")
+        (tmp_path / page.name).write_text(
+            page.read_text(encoding="utf-8").split("\n", 1)[0], encoding="utf-8"
+        )
+    (tmp_path / "faults.md").write_text(
+        f"{row}\n| `claim.kind` | second; third; fourth; 5 more |\n", encoding="utf-8"
+    )
     page = catalogue(tmp_path)
-    assert "- **Shown on**: runs with a planted fault: [a fault](../faults.md#fault-a-fault)\n" in page
-    first = "[second](../faults.md#fault-second); [third, Again](../faults.md#fault-third-again); "
-    assert f"{first}[fourth](../faults.md#fault-fourth) and 1 more\n" in page
+    only = "[a fault](../faults.md#fails-claim-epsilon-claim-kind)"
+    assert f"- **Shown on**: runs with a planted fault: {only}\n" in page
+    first = "; ".join(
+        f"[{name}](../faults.md#fails-claim-kind)" for name in ("second", "third", "fourth")
+    )
+    assert f"{first} and 6 more\n" in page
     assert "### claim.kind {: #claim.kind }" in page
     assert "(../mathematics.md#the-sampling-test)" in page
 

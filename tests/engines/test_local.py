@@ -1,4 +1,4 @@
-"""The local engine: every result once and in order, whatever becomes of its workers, and no process left behind."""
+"""The local engine: each result once and in order, for any fate of workers, and no process left."""
 
 from __future__ import annotations
 
@@ -182,7 +182,9 @@ def test_tasks_are_taken_when_they_can_soon_run(workers: ModuleType, tmp_path: P
             assert len(taken) <= done + 10
 
 
-def test_a_killed_worker_is_replaced_and_its_task_run_again(workers: ModuleType, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced_and_its_task_run_again(
+    workers: ModuleType, tmp_path: Path
+) -> None:
     found = list(LocalEngine(2).map(partial(workers.Killed, tmp_path, 1), range(8)))
     assert [n for n, _ in found] == list(range(8))
     assert len(processes(tmp_path)) in (2, 3)  # the other may have been free for the rest
@@ -214,7 +216,10 @@ def test_what_a_worker_raises_is_raised_here(workers: ModuleType, tmp_path: Path
 
 
 def test_workers_share_the_cores_and_are_silent(
-    workers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    workers: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     found = list(LocalEngine(cores() + 1).map(partial(workers.Threads, tmp_path), range(4)))
@@ -222,7 +227,9 @@ def test_workers_share_the_cores_and_are_silent(
     assert capfd.readouterr().out == ""
 
 
-def test_no_worker_outlives_a_generator_that_is_closed_early(workers: ModuleType, tmp_path: Path) -> None:
+def test_no_worker_outlives_a_generator_that_is_closed_early(
+    workers: ModuleType, tmp_path: Path
+) -> None:
     with closing(LocalEngine(2).map(partial(workers.Square, tmp_path), range(1000))) as results:
         next(results)
         assert processes(tmp_path)
@@ -231,7 +238,8 @@ def test_no_worker_outlives_a_generator_that_is_closed_early(workers: ModuleType
 
 SLOW = """
 import functools, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's \
+background jobs inherit that it is ignored
 sys.path.insert(0, {modules!r})
 import engine_test_workers
 from dpaudit.engines import LocalEngine
@@ -239,7 +247,9 @@ list(LocalEngine(2).map(functools.partial(engine_test_workers.Slow, {folder!r}),
 """
 
 
-def test_no_worker_outlives_the_process_that_started_it(workers: ModuleType, tmp_path: Path) -> None:
+def test_no_worker_outlives_the_process_that_started_it(
+    workers: ModuleType, tmp_path: Path
+) -> None:
     """Not even in the middle of a task; and a script needs no `if __name__ == "__main__"`."""
     callers = {}
     for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -247,7 +257,9 @@ def test_no_worker_outlives_the_process_that_started_it(workers: ModuleType, tmp
         folder.mkdir()
         script = folder / "script.py"
         script.write_text(SLOW.format(folder=str(folder), modules=str(tmp_path)))
-        callers[sent, folder] = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+        callers[sent, folder] = subprocess.Popen(
+            [sys.executable, str(script)], stderr=subprocess.DEVNULL
+        )
     deadline = time.monotonic() + 60
     for (sent, folder), caller in callers.items():
         while len(processes(folder)) < 2 and time.monotonic() < deadline:
@@ -259,7 +271,10 @@ def test_no_worker_outlives_the_process_that_started_it(workers: ModuleType, tmp
 
 
 def test_no_worker_outlives_a_caller_that_lets_go(workers: ModuleType, tmp_path: Path) -> None:
-    """A generator that is dropped ends its workers, and a process that one of them left does not hold up the end."""
+    """A dropped generator ends its workers.
+
+    A process that one of them left does not hold up the end.
+    """
     results = LocalEngine(2).map(partial(workers.Forking, tmp_path), range(100))
     assert next(results) == 0
     let_go = time.monotonic()

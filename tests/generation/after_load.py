@@ -13,7 +13,7 @@ from dpaudit.generation import manifest, model_loading, passes
 
 @contextmanager
 def after_load(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute from the moment on at which a model has been tried out and its rows are planned."""
+    """Replace an attribute from the moment when a model has been tried and its rows are planned."""
     own = getattr(owner, name)
 
     def before(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,23 +1,25 @@
-"""Tiny randomly initialised models with a byte-level tokenizer, and small private data that holds a canary."""
+"""Tiny random models with a byte-level tokenizer, and small private data that holds a canary."""
 
 from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 import torch
 from transformers import BertConfig, BertModel
 
 from benchmarks.tiny import byte_tokenizer, save_tiny_model
-from dpaudit.generation import passes
+from dpaudit.generation import model_loading, model_probe, passes
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, ModelConfig
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.models import LanguageModel
+from tests.nesting import nested
 
 CANARY = "canary-7f3a-Zanzibar"
 LABELS = ("north", "south")
@@ -36,6 +38,23 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny_model(folder)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loaded_once(tiny_folder: Path) -> Iterator[None]:
+    """The tiny model's weights are read and tried out once. No test changes them."""
+    load, known = model_loading.load_network, dict[Any, Any]()
+
+    def loaded(auto: Any, origin: Path | str, dtype: torch.dtype) -> Any:
+        if Path(origin) != tiny_folder:
+            return load(auto, origin, dtype)
+        if dtype not in known:
+            known[dtype] = load(auto, origin, dtype)
+        return known[dtype]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_loading, "load_network", loaded)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -81,21 +100,33 @@ def data_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def settings(tiny_folder: Path, data_file: Path) -> Callable[..., dict[str, Any]]:
-    """A config's values; keyword arguments replace fields of sections."""
+    """A config's values; keyword arguments replace fields of sections.
+
+    `decoding` may have a `test_seed`, or none.
+    """
 
     def make(**sections: dict[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {
             "data": {"path": str(data_file), "labels": list(LABELS)},
             "model": {"name": str(tiny_folder), "device": "cpu"},
             "prompt": {"template": "pt", "examples_per_context": 1, "max_example_tokens": 32},
-            "batching": {"rule": "hashed", "batches_per_label": 2, "generate_per_label": 2, "key": KEY},
+            "batching": {
+                "rule": "hashed",
+                "batches_per_label": 2,
+                "generate_per_label": 2,
+                "key": KEY,
+            },
             "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
-            "decoding": {"max_tokens": 5, "test_seed": 7},
+            "decoding": {"max_tokens": 5},
+            "sampling": {"generator": "test-seed", "seed": 7},
             "chosen_from": {"batching": "public", "settings": "public"},
         }
         for name, fields in sections.items():
-            values[name] = {**values.get(name, {}), **fields}
-        return values
+            values[name] = {**values.get(name, {}), **fields} if name != "sampling" else fields
+        if "test_seed" in values["decoding"]:
+            seed = values["decoding"].pop("test_seed")
+            values["sampling"] = {} if seed is None else {"generator": "test-seed", "seed": seed}
+        return {**values, "mechanism": nested(values["mechanism"])}
 
     return make
 
@@ -106,8 +137,13 @@ def make_config(settings: Callable[..., dict[str, Any]]) -> Callable[..., Config
 
 
 @pytest.fixture(scope="session")
-def generated(tmp_path_factory: pytest.TempPathFactory, make_config: Callable[..., Config]) -> Callable[..., Path]:
-    """Finished runs, to be read and never changed: each config's is made once. Arguments as for `make_config`."""
+def generated(
+    tmp_path_factory: pytest.TempPathFactory, make_config: Callable[..., Config]
+) -> Callable[..., Path]:
+    """Finished runs, made once per config: read them, never change them.
+
+    Arguments as for `make_config`.
+    """
     folder = tmp_path_factory.mktemp("generated")
     runs: dict[str, Path] = {}
 
@@ -125,14 +161,24 @@ def own_run(tmp_path: Path, generated: Callable[..., Path]) -> Callable[..., Pat
     """The same, in a copy that the test may change."""
 
     def make(**sections: dict[str, Any]) -> Path:
-        return Path(shutil.copytree(generated(**sections), tmp_path / f"run-{len(list(tmp_path.iterdir()))}"))
+        return Path(
+            shutil.copytree(
+                generated(**sections), tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+            )
+        )
 
     return make
 
 
 @pytest.fixture
-def masked_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Models mask tokens with the least finite number, whose rounding is not that of the logits that count."""
+def tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are tried out again, as a test changes what becomes of them."""
+    monkeypatch.setattr(model_probe, "_PROBED", WeakKeyDictionary())
+
+
+@pytest.fixture
+def masked_token(monkeypatch: pytest.MonkeyPatch, tried_anew: None) -> None:
+    """Mask a token with the least finite number, which rounds unlike the logits that count."""
     own = passes.forward
 
     def masked(*arguments: Any, **named: Any) -> Any:

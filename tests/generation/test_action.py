@@ -1,4 +1,4 @@
-"""The GitHub Action's whole way: a config in, a release folder out, with the audit that replays all of it."""
+"""The GitHub Action's whole way: a config in, a release folder with a full replay's audit out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from dpaudit.releasing.keys import make_key
 from tests.releasing.test_action import Job
 
 
-def test_from_a_config_to_a_release(tmp_path: Path, settings: Callable[..., dict[str, Any]], data_file: Path) -> None:
+@pytest.mark.slow  # tests/releasing/test_action.py tries every step but a whole generation
+def test_from_a_config_to_a_release(
+    tmp_path: Path, settings: Callable[..., dict[str, Any]], data_file: Path
+) -> None:
     pytest.importorskip("pyarrow")
     job = Job(tmp_path)
     make_key(job.work / "key")
@@ -25,7 +28,13 @@ def test_from_a_config_to_a_release(tmp_path: Path, settings: Callable[..., dict
         decoding={"test_seed": None},
     )
     (job.work / "config.yaml").write_text(yaml.safe_dump(values))
-    given = {"config": "config.yaml", "run": "run", "out": "texts", "evidence": "4", "options": f"--data={data_file}"}
+    given = {
+        "config": "config.yaml",
+        "run": "run",
+        "out": "texts",
+        "evidence": "4",
+        "options": f"--data={data_file}",
+    }
     key = {"key": (job.work / "key").read_text(), "public_key": "key.pub"}
     assert job.run(**given, **key) == 0, job.printed + (job.work / "dpaudit.log").read_text()
     # The commitment is in the job's log before the first token, and what is not public never is.

@@ -18,13 +18,14 @@ from dpaudit.generation import aggregation
 from dpaudit.generation.aggregation import Floats, aggregated, contributions
 from dpaudit.mechanisms import ROUNDING, Arrays, Mechanism, PublicPart
 from dpaudit.mechanisms.order_statistics import network, select
+from tests.nesting import mechanism_with
 
 CLIP = 3.0
 Support = NDArray[np.integer] | None
 
 
 def mechanism_of(**fields: Any) -> Mechanism:
-    return Mechanism.model_validate({"clip": CLIP, "temperature": 1.0, **fields})
+    return mechanism_with({"clip": CLIP, "temperature": 1.0, **fields})
 
 
 def median_of_clip(clip: float = CLIP, grid: float | None = None) -> Mechanism:
@@ -39,7 +40,9 @@ def clipped(logits: Floats | torch.Tensor, support: Support, mechanism: Mechanis
     return contributions(logits, PublicPart(support), mechanism.contribution)
 
 
-def by_torch(logits: Floats | torch.Tensor, support: Support, mechanism: Mechanism, width: int) -> Arrays:
+def by_torch(
+    logits: Floats | torch.Tensor, support: Support, mechanism: Mechanism, width: int
+) -> Arrays:
     """What a GPU does, on the CPU."""
     values = mechanism.contribution.on_device(torch.as_tensor(logits), support)
     assert values is not None
@@ -54,14 +57,18 @@ def plainly_clipped(logits: Floats, support: Support, mechanism: Mechanism) -> F
     """The definition, in float32 throughout."""
     c = np.float32(mechanism.clip)
     with np.errstate(over="ignore"):
-        values = np.maximum(-c, (logits - logits.max(axis=1, keepdims=True)) + c) if len(logits) else logits
+        values = (
+            np.maximum(-c, (logits - logits.max(axis=1, keepdims=True)) + c)
+            if len(logits)
+            else logits
+        )
     if (grid := mechanism.contribution.grid) is not None:
         values = np.rint(values / np.float32(grid)) * np.float32(grid)
     return values if support is None else values[:, support]
 
 
 def plainly(logits: Floats, support: Support, mechanism: Mechanism, width: int) -> Arrays:
-    """Each column by itself: sorted between sentinels, and its contexts ranked with ties in their order."""
+    """Columns, each sorted between sentinels; the contexts' ranks have ties in their order."""
     values, c = plainly_clipped(logits, support, mechanism), np.float32(mechanism.clip)
     n, size = values.shape
     central = np.empty((2 * width + n % 2, size), dtype=np.float32)
@@ -82,7 +89,8 @@ def plainly(logits: Floats, support: Support, mechanism: Mechanism, width: int) 
 def identical(found: Arrays, wanted: Arrays) -> bool:
     """Down to the last bit, but for the sign of zeros."""
     return found.keys() == wanted.keys() and all(
-        found[name].dtype == wanted[name].dtype and np.array_equal(found[name], wanted[name]) for name in wanted
+        found[name].dtype == wanted[name].dtype and np.array_equal(found[name], wanted[name])
+        for name in wanted
     )
 
 
@@ -96,14 +104,20 @@ def batches(draw: st.DrawFn, least: int = 0) -> Floats:
         elements = st.integers(0, levels).map(lambda level: level * 0.25)
     else:
         elements = st.floats(-20, 20, width=32)
-    logits = draw(arrays.arrays(np.float32, (n, size), elements=elements, fill=st.nothing() if n < 10 else elements))
+    logits = draw(
+        arrays.arrays(
+            np.float32, (n, size), elements=elements, fill=st.nothing() if n < 10 else elements
+        )
+    )
     ruled_out = draw(arrays.arrays(np.bool_, (n, size), elements=st.booleans()))
     ruled_out[:, draw(st.integers(0, size - 1))] = False
     return np.where(ruled_out, np.float32(-np.inf), logits)
 
 
 def supports(size: int) -> st.SearchStrategy[Support]:
-    ids = st.lists(st.integers(0, size - 1), min_size=1, unique=True).map(lambda ids: np.array(sorted(ids), np.int32))
+    ids = st.lists(st.integers(0, size - 1), min_size=1, unique=True).map(
+        lambda ids: np.array(sorted(ids), np.int32)
+    )
     return st.one_of(st.none(), ids)
 
 
@@ -131,21 +145,29 @@ def test_a_step_is_that_of_the_definition_bit_for_bit(
     wanted = plainly(logits, support, mechanism, width)
     found = aggregated(logits, PublicPart(support), mechanism, width)
     assert identical(found, wanted)
-    assert identical(aggregated(torch.from_numpy(logits), PublicPart(support), mechanism, width), wanted)
+    assert identical(
+        aggregated(torch.from_numpy(logits), PublicPart(support), mechanism, width), wanted
+    )
     if len(logits):
         assert identical(by_torch(logits, support, mechanism, width), wanted)
     n, middle = len(logits), wanted["central"][width - (1 - len(logits) % 2) : width + 1]
-    assert np.array_equal(mechanism.aggregator.aggregate(found), middle.sum(axis=0) / np.float32(2 - n % 2))
+    assert np.array_equal(
+        mechanism.aggregator.aggregate(found), middle.sum(axis=0) / np.float32(2 - n % 2)
+    )
 
 
 @given(batches(least=1), st.data())
 @settings(max_examples=60, deadline=None)
-def test_means_are_the_same_by_numpy_and_by_torch_and_near_the_exact_sums(logits: Floats, data: st.DataObject) -> None:
+def test_means_are_the_same_by_numpy_and_by_torch_and_near_the_exact_sums(
+    logits: Floats, data: st.DataObject
+) -> None:
     support, mechanism = data.draw(supports(logits.shape[1])), mean_of(7.0)
     found = aggregated(logits, PublicPart(support), mechanism, 2)
     assert identical(found, by_torch(logits, support, mechanism, 2))
     assert found["aggregate"].dtype == np.float64
-    exact = [math.fsum(column) / 7 for column in plainly_clipped(logits, support, mechanism).T.tolist()]
+    exact = [
+        math.fsum(column) / 7 for column in plainly_clipped(logits, support, mechanism).T.tolist()
+    ]
     assert np.abs(found["aggregate"] - exact).max() <= CLIP / 7 * ROUNDING
 
 
@@ -157,12 +179,16 @@ def test_many_contexts_with_ties_are_ranked_alike() -> None:
         assert identical(by_torch(logits, None, median_of_clip(), 2), wanted)
 
 
-def test_blocks_of_their_usual_size_give_what_the_definition_gives(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A common row makes most columns lie at the floor, so that blocks are gathered; the last two are not."""
+def test_blocks_of_their_usual_size_give_what_the_definition_gives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A common row puts most columns at the floor, so blocks are gathered; the last two are not."""
     monkeypatch.setattr(aggregation, "MOST_COLUMNS", 1000)
     for n in (63, 64):
         random = np.random.default_rng(n)
-        logits = (random.normal(size=3001) * 3 + random.normal(size=(n, 3001)) * 0.7).astype(np.float32)
+        logits = (random.normal(size=3001) * 3 + random.normal(size=(n, 3001)) * 0.7).astype(
+            np.float32
+        )
         logits[:, 2000:] = random.uniform(8, 16, (n, 1001))
         mechanism = median_of_clip(6.0, 2.0**-12)
         wanted = plainly(logits, None, mechanism, 2)
@@ -179,7 +205,9 @@ def test_tensors_are_taken_as_the_numbers_they_are_where_they_lie_and_left_so() 
         for mechanism in (median_of_clip(grid=0.5), mean_of(8.0), median_of_clip()):
             found = aggregated(logits, PublicPart(), mechanism, 2)
             assert identical(found, by_torch(logits, None, mechanism, 2))
-            assert np.array_equal(clipped(logits, None, mechanism), plainly_clipped(numbers, None, mechanism))
+            assert np.array_equal(
+                clipped(logits, None, mechanism), plainly_clipped(numbers, None, mechanism)
+            )
         assert identical(found, plainly(numbers, None, median_of_clip(), 2))
         assert torch.equal(logits, before)
 
@@ -193,14 +221,23 @@ def test_a_gpu_gives_the_same_numbers() -> None:
             for chosen in (None, support):
                 found = aggregated(logits.cuda(), PublicPart(chosen), mechanism, 3)
                 assert identical(found, aggregated(logits, PublicPart(chosen), mechanism, 3))
-                assert np.array_equal(clipped(logits.cuda(), chosen, mechanism), clipped(logits, chosen, mechanism))
+                assert np.array_equal(
+                    clipped(logits.cuda(), chosen, mechanism), clipped(logits, chosen, mechanism)
+                )
 
 
 def test_the_network_puts_the_rows_that_are_asked_for_into_place() -> None:
-    """Of zeros and ones, which suffices for a network (Knuth, theorem Z): all columns of few rows, some of many."""
+    """Zeros and ones suffice for a network (Knuth, theorem Z).
+
+    All columns of few rows are tried, and some of many.
+    """
     random = np.random.default_rng(0)
     for n in (*range(1, 10), 23, 40, 64):
-        columns = np.arange(1 << n) >> np.arange(n)[:, None] & 1 if n < 10 else random.integers(0, 2, (n, 500))
+        columns = (
+            np.arange(1 << n) >> np.arange(n)[:, None] & 1
+            if n < 10
+            else random.integers(0, 2, (n, 500))
+        )
         wanted = np.sort(columns, axis=0)
         for first in range(n) if n < 10 else (0, n // 3, n // 2 - 2):
             for last in range(first + 1, n + 1) if n < 10 else (first + 1, n // 2 + 2, n):

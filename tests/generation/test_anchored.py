@@ -1,4 +1,4 @@
-"""Runs of anchored contributions: what is public is, records move nothing else, and the audit recomputes all of it."""
+"""Runs of anchored contributions: records move nothing public, and the audit recomputes all."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ MEAN = {"aggregator": "mean", "divisor": 4.0}
 #: Every aggregator, support, relation, batching rule and precision at least once.
 RUNS: list[dict[str, Any]] = [
     {"mechanism": {**DIFFERENCES, **MEAN, **TOP}, "prompt": {"public_examples": EXAMPLES}},
-    {"mechanism": {**DIFFERENCES, **MEAN}, "record": {"contexts": True}, "privacy": {"relation": "replace"}},
+    {
+        "mechanism": {**DIFFERENCES, **MEAN},
+        "record": {"contexts": True},
+        "privacy": {"relation": "replace"},
+    },
     {"mechanism": {**DIFFERENCES, **TOP, "grid": 0.125}, "decoding": {"tokens_per_batch": 9}},
     {"mechanism": DIFFERENCES, "model": {"dtype": "bfloat16"}},
     {
@@ -57,7 +61,14 @@ def every_step(run: Path) -> list[tuple[str | None, list[int], int, Step]]:
     for batch in reader.batches:
         with reader.batch(batch) as opened:
             for position, step in enumerate(opened.steps()):
-                found.append((opened.header.label, opened.tokens[:position].tolist(), opened.header.contexts, step))
+                found.append(
+                    (
+                        opened.header.label,
+                        opened.tokens[:position].tolist(),
+                        opened.header.contexts,
+                        step,
+                    )
+                )
     return found
 
 
@@ -66,14 +77,23 @@ def test_runs_pass_with_all_evidence(generated: MakeRun, data_file: Path) -> Non
         run = generated(**sections)
         replay = replay_run(run, str(data_file), steps=6, left_out=2, trials=3)
         result = audit_run(run, evidence=4, replay=replay)
-        assert {c.id: c.code for c in result.checks if c.status == "fail"} == {"mechanism.randomness": "test-seed"}
+        assert {c.id: c.code for c in result.checks if c.status == "fail"} == {
+            "mechanism.randomness": "test-seed"
+        }
         passed = {check.id for check in result.checks if check.status == "pass"}
-        assert {"mechanism.support-public", "record.aggregate", "neighbors.removal", "replay.logits"} <= passed
+        assert {
+            "mechanism.support-public",
+            "record.aggregate",
+            "neighbors.removal",
+            "replay.logits",
+        } <= passed
         recorded = RunReader(run).manifest.record.contexts
         assert ("mechanism.clip" in passed) == recorded
 
 
-def test_anchors_and_supports_are_those_of_a_prompt_without_records(generated: MakeRun, tiny: LanguageModel) -> None:
+def test_anchors_and_supports_are_those_of_a_prompt_without_records(
+    generated: MakeRun, tiny: LanguageModel
+) -> None:
     """Naively: the template with the public examples alone, then the tokens so far."""
     run = generated(**RUNS[0])
     wording = template("pt", tiny.tokenizer)
@@ -98,7 +118,9 @@ def test_records_do_not_reach_what_is_public(
 ) -> None:
     """Another data set: the same anchors and supports after the same tokens."""
     other = tmp_path / "other.csv"
-    other.write_text("label,text\n" + "".join(f"north,{number} entirely other\n" for number in range(30)))
+    other.write_text(
+        "label,text\n" + "".join(f"north,{number} entirely other\n" for number in range(30))
+    )
     sections = {**RUNS[0], "data": {"path": str(other)}}
     found: dict[Any, bytes] = {}
     compared = 0
@@ -119,10 +141,15 @@ def test_public_examples_come_from_a_file_too(
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     sections = {**RUNS[0], "prompt": {"public_examples": str(file)}}
     manifest = RunReader(generated(**sections)).manifest
-    assert {label: list(texts) for label, texts in manifest.prompt.public_examples.items()} == EXAMPLES
+    assert {
+        label: list(texts) for label, texts in manifest.prompt.public_examples.items()
+    } == EXAMPLES
     with pytest.raises(ValidationError, match="which lie neither"):
         make_config(**{**RUNS[0], "prompt": {"public_examples": str(data_file)}})
-    for text, problem in (("", "the file is empty"), ('{"label": "north", "text": "x"}\n' * 65, "more than 64")):
+    for text, problem in (
+        ("", "the file is empty"),
+        ('{"label": "north", "text": "x"}\n' * 65, "more than 64"),
+    ):
         file.write_text(text)
         with pytest.raises(InputError, match=problem):
             read_public_examples(make_config(**sections))
@@ -140,7 +167,9 @@ def test_public_examples_that_fit_no_label_are_refused(make_config: MakeConfig) 
             make_config(prompt={"public_examples": examples})
 
 
-def test_a_public_example_or_a_banned_word_that_is_a_record_fails(generated: MakeRun, canary: str) -> None:
+def test_a_public_example_or_a_banned_word_that_is_a_record_fails(
+    generated: MakeRun, canary: str
+) -> None:
     record = f"{canary} 3 lorem"
     for field, section in [
         ("prompt.public_examples", {"prompt": {"public_examples": {"north": [text]}}})
@@ -155,21 +184,31 @@ def test_a_public_example_or_a_banned_word_that_is_a_record_fails(generated: Mak
         assert (check.code, check.values["field"]) == ("record", field)
 
 
-def test_mistakes_in_public_examples_are_told_by_their_place(make_config: MakeConfig, tmp_path: Path) -> None:
+def test_mistakes_in_public_examples_are_told_by_their_place(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
     """Without the types that they were held against, and counted once."""
     values = make_config().model_dump(mode="json", exclude_unset=True)
-    for examples, told in (({"north": "one"}, "north: the value is 'one'"), ({"north": ["x", ""]}, "north.1: the")):
+    for examples, told in (
+        ({"north": "one"}, "north: the value is 'one'"),
+        ({"north": ["x", ""]}, "north.1: the"),
+    ):
         written = {**values, "prompt": {**values["prompt"], "public_examples": examples}}
         (tmp_path / "config.yaml").write_text(json.dumps(written))
         with pytest.raises(InputError) as caught:
             load_config(tmp_path / "config.yaml")
-        assert f"prompt.public_examples.{told}" in str(caught.value) and "more to mend" not in str(caught.value)
+        assert f"prompt.public_examples.{told}" in str(caught.value) and "more to mend" not in str(
+            caught.value
+        )
 
 
 def test_a_token_beyond_the_margin_fails(
     make_config: MakeConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that private rows favour, say. After the first step no other batch's support has to agree."""
+    """A token that private rows favour, say.
+
+    After the first step no other batch's support has to agree.
+    """
     own = Mechanism.public_part
 
     def widened(self: Mechanism, logits: Any, ruled: bool) -> PublicPart:
@@ -194,7 +233,7 @@ def test_a_token_beyond_the_margin_fails(
 def test_an_anchor_that_rounding_excuses_is_no_pass(
     make_config: MakeConfig, data_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Off in the same way in all batches, by less than bfloat16 may be off: only an equal one has nothing to hide."""
+    """All batches are off alike, by less than bfloat16 may be: only an equal one hides nothing."""
     config = make_config(**RUNS[0] | {"model": {"dtype": "bfloat16"}})
     own, off = Mechanism.public_part, 0.02
 
@@ -210,7 +249,9 @@ def test_an_anchor_that_rounding_excuses_is_no_pass(
         monkeypatch.undo()
         replay = replay_public(run)
         assert replay.public is not None and not replay.public.wrong
-        check = {check.id: check for check in audit_run(run, replay=replay).checks}["mechanism.support-public"]
+        check = {check.id: check for check in audit_run(run, replay=replay).checks}[
+            "mechanism.support-public"
+        ]
         assert check.status == status, check
         monkeypatch.setattr(Mechanism, "public_part", moved)
 
@@ -225,14 +266,22 @@ def test_rules_may_take_a_contexts_likeliest_token(generated: MakeRun) -> None:
 
 def test_empty_slots_are_terms_of_an_anchored_mean(generated: MakeRun) -> None:
     """They give 0: where all others are at -clip, and as many as the divisor, the mean is -clip."""
-    mechanism = {**DIFFERENCES, **MEAN, "divisor": 1.0, "clip": 1e-3, "support": {"kind": "public-top-k", "size": 100}}
+    mechanism = {
+        **DIFFERENCES,
+        **MEAN,
+        "divisor": 1.0,
+        "clip": 1e-3,
+        "support": {"kind": "public-top-k", "size": 100},
+    }
     run = generated(mechanism=mechanism, batching={"slots": 200}, privacy={"delta": 1e-3})
     (check,) = (check for check in audit_run(run).checks if check.id == "mechanism.divisor")
     assert (check.status, check.evidence) == ("pass", 1)
 
 
 @pytest.mark.usefixtures("masked_token")
-def test_masked_tokens_of_the_whole_vocabulary_are_refused(make_config: MakeConfig, tmp_path: Path) -> None:
-    """Beside the least finite number float32 tells no differences apart, and no bound would say anything."""
+def test_masked_tokens_of_the_whole_vocabulary_are_refused(
+    make_config: MakeConfig, tmp_path: Path
+) -> None:
+    """Beside the least finite number float32 tells no differences, and bounds would say nothing."""
     with pytest.raises(InputError, match="masked logits: take"):
         generate(make_config(mechanism=DIFFERENCES), tmp_path / "run")

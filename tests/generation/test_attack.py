@@ -22,12 +22,14 @@ from dpaudit.generation.records import Record
 from dpaudit.mechanisms import ContextChange, Mechanism, PublicPart, Relation
 from dpaudit.mechanisms import Support as Declared
 from dpaudit.results.replay import Attacked
+from tests.nesting import mechanism_with
 
 CLIP = 6.0
-MEDIAN = Mechanism.model_validate({"aggregator": "median", "clip": CLIP, "temperature": 1.0})
-MEAN = Mechanism.model_validate({"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": 8.0})
+MEDIAN = mechanism_with({"aggregator": "median", "clip": CLIP, "temperature": 1.0})
+MEAN = mechanism_with({"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": 8.0})
 DELTA = 1e-3
-#: Log-probabilities of a toy model's 50 tokens: all on the first, all on the second, half on either.
+#: Log-probabilities of a toy model's 50 tokens: all on the first, all on the second, half on
+#: either.
 FIRST, SECOND, EITHER = np.full((3, 50), -np.inf)
 FIRST[0] = SECOND[1] = 0.0
 EITHER[:2] = np.log(0.5)
@@ -35,9 +37,10 @@ EITHER[:2] = np.log(0.5)
 
 @dataclass
 class ToyModel:
-    """Contexts whose logits are a hash of the text so far: alike in shape, apart in height, as a model's are.
+    """Contexts whose logits are a hash of the text so far.
 
-    With `public` it is the public prompt, whose logits they share.
+    They are alike in shape and apart in height, as a model's are. With `public` it is the public
+    prompt, whose logits they share.
     """
 
     contexts: int
@@ -50,7 +53,9 @@ class ToyModel:
     def logits(self) -> torch.Tensor:
         generator, rows = np.random.default_rng((self.seed, *self.text)), self.contexts + 1
         shared = 3 * generator.standard_normal(self.vocabulary)
-        own = generator.standard_normal((rows, self.vocabulary)) + 4 * generator.standard_normal((rows, 1))
+        own = generator.standard_normal((rows, self.vocabulary)) + 4 * generator.standard_normal(
+            (rows, 1)
+        )
         return torch.from_numpy((shared[None] if self.public else shared + own).astype(np.float32))
 
     def logits_over(self, support: NDArray[np.integer]) -> torch.Tensor:
@@ -88,9 +93,13 @@ def attacked(
     if delta is None:
         delta = delta_of(declared)
     if top_k is not None:
-        declared = declared.model_copy(update={"support": Declared(kind="public-top-k", size=top_k)})
+        declared = declared.model_copy(
+            update={"support": Declared(kind="public-top-k", size=top_k)}
+        )
     model, public = ToyModel(contexts, seed), ToyModel(contexts, seed, public=True)
-    return attack(step, model, public, declared, relation=relation, delta=delta, trials=trials, tokens=tokens)
+    return attack(
+        step, model, public, declared, relation=relation, delta=delta, trials=trials, tokens=tokens
+    )
 
 
 def log_softmax(scores: np.ndarray) -> Doubles:
@@ -109,13 +118,15 @@ def unclipped_median(logits: Floats, public: PublicPart) -> Doubles:
 
 def loudest_context(logits: Floats, public: PublicPart) -> Doubles:
     """The context with the highest confidence speaks for all."""
-    each = np.array([log_softmax(row) for row in contributions(logits, NOTHING_PUBLIC, MEDIAN.contribution)])
+    each = np.array(
+        [log_softmax(row) for row in contributions(logits, NOTHING_PUBLIC, MEDIAN.contribution)]
+    )
     result: Doubles = each[each.max(axis=1).argmax()]
     return result
 
 
 def told_by_number(eight: Doubles, other: Doubles) -> StepMechanism:
-    """Gives away whether there are eight contexts, which is `attacked`'s number, or another number of them."""
+    """A mechanism that gives away if there are eight contexts, `attacked`'s number, or another."""
     return lambda logits, public: eight if len(logits) == 8 else other
 
 
@@ -138,7 +149,14 @@ def test_an_honest_mechanism_is_not_flagged(
     # A context can only be replaced where there is one.
     contexts = max(contexts, relation == "replace")
     found = attacked(
-        declared_step(declared), declared, contexts, seed=seed, relation=relation, trials=3, tokens=3, top_k=top_k
+        declared_step(declared),
+        declared,
+        contexts,
+        seed=seed,
+        relation=relation,
+        trials=3,
+        tokens=3,
+        top_k=top_k,
     )
     assert (found.beyond, found.worst) == (0, None)
     assert found.bound.epsilon <= claimed(declared, 3, relation)
@@ -165,7 +183,8 @@ def test_a_broken_mechanism_is_caught() -> None:
             found = attacked(step, declared, contexts, trials=24)
             assert found.beyond > 0
             assert found.worst is not None and "replay.beyond-bound" in str(found.worst)
-    # Few contexts leave the mean flat, and a single one cannot make it cold enough to notice; 32 can.
+    # Few contexts leave the mean flat, and a single one cannot make it cold enough to notice; 32
+    # can.
     assert attacked(colder(MEAN), MEAN, 32, trials=24).beyond > 0
 
 
@@ -191,8 +210,13 @@ def test_the_adversarial_canaries_attain_the_bound() -> None:
     """One token of the likeliest kind: its exact cost is met, so no smaller bound would hold."""
     colder_by_little = MEDIAN.model_copy(update={"temperature": 0.98})
     for relation in get_args(Relation):
-        for step, flagged in ((declared_step(MEDIAN), False), (declared_step(colder_by_little), True)):
-            assert (attacked(step, MEDIAN, relation=relation, trials=60, tokens=1).beyond > 0) == flagged
+        for step, flagged in (
+            (declared_step(MEDIAN), False),
+            (declared_step(colder_by_little), True),
+        ):
+            assert (
+                attacked(step, MEDIAN, relation=relation, trials=60, tokens=1).beyond > 0
+            ) == flagged
 
 
 def test_every_canary_has_its_share_of_the_chance_of_error() -> None:
@@ -200,8 +224,14 @@ def test_every_canary_has_its_share_of_the_chance_of_error() -> None:
     trials, share = 4, 0.05 / len(CANARIES)
     proved = (share / (2 * trials)) ** (1 / trials)
     for delta, epsilon in ((proved * 0.99, np.inf), (proved * 1.01, 0.0)):
-        found = attacked(told_by_number(FIRST, SECOND), MEDIAN, trials=trials, tokens=1, delta=delta)
-        assert (found.bound.epsilon, found.bound.estimate, found.bound.confidence) == (epsilon, np.inf, 0.95)
+        found = attacked(
+            told_by_number(FIRST, SECOND), MEDIAN, trials=trials, tokens=1, delta=delta
+        )
+        assert (found.bound.epsilon, found.bound.estimate, found.bound.confidence) == (
+            epsilon,
+            np.inf,
+            0.95,
+        )
 
 
 def test_texts_of_both_sides_count() -> None:
@@ -241,20 +271,33 @@ def test_a_text_goes_on_with_the_tokens_it_was_given_in_forks_alone() -> None:
     for top_k in (None, 7):
         seen.clear()
         support = Declared() if top_k is None else Declared(kind="public-top-k", size=top_k)
-        declared, model, public = MEDIAN.model_copy(update={"support": support}), Watched(8, 0), ToyModel(8, 0, True)
+        declared, model, public = (
+            MEDIAN.model_copy(update={"support": support}),
+            Watched(8, 0),
+            ToyModel(8, 0, True),
+        )
         attack(declared_step(declared), model, public, declared, trials=8, tokens=3)
         assert {len(text) for text in seen} == {0, 1, 2}
         assert model.text == public.text == ()
         if top_k is not None:
-            assert {text[0] for text in seen if text} <= set(support.tokens(public.logits[0].numpy()).tolist())
+            assert {text[0] for text in seen if text} <= set(
+                support.tokens(public.logits[0].numpy()).tolist()
+            )
 
 
-def cached(model: LanguageModel, top_k: int | None = None) -> tuple[tuple[CachedPrompts, CachedPrompts], Mechanism]:
+def cached(
+    model: LanguageModel, top_k: int | None = None
+) -> tuple[tuple[CachedPrompts, CachedPrompts], Mechanism]:
     prompts = Prompts(model, template("pt", model.tokenizer), ["sport"], 1, 16)
-    records = [Record("sport", text) for text in ("the match", "a goal at last", "he ran far", "zebra " * 9)]
+    records = [
+        Record("sport", text)
+        for text in ("the match", "a goal at last", "he ran far", "zebra " * 9)
+    ]
     private = prompts.alone("sport", [(record,) for record in records], 8, 4)
     support = Declared() if top_k is None else Declared(kind="public-top-k", size=top_k)
-    return (private, prompts.public("sport", 8, top_k is not None)), MEDIAN.model_copy(update={"support": support})
+    return (private, prompts.public("sport", 8, top_k is not None)), MEDIAN.model_copy(
+        update={"support": support}
+    )
 
 
 def test_with_a_model_of_transformers(tiny: LanguageModel) -> None:

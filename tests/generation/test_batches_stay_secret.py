@@ -1,8 +1,9 @@
-"""Does anything in a release folder tell which batch a record was in? Searched as an attacker would, over many runs.
+"""Nothing in a release folder tells a record's batch, by an attacker's search over many runs.
 
-The same records are generated from again and again under fresh keys, each run is audited and released, and every field
-of every file is held against one record's batch by a test of independence. What the texts say is the mechanism's own
-channel, which the release level bounds: they have equally many tokens here, from a model that says next to nothing.
+The same records are generated from again and again under fresh keys, each run is audited and
+released, and every field of every file is held against one record's batch by a test of
+independence. What the texts say is the mechanism's own channel, which the release level bounds:
+they have equally many tokens here, from a model that says next to nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _WORD = re.compile(r"[^\s<>\"',:;()\[\]{}]+")
 
 
 def fields_of(folder: Path) -> Iterator[tuple[str, str]]:
-    """Every field of a release folder by its place: of JSON by path, of other text by line and word, and sizes."""
+    """Every field of a release folder by place: JSON by path, text by line and word, and sizes."""
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         name, data = path.relative_to(folder).as_posix(), path.read_bytes()
         yield f"{name} size", str(len(data))
@@ -59,18 +60,25 @@ def leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def telling(runs: list[tuple[int, dict[str, str]]]) -> dict[str, float]:
-    """The p-value of each field's independence of the batch, where it takes several values; smallest first."""
+    """The p-value of each varying field's independence of the batch, the smallest first."""
     by_field: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for batch, fields in runs:
         for name in fields:
             by_field[name].append((batch, fields[name]))
-    absent = {name: [(batch, "") for batch, fields in runs if name not in fields] for name in by_field}
+    absent = {
+        name: [(batch, "") for batch, fields in runs if name not in fields] for name in by_field
+    }
     found = {name: independence([*seen, *absent[name]]) for name, seen in by_field.items()}
-    return dict(sorted(((name, p) for name, p in found.items() if p is not None), key=lambda each: each[1]))
+    return dict(
+        sorted(((name, p) for name, p in found.items() if p is not None), key=lambda each: each[1])
+    )
 
 
 def independence(seen: list[tuple[int, str]]) -> float | None:
-    """By the G-test, with many values in BINS groups of their order: of numbers, or else of letters."""
+    """The G-test's p-value, or None.
+
+    Many values are put into BINS groups by their order: as numbers, or else as letters.
+    """
     values = [value for _, value in seen]
     if len(set(values)) == 1:
         return None
@@ -116,8 +124,12 @@ def test_no_field_of_a_release_tells_a_records_batch(
         planted.append((batch, {"contexts": str(result.batches[0].contexts)}))
     found = telling(runs)
     with capsys.disabled():
-        sys.stdout.write(f"{len(runs[0][1])} fields, {len(found)} vary; closest: {list(found.items())[:5]}\n")
-    assert next(iter(telling(planted).values())) < RARELY, "the search is too weak to see what it must see"
+        sys.stdout.write(
+            f"{len(runs[0][1])} fields, {len(found)} vary; closest: {list(found.items())[:5]}\n"
+        )
+    assert next(iter(telling(planted).values())) < RARELY, (
+        "the search is too weak to see what it must see"
+    )
     assert next(iter(found.values())) * len(found) > RARELY, list(found.items())[:5]
 
 

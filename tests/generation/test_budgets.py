@@ -1,4 +1,4 @@
-"""Runs whose contexts have budgets of their own: from an epsilon to texts, through kills and memory that runs out."""
+"""Runs whose contexts have budgets: from an epsilon to texts, through kills and lack of memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def spent(run: Path, batch: int) -> Any:
     """[T + 1, n], before the first token and after each."""
     with RunReader(run).batch(batch) as reader:
         steps = [*reader.steps()]
-        assert all((after.spent[0] == before.spent[1]).all() for before, after in itertools.pairwise(steps))
+        assert all(
+            (after.spent[0] == before.spent[1]).all() for before, after in itertools.pairwise(steps)
+        )
         return np.array([steps[0].spent[0], *(step.spent[1] for step in steps)])
 
 
@@ -55,7 +57,11 @@ def test_an_epsilon_is_all_that_a_config_says(generated: Callable[..., Path]) ->
     run = generated(**BUDGETS)
     manifest, result = RunReader(run).manifest, audit_run(run, evidence=1)
     assert manifest.claim is not None and manifest.mechanism.budget is not None
-    assert (manifest.claim.epsilon, manifest.claim.delta, manifest.claim_stated) == (3.0, 1e-3, "beforehand")
+    assert (manifest.claim.epsilon, manifest.claim.delta, manifest.claim_stated) == (
+        3.0,
+        1e-3,
+        "beforehand",
+    )
     assert {check.id for check in result.checks if check.status == "fail"} == SEEDED
     assert result.guarantees.approximate is not None and result.budgets is not None
     assert result.guarantees.approximate.method == "zcdp"
@@ -63,13 +69,21 @@ def test_an_epsilon_is_all_that_a_config_says(generated: Callable[..., Path]) ->
     assert math.isclose(zcdp_epsilon(manifest.mechanism.budget, 1e-3), 3.0, rel_tol=1e-6)
     # Some are left out, and length goes on: it is public.
     assert result.budgets.left_out > 0 and any(0 < share < 1 for share in result.budgets.active)
-    assert {batch.steps for batch in result.batches if batch.contexts} == {DECODING["tokens_per_batch"]}
+    assert {batch.steps for batch in result.batches if batch.contexts} == {
+        DECODING["tokens_per_batch"]
+    }
     sums = spent(run, 0)
-    assert (sums[0] == 0).all() and (np.diff(sums, axis=0) >= 0).all() and sums.max() <= manifest.mechanism.budget
+    assert (
+        (sums[0] == 0).all()
+        and (np.diff(sums, axis=0) >= 0).all()
+        and sums.max() <= manifest.mechanism.budget
+    )
 
 
 def test_what_one_unit_changes_shares_the_budget(make_config: MakeConfig, tmp_path: Path) -> None:
-    whole = RunReader(generate(make_config(**BUDGETS), tmp_path / "record")).manifest.mechanism.budget
+    whole = RunReader(
+        generate(make_config(**BUDGETS), tmp_path / "record")
+    ).manifest.mechanism.budget
     assert whole is not None
     slots = {"prompt": {"examples_per_context": 2}, "batching": {"slots": 5}}
     user = {"unit": "user", "records_per_user": 3}
@@ -79,10 +93,15 @@ def test_what_one_unit_changes_shares_the_budget(make_config: MakeConfig, tmp_pa
         ("slots", 4, slots),
         ("context", 1, {"privacy": {"unit": "context"}}),
     ):
-        merged = {key: {**BUDGETS.get(key, {}), **sections.get(key, {})} for key in BUDGETS.keys() | sections.keys()}
+        merged = {
+            key: {**BUDGETS.get(key, {}), **sections.get(key, {})}
+            for key in BUDGETS.keys() | sections.keys()
+        }
         run = generate(make_config(**merged), tmp_path / name)
         budget = RunReader(run).manifest.mechanism.budget
-        assert budget == pytest.approx(whole / share, rel=2e-8), "each is rounded down to nine digits"
+        assert budget == pytest.approx(whole / share, rel=2e-8), (
+            "each is rounded down to nine digits"
+        )
         result = audit_run(Path(str(run)), evidence=1)
         assert {check.id for check in result.checks if check.status == "fail"} == SEEDED, name
 
@@ -119,13 +138,17 @@ def test_an_interruption_changes_no_sum(
         np.testing.assert_array_equal(spent(run, batch), spent(whole, batch))
 
 
-def test_a_replay_leaves_out_who_was_left_out(generated: Callable[..., Path], data_file: Path) -> None:
+def test_a_replay_leaves_out_who_was_left_out(
+    generated: Callable[..., Path], data_file: Path
+) -> None:
     run = generated(**BUDGETS)
     found = replay_run(run, str(data_file), steps=40, left_out=6, trials=2)
     assert found.whole and len(found.steps) == 40
     result = audit_run(run, evidence=4, replay=found)
     checks = {check.id: check.status for check in result.checks}
-    assert [checks[name] for name in ("replay.logits", "neighbors.regenerated", "replay.lower-bound")] == ["pass"] * 3
+    assert [
+        checks[name] for name in ("replay.logits", "neighbors.regenerated", "replay.lower-bound")
+    ] == ["pass"] * 3
 
 
 def test_a_plan_says_what_every_budget_pays_for(make_config: MakeConfig) -> None:
@@ -147,9 +170,19 @@ def test_configs_that_budgets_do_not_fit(settings: Callable[..., dict[str, Any]]
         ({"mechanism": {"aggregator": "median", "budget": 0.1}}, "budget"),
         ({"mechanism": MEAN, "privacy": {"epsilon": 3.0}}, "privacy.delta"),
         ({"mechanism": {**MEAN, "budget": 0.1}, "privacy": BUDGETS["privacy"]}, "mechanism.budget"),
-        ({"mechanism": MEAN, "privacy": BUDGETS["privacy"], "record": {"contexts": False}}, "record.contexts"),
+        (
+            {"mechanism": MEAN, "privacy": BUDGETS["privacy"], "record": {"contexts": False}},
+            "record.contexts",
+        ),
         ({"mechanism": {**MEAN, "budget": 0.1}, "record": {"contexts": False}}, "record.contexts"),
-        ({"mechanism": MEAN, "privacy": BUDGETS["privacy"], "claim": {"epsilon": 9.0, "delta": 1e-3}}, "claim.epsilon"),
+        (
+            {
+                "mechanism": MEAN,
+                "privacy": BUDGETS["privacy"],
+                "claim": {"epsilon": 9.0, "delta": 1e-3},
+            },
+            "claim.epsilon",
+        ),
         ({"mechanism": MEAN, "privacy": {"epsilon": math.inf, "delta": 1e-3}}, "epsilon"),
     ):
         with pytest.raises(ValidationError) as caught:
@@ -161,7 +194,10 @@ def test_configs_that_budgets_do_not_fit(settings: Callable[..., dict[str, Any]]
 def owned_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Twelve records of four users: one has seven, one has a single record in the south."""
     path = tmp_path_factory.mktemp("owned") / "records.csv"
-    rows = [("north", f"entry {number} lorem", f"user {max(0, number - 5) // 2}") for number in range(11)]
+    rows = [
+        ("north", f"entry {number} lorem", f"user {max(0, number - 5) // 2}")
+        for number in range(11)
+    ]
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([("label", "text", "who"), *rows, ("south", "alone", "user 9")])
     return path
@@ -169,11 +205,16 @@ def owned_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def per_user(owned_file: Path, **sections: dict[str, Any]) -> dict[str, Any]:
     privacy = {**BUDGETS["privacy"], "unit": "user"} | sections.pop("privacy", {})
-    return {**BUDGETS, "data": {"path": str(owned_file), "user": "who"}, "privacy": privacy, **sections}
+    return {
+        **BUDGETS,
+        "data": {"path": str(owned_file), "user": "who"},
+        "privacy": privacy,
+        **sections,
+    }
 
 
 def shared(run: Path) -> dict[str, float]:
-    """What each user may spend at most, if all of their contexts do: m times the sum of m contexts of a batch."""
+    """Each user's most spending with all of their contexts: m times a batch's sum of m contexts."""
     reader, found = RunReader(run), defaultdict[str, float](float)
     places = [place for place in reader.assignment() if place.batch is not None]
     for batch in reader.batches:
@@ -201,9 +242,16 @@ def test_contexts_of_a_user_share_one_budget(
     manifest, result = RunReader(run).manifest, audit_run(run, evidence=1)
     assert {check.id for check in result.checks if check.status == "fail"} == SEEDED
     assert manifest.privacy.shared_budgets and manifest.privacy.records_per_user == 7
-    budget, alone = manifest.mechanism.budget, RunReader(generated(**BUDGETS)).manifest.mechanism.budget
+    budget, alone = (
+        manifest.mechanism.budget,
+        RunReader(generated(**BUDGETS)).manifest.mechanism.budget,
+    )
     assert budget == alone, "a user has what a record has in a run per record"
-    assert budget is not None and result.budgets is not None and 0 < result.budgets.smallest <= budget / 7
+    assert (
+        budget is not None
+        and result.budgets is not None
+        and 0 < result.budgets.smallest <= budget / 7
+    )
     found = shared(run)
     assert len(found) == 4 and all(math.isclose(share, budget) for share in found.values())
     # A config that does not say whose records are whose counts with the most for everybody.
@@ -220,7 +268,9 @@ def test_contexts_of_a_user_share_one_budget(
     assert problem is not None and problem.code == "replay.other-user"
 
 
-def test_a_text_of_two_users_has_no_one_budget(make_config: MakeConfig, owned_file: Path, tmp_path: Path) -> None:
+def test_a_text_of_two_users_has_no_one_budget(
+    make_config: MakeConfig, owned_file: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other.csv"
     other.write_text(owned_file.read_text() + "south,alone,user 1\n")
     with pytest.raises(InputError) as caught:
@@ -230,20 +280,27 @@ def test_a_text_of_two_users_has_no_one_budget(make_config: MakeConfig, owned_fi
     other.write_text(other.read_text() + "south,alone,user 2\nsouth,alone,user 3\n")
     with pytest.raises(InputError, match=r"row 13.* 2 more of the"):
         generate(make_config(**per_user(other)), tmp_path / "run")
-    # The remedy: one declared number for everybody, of which nobody's share depends on another's rows.
+    # The remedy: one declared number for everybody, of which nobody's share depends on another's
+    # rows.
     assert "declare privacy.records_per_user" in caught.value.remedy
     declared = per_user(other, data={"path": str(other)}, privacy={"records_per_user": 7})
     run = generate(make_config(**declared), tmp_path / "declared")
     replayed = replay_run(run, str(other), steps=2, left_out=1, trials=0)
-    failed = {check.id for check in audit_run(run, replay=replayed).checks if check.status == "fail"}
+    failed = {
+        check.id for check in audit_run(run, replay=replayed).checks if check.status == "fail"
+    }
     assert failed == SEEDED and not RunReader(run).manifest.privacy.shared_budgets
 
 
-def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_from_what_others_left(
+    make_config: MakeConfig, owned_file: Path, tmp_path: Path
+) -> None:
     config = make_config(**per_user(owned_file, batching={"key": None}))
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     generate(config, first)
-    larger = config.model_copy(update={"privacy": config.privacy.model_copy(update={"epsilon": 3.5})})
+    larger = config.model_copy(
+        update={"privacy": config.privacy.model_copy(update={"epsilon": 3.5})}
+    )
     told: list[Any] = []
     generate(larger, second, told.append, spent=[first])
     assert 0 < told[0].left < 1
@@ -252,16 +309,21 @@ def test_a_run_goes_on_from_what_others_left(make_config: MakeConfig, owned_file
     for number, run in enumerate((first, second, third)):
         result = audit_run(run, evidence=1)
         assert {check.id for check in result.checks if check.status == "fail"} == SEEDED
-        assert manifests[number].privacy.earlier == tuple(each.commitment for each in manifests[:number])
+        assert manifests[number].privacy.earlier == tuple(
+            each.commitment for each in manifests[:number]
+        )
         before = {place.payer: place.spent for place in RunReader(run).assignment()}
         after, budget = spent_by(RunReader(run)), manifests[number].mechanism.budget
-        assert budget is not None and all(before[payer] <= after[payer] <= budget for payer in before)
+        assert budget is not None and all(
+            before[payer] <= after[payer] <= budget for payer in before
+        )
         if number:
             left = spent_by(RunReader((first, second)[number - 1]))
             assert before == left and max(before.values()) > 0
             assert all(share + before[payer] <= budget for payer, share in shared(run).items())
     assert spent_by(RunReader(first)) == pytest.approx(paid(first))
-    # Each time again: the same command goes on where the run stopped, and other earlier runs are refused.
+    # Each time again: the same command goes on where the run stopped, and other earlier runs are
+    # refused.
     again = tmp_path / "again"
     events = itertools.count()
 
@@ -309,8 +371,16 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
         ([tmp_path / "second"], {}, "just those named before"),
         ([run, run], {}, "two of these are the same run"),
         ([run], {"batching": {"key": "1f" * 32}}, "batching.key"),
-        ([run], {"data": {"path": str(owned_file), "user": "who", "labels": ["south", "north"]}}, "batching.labels"),
-        ([run], {"privacy": {**BUDGETS["privacy"], "unit": "user", "epsilon": None}}, "no budgets of their own"),
+        (
+            [run],
+            {"data": {"path": str(owned_file), "user": "who", "labels": ["south", "north"]}},
+            "batching.labels",
+        ),
+        (
+            [run],
+            {"privacy": {**BUDGETS["privacy"], "unit": "user", "epsilon": None}},
+            "no budgets of their own",
+        ),
     ):
         with pytest.raises(InputError, match=said):
             generate(make_config(**per_user(owned_file, **changes)), tmp_path / "new", spent=before)
@@ -320,15 +390,24 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
 def test_runs_that_go_on_from_each_other_cost_one_budget_together(
     make_config: MakeConfig, owned_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {"mechanism": MEAN | {"contribution": "logits"}, "decoding": {**DECODING, "test_seed": None}}
+    own = {
+        "mechanism": MEAN | {"contribution": "logits"},
+        "decoding": {**DECODING, "test_seed": None},
+    }
     config = make_config(**per_user(owned_file, **own))
-    larger = config.model_copy(update={"privacy": config.privacy.model_copy(update={"epsilon": 3.5})})
-    first, second, third, forged, alone = (tmp_path / name for name in ("1st", "2nd", "3rd", "forged", "alone"))
+    larger = config.model_copy(
+        update={"privacy": config.privacy.model_copy(update={"epsilon": 3.5})}
+    )
+    first, second, third, forged, alone = (
+        tmp_path / name for name in ("1st", "2nd", "3rd", "forged", "alone")
+    )
     generate(config, first)
     generate(larger, second, spent=[first])
     generate(larger, third, spent=[first, second])
     generate(config, alone)
-    monkeypatch.setattr(earlier, "spent_by", lambda run: {payer: own / 2 for payer, own in spent_by(run).items()})
+    monkeypatch.setattr(
+        earlier, "spent_by", lambda run: {payer: own / 2 for payer, own in spent_by(run).items()}
+    )
     generate(larger, forged, spent=[first])
 
     def together(*runs: Path) -> JointCost:
@@ -340,7 +419,9 @@ def test_runs_that_go_on_from_each_other_cost_one_budget_together(
         assert found.approximate.figure is not None
         return found.approximate.figure.epsilon
 
-    budgets = [RunReader(run).manifest.mechanism.budget or math.nan for run in (first, second, alone)]
+    budgets = [
+        RunReader(run).manifest.mechanism.budget or math.nan for run in (first, second, alone)
+    ]
     found = together(third, first, second)
     assert [each.releases for each in found.continued] == [tuple(map(str, (first, second, third)))]
     assert epsilon(found) == pytest.approx(3.5, rel=1e-6)
@@ -356,13 +437,18 @@ def test_runs_that_go_on_from_each_other_cost_one_budget_together(
 
 
 def test_a_command_goes_on_from_runs_that_pass_alone_and_says_beforehand_what_they_left(
-    settings: Callable[..., dict[str, Any]], owned_file: Path, tmp_path: Path, dpaudit: Callable[..., Any]
+    settings: Callable[..., dict[str, Any]],
+    owned_file: Path,
+    tmp_path: Path,
+    dpaudit: Callable[..., Any],
 ) -> None:
-    asked = settings(**per_user(owned_file, batching={"key": None}, decoding={**DECODING, "test_seed": None}))
+    asked = settings(
+        **per_user(owned_file, batching={"key": None}, decoding={**DECODING, "test_seed": None})
+    )
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(asked))
     asked["privacy"]["epsilon"] = 3.5
     (tmp_path / "more.yaml").write_text(yaml.safe_dump(asked))
-    asked["decoding"]["test_seed"] = 1  # which fails an audit
+    asked["sampling"] = {"generator": "test-seed", "seed": 1}  # which fails an audit
     (tmp_path / "seeded.yaml").write_text(yaml.safe_dump(asked))
     assert dpaudit("generate", "first.yaml", "--out", "first")[0] == 0
     assert dpaudit("generate", "seeded.yaml", "--out", "seeded", "--unverified")[0] == 0
@@ -376,17 +462,24 @@ def test_a_command_goes_on_from_runs_that_pass_alone_and_says_beforehand_what_th
     code, _, said = dpaudit("generate", "more.yaml", "--out", "second", "--spent", "seeded")
     assert code == 2
     assert "--spent seeded: it" in said and "its own audit" in said
-    assert dpaudit("generate", "more.yaml", "--dry-run", "--spent", "seeded", "--unverified")[0] == 0
+    assert (
+        dpaudit("generate", "more.yaml", "--dry-run", "--spent", "seeded", "--unverified")[0] == 0
+    )
     assert set(tmp_path.iterdir()) == before
 
 
 def test_only_the_model_shows_that_an_earlier_run_passes(
     settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Callable[..., Any]
 ) -> None:
-    """One batch a label has no other to be held against: the config's model is asked, and nothing is waved through."""
+    """One batch a label has no other to compare with.
+
+    The config's model is asked, and nothing is waved through.
+    """
     one = {"key": None, "batches_per_label": 1, "generate_per_label": 1}
     (tmp_path / "own.yaml").write_text(
-        yaml.safe_dump(settings(**BUDGETS | {"batching": one, "decoding": {**DECODING, "test_seed": None}}))
+        yaml.safe_dump(
+            settings(**BUDGETS | {"batching": one, "decoding": {**DECODING, "test_seed": None}})
+        )
     )
     assert dpaudit("generate", "own.yaml", "--out", "first")[0] == 0
     assert audit_run(tmp_path / "first").verdict == "not_verified", "or the model need not be asked"
@@ -400,7 +493,11 @@ def test_edited_texts_are_nobody_whose_budget_went_on(
     make_config: MakeConfig, data_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else every budget is spent anew, and two runs with nothing in common pass for one budget."""
-    own = {**BUDGETS, "mechanism": MEAN | {"contribution": "logits"}, "decoding": {**DECODING, "test_seed": None}}
+    own = {
+        **BUDGETS,
+        "mechanism": MEAN | {"contribution": "logits"},
+        "decoding": {**DECODING, "test_seed": None},
+    }
     first, second, edited = tmp_path / "first", tmp_path / "second", tmp_path / "edited.csv"
     edited.write_text(data_file.read_text().replace("\n", " \n"))
     edited.write_text(edited.read_text().replace("text \n", "text\n", 1))
@@ -414,7 +511,9 @@ def test_edited_texts_are_nobody_whose_budget_went_on(
     found = compose_runs({run: audit_run(run) for run in (first, second)}, delta=1e-3)
     budget = RunReader(first).manifest.mechanism.budget
     assert budget is not None and found.approximate.figure is not None and not found.continued
-    assert found.approximate.figure.epsilon == pytest.approx(zcdp_epsilon(2 * budget, 1e-3), rel=1e-6)
+    assert found.approximate.figure.epsilon == pytest.approx(
+        zcdp_epsilon(2 * budget, 1e-3), rel=1e-6
+    )
 
 
 def test_a_budget_is_a_rho_that_a_config_can_claim(
@@ -438,7 +537,11 @@ def test_a_budget_is_a_rho_that_a_config_can_claim(
     )
     assert (manifest.claim.kind, manifest.claim.rho, manifest.claim.delta) == ("zcdp", 0.05, 1e-3)
     found = audit_run(tmp_path / "run")
-    assert found.verdict != "fail" and found.guarantees.zcdp is not None and found.guarantees.approximate is not None
+    assert (
+        found.verdict != "fail"
+        and found.guarantees.zcdp is not None
+        and found.guarantees.approximate is not None
+    )
     assert found.guarantees.zcdp.rho == 0.05 and found.guarantees.zcdp.any_length
     known = found.guarantees.approximate
     assert known.epsilon < known.batch_epsilon <= zcdp_epsilon(0.05, 1e-3)
@@ -466,5 +569,7 @@ def test_claims_of_a_config_are_of_their_kind(
     settings: Callable[..., dict[str, Any]], claim: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(ValidationError) as raised:
-        Config.model_validate(settings(mechanism=BUDGETS["mechanism"], decoding=DECODING, claim=claim))
+        Config.model_validate(
+            settings(mechanism=BUDGETS["mechanism"], decoding=DECODING, claim=claim)
+        )
     assert raised.value.errors()[0]["ctx"]["field"] == field

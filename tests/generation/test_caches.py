@@ -28,7 +28,9 @@ def cache(tmp_path: Path) -> VectorCache:
     return VectorCache(folder=tmp_path / "embeddings")
 
 
-def find(cache: VectorCache, texts: Sequence[str], settings: str = SETTINGS) -> tuple[list[bool], Vectors]:
+def find(
+    cache: VectorCache, texts: Sequence[str], settings: str = SETTINGS
+) -> tuple[list[bool], Vectors]:
     into = np.full((len(texts), 3), -1, dtype=np.float32)
     return cache.find(settings, texts, into).tolist(), into
 
@@ -138,7 +140,8 @@ def test_only_unknown_texts_are_embedded(cache: VectorCache) -> None:
     encoder, told = Encoder(), list[int]()
     first = encoder.embed(TEXTS, cache)
     assert np.array_equal(
-        encoder.embed(["three", "fourth", "one"], cache, lambda done, _: told.append(done)), [[5] * 3, [6] * 3, [3] * 3]
+        encoder.embed(["three", "fourth", "one"], cache, lambda done, _: told.append(done)),
+        [[5] * 3, [6] * 3, [3] * 3],
     )
     assert encoder.asked == [*TEXTS, "fourth"]
     assert told == [2, 3]
@@ -146,7 +149,9 @@ def test_only_unknown_texts_are_embedded(cache: VectorCache) -> None:
     assert encoder.asked == [*TEXTS, "fourth", *TEXTS]
 
 
-def test_an_interruption_loses_the_last_window_alone(cache: VectorCache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interruption_loses_the_last_window_alone(
+    cache: VectorCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedding, "_WINDOW", 2)
     encoder = Encoder()
     with pytest.raises(KeyboardInterrupt):

@@ -9,7 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from dpaudit.auditing import audit_run
-from dpaudit.auditing.run import BatchAuditor
+from dpaudit.auditing.batches import BatchAuditor
+from dpaudit.checks.canaries import FoundCanaries
 from dpaudit.generation import canaries as made_up
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.canaries import WORDS
@@ -23,13 +24,24 @@ from tests.forging import unfinish
 COUNT = 16
 BATCHES = {"batches_per_label": 9, "generate_per_label": 8}
 ASKED = {"batching": BATCHES, "privacy": {"canaries": COUNT}}
-MEAN = {"mechanism": {"aggregator": "mean", "divisor": 2.0}, "privacy": {"canaries": COUNT, "delta": 1e-5}}
-BUDGETS = {"mechanism": MEAN["mechanism"], "privacy": {"canaries": COUNT, "delta": 1e-5, "epsilon": 6.0}}
+MEAN = {
+    "mechanism": {"aggregator": "mean", "divisor": 2.0},
+    "privacy": {"canaries": COUNT, "delta": 1e-5},
+}
+BUDGETS = {
+    "mechanism": MEAN["mechanism"],
+    "privacy": {"canaries": COUNT, "delta": 1e-5, "epsilon": 6.0},
+}
 KINDS = {
     "median": {},
     "mean": MEAN,
     "budgets": BUDGETS,
-    "differences": {"mechanism": {"contribution": "differences", "support": {"kind": "public-top-k", "size": 20}}},
+    "differences": {
+        "mechanism": {
+            "contribution": "differences",
+            "support": {"kind": "public-top-k", "size": 20},
+        }
+    },
     "several texts": {"decoding": {"tokens_per_batch": 12}},
 }
 
@@ -45,7 +57,11 @@ def batch_of(reader):
 
 
 def failed(run, **found):
-    return {check.id: check.measured for check in audit_run(run, **found).checks if check.status in ("fail", "error")}
+    return {
+        check.id: check.measured
+        for check in audit_run(run, **found).checks
+        if check.status in ("fail", "error")
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
@@ -60,7 +76,10 @@ def test_honest_runs_are_clean(generated, kind):
 
 def test_each_is_in_a_batch_of_its_own_where_the_hash_sends_it(generated):
     reader = RunReader(generated(**ASKED))
-    hashing, batching = KeyedHash(bytes.fromhex(reader.manifest.batching.key)), reader.manifest.batching
+    hashing, batching = (
+        KeyedHash(bytes.fromhex(reader.manifest.batching.key)),
+        reader.manifest.batching,
+    )
     placed = {each.digest: each.batch for each in reader.assignment()}
     found = reader.canaries().canaries
     assert len(set(map(batch_of(reader), found))) == len(found) == COUNT
@@ -87,14 +106,18 @@ def test_rows_are_those_of_the_contexts_that_are_in(generated):
 
 
 def test_canaries_that_are_out_change_nothing(tmp_path, make_config, monkeypatch):
-    """With all coins out, texts and records are those of a run that has no canaries, bit for bit."""
+    """With all coins out, texts and records are those of a run without canaries, bit for bit."""
     monkeypatch.setattr(made_up.secrets, "randbits", lambda bits: 0)
     plain = {"batching": BATCHES, "record": {"contexts": True}}
     runs = {name: tmp_path / name for name in ("with", "without")}
     generate(make_config(**plain, privacy={"canaries": COUNT}), runs["with"])
     generate(make_config(**plain), runs["without"])
-    assert (runs["with"] / "samples.jsonl").read_bytes() == (runs["without"] / "samples.jsonl").read_bytes()
-    assert (runs["with"] / "assignment").read_bytes() == (runs["without"] / "assignment").read_bytes()
+    assert (runs["with"] / "samples.jsonl").read_bytes() == (
+        runs["without"] / "samples.jsonl"
+    ).read_bytes()
+    assert (runs["with"] / "assignment").read_bytes() == (
+        runs["without"] / "assignment"
+    ).read_bytes()
     for batch in range(COUNT):
         one, other = (steps_of(run, batch) for run in runs.values())
         assert dataclasses.replace(one[0], canary=None) == other[0]
@@ -106,18 +129,24 @@ def test_canaries_that_are_out_change_nothing(tmp_path, make_config, monkeypatch
 
 def test_one_that_is_in_changes_its_own_batch_alone(tmp_path, make_config, monkeypatch):
     """The same canaries with one coin turned: neighbouring data, as a claim per record means it."""
-    coins, drawn = iter([0] * COUNT), made_up._drawn
+    coins, drawn = iter([0] * COUNT), made_up._draw_canaries
     monkeypatch.setattr(made_up.secrets, "randbits", lambda bits: next(coins))
     kept = []
-    monkeypatch.setattr(made_up, "_drawn", lambda *given: kept.append(drawn(*given)) or kept[0])
+    monkeypatch.setattr(
+        made_up, "_draw_canaries", lambda *given: kept.append(drawn(*given)) or kept[0]
+    )
     generate(make_config(**ASKED, record={"contexts": True}), tmp_path / "out")
     first, *rest = kept[0].canaries
-    turned = kept[0].model_copy(update={"canaries": (first.model_copy(update={"included": True}), *rest)})
-    monkeypatch.setattr(made_up, "_drawn", lambda *given: turned)
+    turned = kept[0].model_copy(
+        update={"canaries": (first.model_copy(update={"included": True}), *rest)}
+    )
+    monkeypatch.setattr(made_up, "_draw_canaries", lambda *given: turned)
     generate(make_config(**ASKED, record={"contexts": True}), tmp_path / "in")
     moved = []
     for batch in range(COUNT):
-        (before, steps), (after, same) = (steps_of(tmp_path / name, batch) for name in ("out", "in"))
+        (before, steps), (after, same) = (
+            steps_of(tmp_path / name, batch) for name in ("out", "in")
+        )
         if [step.aggregate_digest for step in steps] != [step.aggregate_digest for step in same]:
             moved.append((batch, after.contexts - before.contexts))
         assert (steps[0].canary == same[0].canary).all()
@@ -125,7 +154,7 @@ def test_one_that_is_in_changes_its_own_batch_alone(tmp_path, make_config, monke
 
 
 def test_log_ratios_are_those_of_either_data_set(tmp_path, make_config, monkeypatch):
-    """What the audit works out beside the run, with a canary out, is what a run with it in gives, for these tokens."""
+    """The audit's figures for a canary that is out equal a run's with it in, for these tokens."""
     monkeypatch.setattr(made_up.secrets, "randbits", lambda bits: 0)
     config = make_config(**ASKED)
     generate(config, tmp_path / "run")
@@ -134,13 +163,17 @@ def test_log_ratios_are_those_of_either_data_set(tmp_path, make_config, monkeypa
     _, steps = steps_of(tmp_path / "run", batch)
     loss = 0.0
     for step in steps:
-        rows = np.zeros((0, len(step.canary)), np.float32) if step.contexts is None else step.contexts
+        rows = (
+            np.zeros((0, len(step.canary)), np.float32) if step.contexts is None else step.contexts
+        )
         logs = []
         for values in (np.vstack([rows, step.canary]), rows):
-            scores = (np.median(values, axis=0) if len(values) else np.zeros(rows.shape[1])) / mechanism.temperature
+            scores = (
+                np.median(values, axis=0) if len(values) else np.zeros(rows.shape[1])
+            ) / mechanism.temperature
             logs.append(scores[step.token] - np.log(np.exp(scores).sum()))
         loss += logs[0] - logs[1]
-    found = BatchAuditor(str(tmp_path / "run"), None)(batch).canary
+    found = BatchAuditor(str(tmp_path / "run"), None)(batch).evidence[FoundCanaries]
     assert found.added == pytest.approx(loss, abs=1e-5)
     assert not found.among
 
@@ -164,7 +197,9 @@ def test_going_on_with_other_canaries_is_refused(tmp_path, make_config):
     unfinish(run)
     for privacy in ({}, {"canaries": COUNT + 1}):
         with pytest.raises(InputError, match=r"privacy\.canaries"):
-            generate(make_config(batching=batching, privacy=privacy, record={"contexts": True}), run)
+            generate(
+                make_config(batching=batching, privacy=privacy, record={"contexts": True}), run
+            )
 
 
 def test_a_replay_finds_the_run_as_it_is(generated, data_file):
@@ -189,13 +224,24 @@ REFUSED = {
     "more than batches": ({"privacy": {"canaries": 17}}, "16 batches"),
     "slots": ({**ASKED, "batching": BATCHES | {"slots": 3}}, "null with privacy.canaries"),
     "slices": (
-        {**ASKED, "batching": {"rule": "paper-slices", "batches_per_label": None, "generate_per_label": 8, "slots": 3},
-         "privacy": {"canaries": 16, "unit": "context"}},
+        {
+            **ASKED,
+            "batching": {
+                "rule": "paper-slices",
+                "batches_per_label": None,
+                "generate_per_label": 8,
+                "slots": 3,
+            },
+            "privacy": {"canaries": 16, "unit": "context"},
+        },
         "hashed with privacy.canaries",
     ),
     "no contexts": ({**ASKED, "record": {"contexts": False}}, "null or true with privacy.canaries"),
-    "no delta": ({**ASKED, **MEAN, "privacy": {"canaries": 16}}, "above 0 and below 1 with privacy.canaries"),
-}  # fmt: skip
+    "no delta": (
+        {**ASKED, **MEAN, "privacy": {"canaries": 16}},
+        "above 0 and below 1 with privacy.canaries",
+    ),
+}
 
 
 @pytest.mark.parametrize(("sections", "said"), REFUSED.values(), ids=REFUSED)
@@ -214,10 +260,18 @@ def test_clusters_have_none(settings):
 
 
 def test_runs_that_go_on_from_others_have_none(tmp_path, make_config, generated):
-    spent = {"mechanism": MEAN["mechanism"], "privacy": {"delta": 1e-5, "epsilon": 6.0}, "batching": BATCHES}
+    spent = {
+        "mechanism": MEAN["mechanism"],
+        "privacy": {"delta": 1e-5, "epsilon": 6.0},
+        "batching": BATCHES,
+    }
     earlier = generated(**spent)
     with pytest.raises(InputError, match="--spent"):
-        generate(make_config(**{**spent, "privacy": BUDGETS["privacy"]}), tmp_path / "run", spent=[earlier])
+        generate(
+            make_config(**{**spent, "privacy": BUDGETS["privacy"]}),
+            tmp_path / "run",
+            spent=[earlier],
+        )
 
 
 def test_a_claim_per_record_covers_them(generated):

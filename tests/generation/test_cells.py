@@ -1,4 +1,4 @@
-"""Exactly-k cells: what one record, or one user, does to the contexts of actual data sets, and what that costs."""
+"""Exactly-k cells: a record's or a user's effect on actual data sets' contexts, and its cost."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit, context_change
 from dpaudit.runs import Batching, Clusters, KeyedHash
+from tests.nesting import mechanism_with
 
 NONE, LABELS = Clusters(), ("a", "b")
-#: Few enough that cells are full, and that an exchanged record meets itself, its cell's others, and other batches.
+#: Few enough that cells are full, and that an exchanged record meets itself, its cell's others, and
+#: other batches.
 POOL = [Record(label, str(number)) for label in LABELS for number in range(12)]
 CLIP, TEMPERATURE, TOKENS = 2.0, 0.7, 3
 AGGREGATORS: tuple[dict[str, Any], ...] = (
@@ -69,7 +71,11 @@ def test_a_cell_is_a_context_where_it_holds_exactly_k() -> None:
                 place = 2 * LABELS.index(record.label) + number, keyed.of_round(0).slot(digest, 3)
                 cells.setdefault(place, set()).add(record)
         for batch in parts.batches:
-            wanted = {frozenset(cell) for (b, _), cell in cells.items() if b == batch.id and len(cell) == examples}
+            wanted = {
+                frozenset(cell)
+                for (b, _), cell in cells.items()
+                if b == batch.id and len(cell) == examples
+            }
             assert {frozenset(context) for context in batch.contexts} == wanted
             assert len(batch.contexts) == len(wanted)
         placed = {(a.batch, a.slot): a for a in parts.assignment if a.batch is not None}
@@ -83,7 +89,9 @@ def moves(before: Partition, after: Partition) -> tuple[tuple[int, int], ...]:
     found = []
     for old, new in zip(before.batches, after.batches, strict=True):
         gone, come = set(old.contexts) - set(new.contexts), set(new.contexts) - set(old.contexts)
-        assert [c for c in old.contexts if c not in gone] == [c for c in new.contexts if c not in come]
+        assert [c for c in old.contexts if c not in gone] == [
+            c for c in new.contexts if c not in come
+        ]
         found.append((len(gone), len(come)))
     return tuple(found)
 
@@ -95,14 +103,19 @@ def most_of(unit: Unit, relation: Relation, records: int) -> int:
 
 
 def exchanged(records: frozenset[Record]) -> Iterator[frozenset[Record]]:
-    """The data set with one record in another's place; with one that is there already, that is one fewer."""
+    """Data sets with one record replaced.
+
+    A replacement that is already there leaves one fewer.
+    """
     for gone, come in itertools.product(sorted(records), POOL):
         yield (records - {gone}) | {come}
 
 
 @given(data_sets, rules)
 @hypothesis.settings(max_examples=150)
-def test_a_record_changes_no_more_contexts_than_declared(records: frozenset[Record], batching: Batching) -> None:
+def test_a_record_changes_no_more_contexts_than_declared(
+    records: frozenset[Record], batching: Batching
+) -> None:
     here = partition(batching, NONE, records)
     for record in POOL:
         there = partition(batching, NONE, records ^ {record})
@@ -113,7 +126,10 @@ def test_a_record_changes_no_more_contexts_than_declared(records: frozenset[Reco
 
 
 def test_an_exchange_changes_contexts_in_every_way_that_the_bound_allows() -> None:
-    """No smaller one holds: two go, two come, or one of each, in one batch and in two. By (gone, come) of a batch."""
+    """No smaller bound holds: two go, two come, or one of each, in one batch and in two.
+
+    Changes are by (gone, come) of a batch.
+    """
     random, seen = np.random.default_rng(0), Counter[tuple[tuple[int, int], ...]]()
     for key in range(40):
         batching = cells_of(2 + key % 2, key=key)
@@ -142,25 +158,32 @@ def test_within_one_cell_an_exchange_replaces_a_context() -> None:
     assert sorted(found) == [(0, 0), (0, 0), (0, 0), (1, 1)]
 
 
-@given(data_sets, st.lists(st.sampled_from(POOL), min_size=2, max_size=6, unique=True), rules, st.integers(1, 3))
+@given(
+    data_sets,
+    st.lists(st.sampled_from(POOL), min_size=2, max_size=6, unique=True),
+    rules,
+    st.integers(1, 3),
+)
 @hypothesis.settings(max_examples=1000)
 def test_a_user_changes_no_more_contexts_than_declared(
     others: frozenset[Record], owned: Sequence[Record], batching: Batching, each: int
 ) -> None:
     """Users of up to `each` records, some of which other users may have too."""
     one, other = frozenset(owned[:each]), frozenset(owned[each : 2 * each])
-    alone, here, there = (partition(batching, NONE, rows) for rows in (others, others | one, others | other))
+    alone, here, there = (
+        partition(batching, NONE, rows) for rows in (others, others | one, others | other)
+    )
     assert sum(map(sum, moves(alone, here))) <= most_of("user", "add_remove", each) == each
     assert sum(map(sum, moves(here, there))) <= most_of("user", "replace", each) == 2 * each
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------
+# --- what it costs --------------------------------------------------------------------------------
 
 Doubles = NDArray[np.float64]
 
 
 def values(batch_contexts: Sequence[tuple[Record, ...]], position: int, dtype: str) -> Doubles:
-    """Contributions [n, tokens] that follow from each context's records alone: many for token 0, or against it."""
+    """Contributions [n, tokens] by each context's records alone, many for or against token 0."""
     rows = []
     for context in batch_contexts:
         name = "/".join(f"{record.label}{record.text}" for record in context)
@@ -193,15 +216,25 @@ class Texts:
     def cost(self, parts: Partition, change: ContextChange) -> tuple[float, float]:
         """Rise and fall of the run."""
         accountant = ExPostAccountant(self.mechanism, change)
-        for batch, token, arrays in self.steps(parts, max(2, self.mechanism.aggregator.width_for(change))):
+        for batch, token, arrays in self.steps(
+            parts, max(2, self.mechanism.aggregator.width_for(change))
+        ):
             accountant.charge(batch, self.mechanism.reduced(arrays, token))
         return accountant.cost.rise, accountant.cost.fall
 
 
-@given(data_sets, rules, st.lists(st.tuples(*[st.integers(0, TOKENS - 1)] * 2), min_size=4, max_size=4), st.data())
+@given(
+    data_sets,
+    rules,
+    st.lists(st.tuples(*[st.integers(0, TOKENS - 1)] * 2), min_size=4, max_size=4),
+    st.data(),
+)
 @hypothesis.settings(max_examples=40)
 def test_actual_log_ratios_lie_within_the_exact_cost(
-    records: frozenset[Record], batching: Batching, tokens: Sequence[tuple[int, int]], data: st.DataObject
+    records: frozenset[Record],
+    batching: Batching,
+    tokens: Sequence[tuple[int, int]],
+    data: st.DataObject,
 ) -> None:
     here = partition(batching, NONE, records)
     neighbours: dict[Relation, list[frozenset[Record]]] = {
@@ -209,11 +242,13 @@ def test_actual_log_ratios_lie_within_the_exact_cost(
         "replace": data.draw(st.permutations(list(exchanged(records))))[:24] if records else [],
     }
     for fields in AGGREGATORS:
-        mechanism = Mechanism.model_validate({"clip": CLIP, "temperature": TEMPERATURE, **fields})
+        mechanism = mechanism_with({"clip": CLIP, "temperature": TEMPERATURE, **fields})
         texts = Texts(mechanism, tokens)
         own = texts.log_probability(here)
         for relation, others in neighbours.items():
-            rise, fall = texts.cost(here, ContextChange("add_remove", most_of("record", relation, 1)))
+            rise, fall = texts.cost(
+                here, ContextChange("add_remove", most_of("record", relation, 1))
+            )
             for other in others:
                 ratio = texts.log_probability(partition(batching, NONE, other)) - own
                 assert -fall - 1e-6 <= ratio <= rise + 1e-6
@@ -222,7 +257,7 @@ def test_actual_log_ratios_lie_within_the_exact_cost(
 def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() -> None:
     """A bound of one context is exceeded: by an exchange in one batch, and by one in two."""
     exceeded: Counter[int] = Counter()
-    mechanism = Mechanism.model_validate({"clip": CLIP, "temperature": TEMPERATURE, **AGGREGATORS[2]})
+    mechanism = mechanism_with({"clip": CLIP, "temperature": TEMPERATURE, **AGGREGATORS[2]})
     for key in range(8):
         batching, records = cells_of(2, key=key), frozenset(POOL[::2])
         here, texts = partition(batching, NONE, records), Texts(mechanism, [(0, 0)] * 4)
@@ -235,10 +270,14 @@ def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() ->
     assert exceeded[1] and exceeded[2]
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
+# --- runs -----------------------------------------------------------------------------------------
 
-#: Under this key batch 0 has two cells of one record each; batch 1 has two of two, and one of three.
-CELLS: dict[str, dict[str, Any]] = {"prompt": {"examples_per_context": 2}, "batching": {"cells": 3, "key": "1049" * 16}}
+#: Under this key batch 0 has two cells of one record each; batch 1 has two of two, and one of
+#: three.
+CELLS: dict[str, dict[str, Any]] = {
+    "prompt": {"examples_per_context": 2},
+    "batching": {"cells": 3, "key": "1049" * 16},
+}
 SINGLES, PAIRS = 0, 1
 
 
@@ -268,13 +307,20 @@ def test_a_run_that_shows_another_cell_is_caught(
     instead: int,
     without_data: bool,
 ) -> None:
-    """Its first two records make a context more, or the place of one; the latter nobody sees without the data."""
+    """The cell's first two records make one context more, or replace one.
 
-    def faulty(batching: Batching, clusters: Clusters, records: Sequence[Record], centers: None, **_: Any) -> Partition:
+    The latter nobody sees without the data.
+    """
+
+    def faulty(
+        batching: Batching, clusters: Clusters, records: Sequence[Record], centers: None, **_: Any
+    ) -> Partition:
         parts = partition(batching, clusters, records, centers)
         shown = cell(parts, records, batch, held)[:2]
         batches = list(parts.batches)
-        batches[batch] = replace(batches[batch], contexts=(*batches[batch].contexts[instead:], shown))
+        batches[batch] = replace(
+            batches[batch], contexts=(*batches[batch].contexts[instead:], shown)
+        )
         return replace(parts, batches=tuple(batches))
 
     config = make_config(**CELLS, decoding={"max_tokens": 2, "test_seed": None})
@@ -282,7 +328,9 @@ def test_a_run_that_shows_another_cell_is_caught(
     monkeypatch.setattr("dpaudit.generation.algorithm.partition", faulty)
     generate(config, run)
     monkeypatch.undo()
-    assert (audit_run(honest).verdict == "pass") and (audit_run(run).verdict == "pass") == without_data
+    assert (audit_run(honest).verdict == "pass") and (
+        audit_run(run).verdict == "pass"
+    ) == without_data
     failing = {check.id for check in audit_run(run).checks if check.status == "fail"}
     assert failing == (set() if without_data else {"partition.disjoint"})
     found = replay_run(run, str(data_file), steps=100, left_out=0, trials=0)
@@ -292,17 +340,28 @@ def test_a_run_that_shows_another_cell_is_caught(
     assert audit_run(honest, evidence=4, replay=found).verdict == "pass"
 
 
-def test_how_many_records_are_shown_is_in_no_public_report(tmp_path: Path, make_config: Callable[..., Config]) -> None:
-    result = audit_run(generate(make_config(**CELLS, decoding={"max_tokens": 1, "test_seed": None}), tmp_path / "run"))
-    forms = [next(c for c in each.checks if c.id == "partition.disjoint") for each in (result, public_form(result))]
+def test_how_many_records_are_shown_is_in_no_public_report(
+    tmp_path: Path, make_config: Callable[..., Config]
+) -> None:
+    result = audit_run(
+        generate(
+            make_config(**CELLS, decoding={"max_tokens": 1, "test_seed": None}), tmp_path / "run"
+        )
+    )
+    forms = [
+        next(c for c in each.checks if c.id == "partition.disjoint")
+        for each in (result, public_form(result))
+    ]
     assert forms[0].values == {"records": 10, "shown": 4, "generated": 10}
     assert not forms[1].values and "4 of the" not in forms[1].measured
     assert public_form(result).run.settings.batching.cells == 3
 
 
 @pytest.mark.parametrize(("examples", "shown"), [(2, 0.368), (3, 0.271), (4, 0.224)])
-def test_most_records_are_shown_where_a_cell_holds_one_fewer_on_average(examples: int, shown: float) -> None:
-    """As docs/budgets.md says: (k - 1)^(k - 1) e^(1 - k) / (k - 1)! of them."""
+def test_most_records_are_shown_where_a_cell_holds_one_fewer_on_average(
+    examples: int, shown: float
+) -> None:
+    """As docs/mathematics.md says: (k - 1)^(k - 1) e^(1 - k) / (k - 1)! of them."""
     records = [Record("a", str(number)) for number in range(20_000)]
     found = []
     for mean in (examples - 1.5, examples - 1, examples - 0.5, examples):

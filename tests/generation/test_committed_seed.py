@@ -1,4 +1,4 @@
-"""Runs that commit to a seed, from the config to the gate: as one party, as two, killed, and spread over processes."""
+"""Runs that commit to a seed, from config to gate: one party, two, killed, in several processes."""
 
 from __future__ import annotations
 
@@ -41,9 +41,8 @@ def files(tmp_path: Path) -> list[Path]:
     return found
 
 
-def decoding(files: list[Path], **fields: Any) -> dict[str, Any]:
-    randomness = {"source": "committed-seed", "seed_files": list(map(str, files)), **fields}
-    return {"max_tokens": 5, "test_seed": None, "randomness": randomness}
+def sampling(files: list[Path], **fields: Any) -> dict[str, Any]:
+    return {"generator": "committed-seed", "seed_files": list(map(str, files)), **fields}
 
 
 def outcome(run: Path, files: list[Path]) -> str:
@@ -93,8 +92,7 @@ MECHANISMS: dict[str, dict[str, Any]] = {
 def test_the_tokens_of_every_mechanism_are_the_seeds(
     kind: dict[str, Any], files: list[Path], tmp_path: Path, make_config: MakeConfig
 ) -> None:
-    asked = decoding(files) | kind.get("decoding", {})
-    run = Path(generate(make_config(**{**kind, "decoding": asked}), tmp_path / "run"))
+    run = Path(generate(make_config(**kind, sampling=sampling(files)), tmp_path / "run"))
     assert outcome(run, files) == "pass"
     other = tmp_path / "other.seed"
     other.write_text(hashlib.sha256(b"other").hexdigest())
@@ -111,7 +109,7 @@ class StoppedError(Exception):
 def test_a_run_that_goes_on_or_is_spread_over_processes_draws_the_same_tokens(
     files: list[Path], tmp_path: Path, make_config: MakeConfig
 ) -> None:
-    config = make_config(decoding=decoding(files))
+    config = make_config(sampling=sampling(files))
 
     def stop(event: Event) -> None:
         if isinstance(event, BatchDone):
@@ -133,7 +131,7 @@ def test_a_run_that_goes_on_or_is_spread_over_processes_draws_the_same_tokens(
 def test_a_batch_that_is_deleted_and_drawn_again_comes_out_the_same(
     files: list[Path], tmp_path: Path, make_config: MakeConfig
 ) -> None:
-    config = make_config(decoding=decoding(files))
+    config = make_config(sampling=sampling(files))
     run = Path(generate(config, tmp_path / "run"))
     first, lost = tokens(run), run / "steps/00000001.zip"
     for in_journal in (False, True):
@@ -155,18 +153,23 @@ def test_two_parties_commit_before_either_knows_the_seed(
     steward, auditor = files
     kept = auditor.rename(tmp_path / "at the auditor's")
     config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(settings(decoding=decoding(files, seed_hashes=HASHES))))
+    config.write_text(yaml.safe_dump(settings(sampling=sampling(files, seed_hashes=HASHES))))
     for _ in range(2):
         code, out, err = dpaudit("generate", config, "--out", "run")
         commitment = RunReader(tmp_path / "run").manifest.commitment
         assert code == 2 and not RunReader(tmp_path / "run").batches
-        assert "auditor.seed" in err and "not there yet" in err and err.count(str(commitment)) == 2 and HASHES[1] in err
+        assert (
+            "auditor.seed" in err
+            and "not there yet" in err
+            and err.count(str(commitment)) == 2
+            and HASHES[1] in err
+        )
     auditor.write_text(PARTS[0].hex() + "\n")  # not what was promised
     auditor.chmod(0o600)
     assert dpaudit("generate", config, "--out", "run")[0] == 2
     auditor.unlink()
     kept.rename(auditor)
-    code, out, err = dpaudit("generate", config, "--out", "run", "--workers", 2)
+    code, out, err = dpaudit("generate", config, "--out", "run")
     assert code == 0, err
     assert RunReader(tmp_path / "run").manifest.commitment == commitment
     seeds = ["--seed-file", steward, "--seed-file", auditor]
@@ -181,7 +184,7 @@ def test_no_secret_is_in_the_run_the_reports_or_what_is_printed(
     files: list[Path], tmp_path: Path, settings: Settings, dpaudit: Dpaudit
 ) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(settings(decoding=decoding(files))))
+    config.write_text(yaml.safe_dump(settings(sampling=sampling(files))))
     seeds = ["--seed-file", files[0], "--seed-file", files[1]]
     printed = ""
     for command in (
@@ -199,7 +202,9 @@ def test_no_secret_is_in_the_run_the_reports_or_what_is_printed(
     assert len(written) > 20
     key = bytes(a ^ b for a, b in zip(*PARTS, strict=True))
     secrets = [
-        form for secret in (*PARTS, key) for form in (secret, secret.hex().encode(), secret.hex().upper().encode())
+        form
+        for secret in (*PARTS, key)
+        for form in (secret, secret.hex().encode(), secret.hex().upper().encode())
     ]
     for content in (printed.encode(), *(path.read_bytes() for path in written)):
         assert not any(secret in content for secret in secrets)
@@ -218,25 +223,29 @@ def test_a_seed_for_a_run_without_one_is_refused(
     files: list[Path], generated: Callable[..., Path], dpaudit: Dpaudit
 ) -> None:
     for command in ("verify", "report"):
-        code, _, err = dpaudit(command, generated(decoding={"test_seed": None}), "--seed-file", files[0])
+        code, _, err = dpaudit(
+            command, generated(decoding={"test_seed": None}), "--seed-file", files[0]
+        )
         assert code == 2 and "to no seed" in err and "Leave out --seed-file" in err
 
 
-def test_a_part_in_the_run_directory_is_refused(files: list[Path], tmp_path: Path, make_config: MakeConfig) -> None:
+def test_a_part_in_the_run_directory_is_refused(
+    files: list[Path], tmp_path: Path, make_config: MakeConfig
+) -> None:
     with pytest.raises(InputError, match="inside the run"):
-        generate(make_config(decoding=decoding(files)), tmp_path)
+        generate(make_config(sampling=sampling(files)), tmp_path)
 
 
 def test_a_part_that_was_exchanged_midway_is_refused(
     files: list[Path], tmp_path: Path, make_config: MakeConfig
 ) -> None:
-    config = make_config(decoding=decoding(files))
+    config = make_config(sampling=sampling(files))
 
     def exchange(event: Event) -> None:
         if isinstance(event, RunCommitted):
             files[1].write_text(hashlib.sha256(b"another").hexdigest())
 
-    with pytest.raises(InputError, match="not the parts"):
+    with pytest.raises(InputError, match="not those that the run recorded"):
         generate(config, tmp_path / "run", exchange)
     assert not RunReader(tmp_path / "run").batches
     with pytest.raises(InputError, match="seed_hashes"):
@@ -244,50 +253,54 @@ def test_a_part_that_was_exchanged_midway_is_refused(
 
 
 def test_the_public_baseline_needs_no_seed(tmp_path: Path, make_config: MakeConfig) -> None:
-    out = generate_public(make_config(decoding=decoding([Path("nowhere")])), tmp_path / "public")
+    out = generate_public(make_config(sampling=sampling([Path("nowhere")])), tmp_path / "public")
     assert '"os-entropy"' in (Path(out) / "public.json").read_text()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no files": ({"source": "committed-seed"}, "decoding.randomness.seed_files"),
-    "files of nothing": ({"seed_files": ["a"]}, "decoding.randomness.seed_files"),
-    "empty": ({"source": "committed-seed", "seed_files": []}, "decoding.randomness.seed_files"),
+    "no files": ({"generator": "committed-seed"}, "sampling.seed_files"),
+    "files of nothing": ({"seed_files": ["a"]}, "sampling.seed_files"),
+    "empty": ({"generator": "committed-seed", "seed_files": []}, "sampling.seed_files"),
     "fewer hashes": (
-        {"source": "committed-seed", "seed_files": ["a", "b"], "seed_hashes": HASHES[:1]},
-        "decoding.randomness.seed_hashes",
+        {"generator": "committed-seed", "seed_files": ["a", "b"], "seed_hashes": HASHES[:1]},
+        "sampling.seed_hashes",
     ),
     "one hash twice": (
-        {"source": "committed-seed", "seed_files": ["a", "b"], "seed_hashes": HASHES[:1] * 2},
-        "decoding.randomness.seed_hashes",
+        {"generator": "committed-seed", "seed_files": ["a", "b"], "seed_hashes": HASHES[:1] * 2},
+        "sampling.seed_hashes",
     ),
     "no hash": (
-        {"source": "committed-seed", "seed_files": ["a"], "seed_hashes": ["secret"]},
-        "decoding.randomness.seed_hashes",
+        {"generator": "committed-seed", "seed_files": ["a"], "seed_hashes": ["secret"]},
+        "sampling.seed_hashes",
     ),
-    "other source": ({"source": "dice"}, "decoding.randomness.source"),
-    "the seed itself": ({"source": "committed-seed", "seed": PARTS[0].hex()}, "decoding.randomness"),
-    "missing": ({"source": "committed-seed", "seed_files": ["nowhere.seed"]}, "decoding.randomness.seed_files"),
+    "other generator": ({"generator": "dice"}, "sampling.generator"),
+    "the seed itself": ({"generator": "committed-seed", "seed": PARTS[0].hex()}, "sampling.seed"),
+    "missing": (
+        {"generator": "committed-seed", "seed_files": ["nowhere.seed"]},
+        "sampling.seed_files",
+    ),
 }
 
 
-@pytest.mark.parametrize(("randomness", "field"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("asked", "field"), REFUSED.values(), ids=REFUSED)
 def test_rejects_randomness_that_is_none(
-    randomness: dict[str, Any], field: str, tmp_path: Path, settings: Settings, dpaudit: Dpaudit
+    asked: dict[str, Any], field: str, tmp_path: Path, settings: Settings, dpaudit: Dpaudit
 ) -> None:
-    asked = {"max_tokens": 5, "test_seed": None, "randomness": randomness}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(decoding=asked)))
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings(sampling=asked)))
     code, _, err = dpaudit("generate", "config.yaml", "--dry-run")
     assert code == 2 and field in err and PARTS[0].hex() not in err, err
 
 
 def test_rejects_two_seeds(tmp_path: Path, files: list[Path], settings: Settings) -> None:
     path = tmp_path / "config.yaml"
-    path.write_text(yaml.safe_dump(settings(decoding=decoding(files) | {"test_seed": 7})))
-    with pytest.raises(InputError, match=r"decoding\.test_seed"):
+    path.write_text(yaml.safe_dump(settings(sampling=sampling(files, seed=7))))
+    with pytest.raises(InputError, match=r"config\.yaml: sampling"):
         load_config(path)
 
 
-def test_the_command_makes_a_part_and_tells_its_hash_alone(tmp_path: Path, dpaudit: Dpaudit) -> None:
+def test_the_command_makes_a_part_and_tells_its_hash_alone(
+    tmp_path: Path, dpaudit: Dpaudit
+) -> None:
     code, out, err = dpaudit("key", "--seed", "--out", "mine.seed", "--json")
     made = json.loads(out)
     assert code == 0 and made["hash"] == read_seed([tmp_path / "mine.seed"]).hashes[0]

@@ -29,10 +29,14 @@ def test_runs_survive_being_killed_at_random_moments(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_runs_survive_their_ray_workers_being_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_survive_their_ray_workers_being_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # by default its workers wait for all other tests
+    monkeypatch.setenv(
+        "RAY_worker_niceness", "0"
+    )  # by default its workers wait for all other tests
     said: list[str] = []
     soak_ray(tmp_path, 2, random.Random(0), said.append)
     assert said[-1].endswith("proved after 2 kills")
@@ -63,16 +67,26 @@ def change_a_byte(path: Path) -> None:
     (path / "clusters").write_bytes((path / "clusters").read_bytes() + b" ")
 
 
-@pytest.mark.parametrize("damage", [leave_a_partial_file, lose_a_batch, release_a_batch_twice, change_a_byte])
-def test_the_soak_notices_what_a_crash_could_do(finished: Run, tmp_path: Path, damage: Callable[[Path], None]) -> None:
-    copy = Run(finished.config, Path(shutil.copytree(finished.path, tmp_path / "run")), dict(finished.digests))
+@pytest.mark.parametrize(
+    "damage", [leave_a_partial_file, lose_a_batch, release_a_batch_twice, change_a_byte]
+)
+def test_the_soak_notices_what_a_crash_could_do(
+    finished: Run, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    copy = Run(
+        finished.config,
+        Path(shutil.copytree(finished.path, tmp_path / "run")),
+        dict(finished.digests),
+    )
     copy.prove()
     damage(copy.path)
     with pytest.raises(BrokenError):
         copy.prove()
 
 
-def test_what_a_killed_writer_left_beside_the_batches_is_dropped(finished: Run, tmp_path: Path) -> None:
+def test_what_a_killed_writer_left_beside_the_batches_is_dropped(
+    finished: Run, tmp_path: Path
+) -> None:
     killed_at_the_end = Run(finished.config, Path(shutil.copytree(finished.path, tmp_path / "end")))
     unfinish(killed_at_the_end.path)
     for name in ("hashes", "samples.jsonl"):
@@ -93,11 +107,13 @@ def test_the_soak_notices_a_batch_that_is_written_again(tmp_path: Path) -> None:
 
 @pytest.fixture
 def first_writer(tmp_path: Path) -> Iterator[tuple[Run, ForkServerProcess]]:
-    """`dpaudit generate`, stopped in the middle of its run and therefore alive for as long as the test wants."""
+    """`dpaudit generate`, stopped in the middle of its run so that it lives as long as the test."""
     run = Run(write_config(tmp_path), tmp_path / "run")
     process = run.start()
     deadline = time.monotonic() + PATIENCE
-    while not (run.path / "run.json").exists() and process.is_alive() and time.monotonic() < deadline:
+    while (
+        not (run.path / "run.json").exists() and process.is_alive() and time.monotonic() < deadline
+    ):
         time.sleep(0.002)
     os.kill(process.pid, signal.SIGSTOP)
     yield run, process

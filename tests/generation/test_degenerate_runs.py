@@ -1,4 +1,4 @@
-"""Honest runs of next to nothing pass every check that is about them, at every level of evidence."""
+"""Honest runs of next to nothing pass every check that applies, at every level of evidence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs.reader import RunReader, read_tokenizer
 
-MEAN = {"mechanism": {"aggregator": "mean", "divisor": 4.0}, "record": {"contexts": True}, "privacy": {"delta": 1e-3}}
+MEAN = {
+    "mechanism": {"aggregator": "mean", "divisor": 4.0},
+    "record": {"contexts": True},
+    "privacy": {"delta": 1e-3},
+}
 EMPTY = {"batches_per_label": 5000, "generate_per_label": 1}
 ALONE = {"batches_per_label": 1, "generate_per_label": 1}
 
@@ -23,7 +27,10 @@ ALONE = {"batches_per_label": 1, "generate_per_label": 1}
 @pytest.mark.parametrize("sections", [{}, MEAN], ids=["median", "mean"])
 @pytest.mark.parametrize("batching", [EMPTY, ALONE], ids=["no contexts", "one record"])
 def test_a_run_of_next_to_nothing_passes_level_4(
-    make_config: Callable[..., Config], tmp_path: Path, sections: dict[str, Any], batching: dict[str, Any]
+    make_config: Callable[..., Config],
+    tmp_path: Path,
+    sections: dict[str, Any],
+    batching: dict[str, Any],
 ) -> None:
     data = tmp_path / "one.csv"
     with data.open("w", newline="") as file:

@@ -29,7 +29,7 @@ def digest(run):
     return run.manifest.data.digest, run.manifest.data.records
 
 
-@pytest.mark.filterwarnings("ignore:decoding.test_seed")
+@pytest.mark.filterwarnings("ignore:sampling.seed")
 def test_tables_give_the_run_of_a_file(config, settings, frame, data_file, tmp_path):
     datasets = pytest.importorskip("datasets")
     classes = datasets.Features(
@@ -41,7 +41,9 @@ def test_tables_give_the_run_of_a_file(config, settings, frame, data_file, tmp_p
         "categories": frame.astype({"label": "category"}),
         "dataset": datasets.Dataset.from_list(frame.to_dict("records"), features=classes),
     }
-    runs = {name: dpaudit.generate(config, records, tmp_path / name) for name, records in given.items()}
+    runs = {
+        name: dpaudit.generate(config, records, tmp_path / name) for name, records in given.items()
+    }
     runs["config"] = dpaudit.generate(settings(), out=tmp_path / "config")
     assert len({digest(run) for run in runs.values()}) == 1
     assert len({tuple(text.tokens for text in run.texts) for run in runs.values()}) == 1
@@ -58,7 +60,7 @@ def test_tables_give_the_run_of_a_file(config, settings, frame, data_file, tmp_p
 def test_settings_are_refused_by_field(settings):
     with pytest.raises(dpaudit.InputError) as raised:
         dpaudit.Config(**settings(mechanism={"clip": -1.0}))
-    assert raised.value.field == "mechanism.clip"
+    assert raised.value.field == "mechanism.contribution.clip"
 
 
 def test_records_must_be_given(config, tmp_path):

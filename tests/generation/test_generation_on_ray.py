@@ -1,4 +1,4 @@
-"""Generation on a Ray cluster of two workers: the run that one process makes, though a worker is killed on the way."""
+"""Generation on two Ray workers makes one process's run, though a worker is killed on the way."""
 
 from __future__ import annotations
 
@@ -26,11 +26,16 @@ from tests.forging import unfinish
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
 # Ray leaves sockets and log files to the garbage collector.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 MakeConfig = Callable[..., Config]
 #: Twelve batches, in two rounds.
-SMALL = {"batching": {"batches_per_label": 6, "generate_per_label": 3, "rounds": 2}, "model": {"rows": 2}}
+SMALL = {
+    "batching": {"batches_per_label": 6, "generate_per_label": 3, "rounds": 2},
+    "model": {"rows": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +50,11 @@ def engine() -> Iterator[RayEngine]:
 
 def record(location: Path) -> dict[str, str]:
     """Digests of all files but run.json, which says when the run was made."""
-    return {name: digest for name, digest in RunReader(location).hashes().digests.items() if name != "run.json"}
+    return {
+        name: digest
+        for name, digest in RunReader(location).hashes().digests.items()
+        if name != "run.json"
+    }
 
 
 def parent(process: int) -> int:
@@ -57,7 +66,10 @@ def actors() -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if b"ray::Worker" in (folder / "cmdline").read_bytes() and parent(parent(int(folder.name))) == os.getpid():
+            if (
+                b"ray::Worker" in (folder / "cmdline").read_bytes()
+                and parent(parent(int(folder.name))) == os.getpid()
+            ):
                 found.append(int(folder.name))
         except OSError:
             continue
@@ -86,8 +98,12 @@ def test_unfinished_run_ends_on_a_cluster_as_in_one_process_though_a_worker_is_k
     assert killed
     assert record(tmp_path / "there") == record(tmp_path / "here")
     here, there = (RunReader(tmp_path / name) for name in ("here", "there"))
-    assert there.manifest.model_dump(exclude={"created"}) == here.manifest.model_dump(exclude={"created"})
-    assert sorted(os.listdir(tmp_path / "there/steps")) == [f"{batch:08d}.zip" for batch in range(12)]
+    assert there.manifest.model_dump(exclude={"created"}) == here.manifest.model_dump(
+        exclude={"created"}
+    )
+    assert sorted(os.listdir(tmp_path / "there/steps")) == [
+        f"{batch:08d}.zip" for batch in range(12)
+    ]
     done = [(event.batch, event.resumed) for event in events if isinstance(event, BatchDone)]
     assert sorted(done) == [(batch, batch in (1, 2)) for batch in range(12)]
 
@@ -95,7 +111,9 @@ def test_unfinished_run_ends_on_a_cluster_as_in_one_process_though_a_worker_is_k
 class TwoWorkersHere:
     """An engine whose workers live in this process, made of what an engine would send to others."""
 
-    def map(self, make_worker: Callable[[], Callable[..., Any]], tasks: Iterable[Any]) -> Generator[Any, None, None]:
+    def map(
+        self, make_worker: Callable[[], Callable[..., Any]], tasks: Iterable[Any]
+    ) -> Generator[Any, None, None]:
         """Each task in turn to one of two workers."""
         sent = pickle.dumps(make_worker)
         workers = [pickle.loads(sent)() for _ in range(2)]

@@ -20,7 +20,11 @@ URL = "memory://bucket/run"
 
 def record(location: Path | str) -> dict[str, str]:
     """Digests of all files but run.json, which says when the run was made."""
-    return {name: digest for name, digest in RunReader(location).hashes().digests.items() if name != "run.json"}
+    return {
+        name: digest
+        for name, digest in RunReader(location).hashes().digests.items()
+        if name != "run.json"
+    }
 
 
 def test_store_gets_the_files_that_a_folder_gets(

@@ -1,4 +1,4 @@
-"""The experiment on homogeneous batches: two runs that differ in nothing else, and ratios that are what they say."""
+"""The experiment on homogeneous batches: two runs that differ in nothing else, and their ratios."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def arm(factor: float, contexts: float, seed: int, spread: float = 0.2) -> Arm:
     random = np.random.default_rng(seed)
     labels = np.repeat(["a", "b"], 60)
     sizes = contexts * np.exp(spread * random.normal(size=120))
-    costs = factor / sizes * np.where(labels == "a", 1.0, 2.0) * np.exp(0.1 * random.normal(size=120))
+    costs = (
+        factor / sizes * np.where(labels == "a", 1.0, 2.0) * np.exp(0.1 * random.normal(size=120))
+    )
     return Arm(costs, sizes, labels, np.full(120, 8.0))
 
 
@@ -30,12 +32,14 @@ def test_the_two_runs_differ_in_their_batches_alone() -> None:
     assert by_label.batching.generate_per_label == 12 and by_label.batching.batches_per_label == 100
     left = clustered.model_copy(update={"clustering": None, "batching": by_label.batching})
     assert left == by_label
-    assert clustered.decoding.test_seed == 3
+    assert clustered.sampling.seed == 3
 
 
 def test_the_matched_ratio_does_not_see_the_sizes_of_batches() -> None:
     clustered, by_label = arm(0.8, 40, 1), arm(1.0, 50, 2)
-    assert mean_ratio(clustered, by_label) == pytest.approx(1.0, abs=0.1)  # cheaper, but in smaller batches
+    assert mean_ratio(clustered, by_label) == pytest.approx(
+        1.0, abs=0.1
+    )  # cheaper, but in smaller batches
     assert matched_ratio(clustered, by_label) == pytest.approx(0.8, abs=0.05)
 
 

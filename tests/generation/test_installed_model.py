@@ -17,7 +17,13 @@ def test_follows_no_path_that_a_run_names(tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / place / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     outside = "/".join([".."] * 24)
-    for name in (str(tmp_path / "model"), "model", "./model", "some/model", f"package:numpy/{outside}{tmp_path}/model"):
+    for name in (
+        str(tmp_path / "model"),
+        "model",
+        "./model",
+        "some/model",
+        f"package:numpy/{outside}{tmp_path}/model",
+    ):
         assert installed_model(name) is None
 
 
@@ -25,7 +31,9 @@ def test_finds_a_model_in_a_package() -> None:
     assert installed_model("package:numpy/linalg") == Path(numpy.linalg.__file__).parent
 
 
-@pytest.mark.parametrize("name", ["", "nobody/has-this-model", "package:no_such_package/model", "../..//x", "a\0b"])
+@pytest.mark.parametrize(
+    "name", ["", "nobody/has-this-model", "package:no_such_package/model", "../..//x", "a\0b"]
+)
 def test_finds_nothing_where_nothing_is_installed(name: str) -> None:
     assert installed_model(name) is None
 

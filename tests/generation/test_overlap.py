@@ -1,4 +1,4 @@
-"""Records in texts that are declared public, changed as somebody would who hides them; and texts that are nobody's."""
+"""Records hidden in texts that are declared public, and texts that are nobody's."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dpaudit.generation.canaries import WORDS
 from dpaudit.generation.overlap import FORM_RECORDS, PublicTexts
 from dpaudit.generation.replay import replay_run
 from dpaudit.results import Finding
+from tests.nesting import read_run
 
 Texts = dict[str, Any]
 
@@ -59,7 +60,9 @@ COPIES: dict[str, Texts] = {
     "half in the template": {"template": f"Write a text like this: {HALF}\n{{example}}\n"},
     "halves around the placeholder": {"template": f"{RECORD[:80]}{{example}}{RECORD[80:150]}"},
     "banned words, word by word": {"banned": RECORD.split()},
-    "banned words, sorted": {"banned": sorted({word.strip(".,").lower() for word in RECORD.split()})},
+    "banned words, sorted": {
+        "banned": sorted({word.strip(".,").lower() for word in RECORD.split()})
+    },
     "labels": {"labels": RECORD.split()},
     "stop sequences": {"stops": ["\n", *(f" {word}" for word in RECORD.split())]},
     "mark of the end": {"end": RECORD[:90]},
@@ -89,7 +92,9 @@ def test_short_records_and_records_of_wide_characters_are_found() -> None:
 def test_what_texts_have_in_common_by_chance_is_no_copy() -> None:
     phrase = "according to a spokesman for the group"
     records = [*RECORDS, f"{some_text(50)} {phrase} {some_text(51)}"]
-    (found,) = PublicTexts(examples=[f"{some_text(52)} {phrase} {some_text(53)}"]).shared_with(records)
+    (found,) = PublicTexts(examples=[f"{some_text(52)} {phrase} {some_text(53)}"]).shared_with(
+        records
+    )
     assert (found.records, found.copied) == (1, 0) and 30 <= found.letters < 50
     for texts in (
         {"examples": [some_text(seed) for seed in range(60, 80)]},
@@ -98,12 +103,17 @@ def test_what_texts_have_in_common_by_chance_is_no_copy() -> None:
         {"examples": ["amber"], "labels": ["amber and pine"], "banned": ["pine"]},
         {},
     ):
-        assert PublicTexts(**texts).shared_with([*RECORDS, "amber", "Amber and pine", "Pine."]) == ()
+        assert (
+            PublicTexts(**texts).shared_with([*RECORDS, "amber", "Amber and pine", "Pine."]) == ()
+        )
 
 
 def test_a_form_that_many_records_have_is_told_and_is_no_copy() -> None:
-    """And a record that is in the text for the rest of it, or but for little, is a copy all the same."""
-    form = "The insured called to report a loss at the premises. An adjuster was sent out on the same day. Outcome: "
+    """A record that is in the text beyond the form, or nearly whole, is a copy all the same."""
+    form = (
+        "The insured called to report a loss at the premises. An adjuster was sent out on the "
+        "same day. Outcome: "
+    )
     records = [form + some_text(seed, 12) for seed in range(100, 100 + 2 * FORM_RECORDS)]
     (found,) = PublicTexts(examples=[form + some_text(99, 12)]).shared_with(records)
     assert (found.records, found.copied) == (len(records), 0) and found.letters >= 80
@@ -121,18 +131,28 @@ def test_a_replay_finds_records_in_public_texts(
     """What is told of a near miss is for readers inside, and holds nothing of the text."""
     phrase = "nothing that anybody would call a secret of theirs"
     data = tmp_path / "more.csv"
-    data.write_text(data_file.read_text() + f'north,"{some_text(95)} {phrase}"\nnorth,{canary} is all there is of it\n')
+    data.write_text(
+        data_file.read_text()
+        + f'north,"{some_text(95)} {phrase}"\nnorth,{canary} is all there is of it\n'
+    )
     for example, copied in (
         (f"{canary.upper().replace('-', ' ')}: IS ALL THERE IS, of it", True),
         (f"They said {phrase[:-9]}.", False),
     ):
         run = generated(data={"path": str(data)}, prompt={"public_examples": {"north": [example]}})
-        assert json.loads((run / "run.json").read_text())["prompt"]["public_examples"]
+        assert read_run(run)["prompt"]["public_examples"]
         result = audit_run(run, replay=replay_run(run, str(data), steps=1, left_out=0, trials=0))
         (check,) = (check for check in result.checks if check.id == "disclosure.sensitive")
         assert (check.status, check.evidence) == ("fail" if copied else "pass", 3)
         if not copied:
             shared = {"field": "prompt.public_examples", "letters": 34, "records": 1}
             assert Finding(code="disclosure.in-common", values=shared) in check.notes
-        inside, outside = (json.dumps(each.model_dump(mode="json")["checks"]) for each in (result, public_form(result)))
-        assert phrase[:30] not in inside and canary not in inside and "in a row in common" not in outside
+        inside, outside = (
+            json.dumps(each.model_dump(mode="json")["checks"])
+            for each in (result, public_form(result))
+        )
+        assert (
+            phrase[:30] not in inside
+            and canary not in inside
+            and "in a row in common" not in outside
+        )

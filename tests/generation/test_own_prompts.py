@@ -1,4 +1,4 @@
-"""Runs with a template of the user's own, with and without labels: recorded, replayed, resumed, and compared."""
+"""Runs with the user's own template, with and without labels: record, replay, resume, compare."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, RunReader
 from tests.forging import list_digests
+from tests.nesting import read_run, write_run
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -44,7 +45,9 @@ def notes_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["note"])
-        writer.writerows([f"note {number} {{label}}\n\tand {{example}} {{0.__class__}}"] for number in range(9))
+        writer.writerows(
+            [f"note {number} {{label}}\n\tand {{example}} {{0.__class__}}"] for number in range(9)
+        )
     return path
 
 
@@ -56,16 +59,20 @@ def unlabelled(notes_file: Path) -> dict[str, dict[str, Any]]:
 
 def audited(run: Path, data: Path) -> dict[str, str]:
     """The outcome of each check, with a replay: nothing fails but that the run has a test seed."""
-    found = audit_run(run, evidence=4, replay=replay_run(run, str(data), steps=4, left_out=2, trials=1))
+    found = audit_run(
+        run, evidence=4, replay=replay_run(run, str(data), steps=4, left_out=2, trials=1)
+    )
     failed = {check.id: check.measured for check in found.checks if check.status == "fail"}
     assert failed.keys() == {"mechanism.randomness"}, failed
     return {check.id: check.status for check in found.checks}
 
 
-def test_a_run_without_labels_is_whole(generated: MakeRun, unlabelled: dict[str, Any], notes_file: Path) -> None:
+def test_a_run_without_labels_is_whole(
+    generated: MakeRun, unlabelled: dict[str, Any], notes_file: Path
+) -> None:
     run = generated(**unlabelled)
     manifest = RunReader(run).manifest
-    said = json.loads((run / "run.json").read_text())["prompt"]
+    said = read_run(run)["prompt"]
     assert said == {
         "template": "own",
         "digest": hashlib.sha256(f"own\0{LIST}\0\n".encode()).hexdigest(),
@@ -76,11 +83,17 @@ def test_a_run_without_labels_is_whole(generated: MakeRun, unlabelled: dict[str,
         "public_examples": {},
         "public": [],
     }
-    assert manifest.batching.labels == () and manifest.batching.batches == 2 and manifest.data.label is None
+    assert (
+        manifest.batching.labels == ()
+        and manifest.batching.batches == 2
+        and manifest.data.label is None
+    )
     assert {sample.label for sample in RunReader(run).samples()} == {None}
     assert manifest.data.records == 9
     outcomes = audited(run, notes_file)
-    assert {outcomes[id_] for id_ in ("release.selection", "partition.stable", "replay.logits")} == {"pass"}
+    assert {
+        outcomes[id_] for id_ in ("release.selection", "partition.stable", "replay.logits")
+    } == {"pass"}
 
 
 def test_a_run_without_labels_has_slots_and_several_examples(
@@ -120,16 +133,28 @@ def test_a_run_that_was_interrupted_goes_on_and_equals_an_unbroken_one(
     audited(run, Path(unlabelled["data"]["path"]))
 
 
-def test_a_run_does_not_go_on_with_another_template(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_a_run_does_not_go_on_with_another_template(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
     pt: dict[str, Any] = {"template": "pt", "text": None, "end": None, "one_line": False}
     for begun, after, fields in (
         (OWN, {"text": LIST + "x"}, "prompt.digest, prompt.text"),
-        (OWN, {"end": "###"}, "prompt.digest, prompt.end, stopping.sequences"),
-        (OWN, {"end": None}, "prompt.digest, prompt.end, stopping.sequences"),
+        (OWN, {"end": "###"}, "decoding.sequences, prompt.digest, prompt.end"),
+        (OWN, {"end": None}, "decoding.sequences, prompt.digest, prompt.end"),
         (OWN, {"one_line": False}, "prompt.one_line"),
-        (OWN, pt, "prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text, stopping.sequences"),
+        (
+            OWN,
+            pt,
+            "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, "
+            "prompt.text",
+        ),
         (pt, {"one_line": True}, "prompt.one_line"),
-        (pt, OWN, "prompt.digest, prompt.end, prompt.one_line, prompt.template, prompt.text, stopping.sequences"),
+        (
+            pt,
+            OWN,
+            "decoding.sequences, prompt.digest, prompt.end, prompt.one_line, prompt.template, "
+            "prompt.text",
+        ),
     ):
         run = tmp_path / "run"
         with pytest.raises(KilledError):
@@ -152,13 +177,17 @@ def test_records_are_put_on_one_line_one_by_one(tiny: LanguageModel) -> None:
     assert len(ids) < prompts.places
 
 
-def test_a_template_that_the_model_has_no_room_for_is_told(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_a_template_that_the_model_has_no_room_for_is_told(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
     config = make_config(prompt={"template": None, "text": "x" * 400 + "\n{example}"})
     with pytest.raises(InputError, match=r"^prompt\.text: .* may take .* Shorten it"):
         generate(config, tmp_path / "run")
 
 
-def test_a_public_report_leaves_the_template_out(own_run: MakeRun, unlabelled: dict[str, Any]) -> None:
+def test_a_public_report_leaves_the_template_out(
+    own_run: MakeRun, unlabelled: dict[str, Any]
+) -> None:
     run = own_run(**unlabelled)
     published = public_form(audit_run(run)).model_dump_json()
     prompt = json.loads(published)["run"]["settings"]["prompt"]
@@ -170,20 +199,34 @@ def test_a_public_report_leaves_the_template_out(own_run: MakeRun, unlabelled: d
 
 
 def test_a_record_in_a_template_is_found(generated: MakeRun, data_file: Path, canary: str) -> None:
-    run = generated(prompt={"template": None, "text": f"Such as this:\n  {canary} 3 lorem \n{{label}}: {{example}}\n"})
+    run = generated(
+        prompt={
+            "template": None,
+            "text": f"Such as this:\n  {canary} 3 lorem \n{{label}}: {{example}}\n",
+        }
+    )
     found = audit_run(run)
     (check,) = (check for check in found.checks if check.id == "disclosure.sensitive")
     assert (check.status, found.verdict) == ("fail", "fail")
-    assert (check.code, check.values["field"]) == ("record", "prompt.text") and canary not in check.model_dump_json()
+    assert (check.code, check.values["field"]) == (
+        "record",
+        "prompt.text",
+    ) and canary not in check.model_dump_json()
 
 
 def test_clusters_need_no_labels(
-    tmp_path: Path, settings: Callable[..., dict[str, Any]], unlabelled: dict[str, Any], encoder_folder: Path
+    tmp_path: Path,
+    settings: Callable[..., dict[str, Any]],
+    unlabelled: dict[str, Any],
+    encoder_folder: Path,
 ) -> None:
     public = tmp_path / "public.csv"
     public.write_text("text\n" + "".join(f"a public text {number}\n" for number in range(20)))
     clustering = {"method": "public-centers-rebalanced", "centers": 3, "keep": 2, "epsilon": 0.5}
-    values = settings(**unlabelled, clustering=clustering | {"public": str(public), "embedding": str(encoder_folder)})
+    values = settings(
+        **unlabelled,
+        clustering=clustering | {"public": str(public), "embedding": str(encoder_folder)},
+    )
     values["batching"] = {"batches_per_cluster": 2, "key": "0f" * 32}
     run = Path(generate(Config.model_validate(values), tmp_path / "run"))
     assert RunReader(run).manifest.batching.batches == 2
@@ -198,7 +241,10 @@ def test_commands_take_a_run_without_labels(
     capfd: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    run, other = own_run(**unlabelled, decoding={"test_seed": None}), own_run(decoding={"test_seed": None})
+    run, other = (
+        own_run(**unlabelled, decoding={"test_seed": None}),
+        own_run(decoding={"test_seed": None}),
+    )
     html, real = tmp_path / "report", ["--reference", notes_file, "--embedding", encoder_folder]
     for arguments in (
         ["verify", run],
@@ -216,14 +262,19 @@ def test_commands_take_a_run_without_labels(
     with pytest.raises(SystemExit) as left:
         main(["evaluate", *map(str, [run, *real, "--label", "note"])])
     said = capfd.readouterr().err
-    assert left.value.code == 2 and "--label: " in said and "the value is 'note'" in said and "has no labels." in said
+    assert (
+        left.value.code == 2
+        and "--label: " in said
+        and "the value is 'note'" in said
+        and "has no labels." in said
+    )
 
 
 def test_a_replay_refuses_templates_that_cannot_be(
     own_run: MakeRun, unlabelled: dict[str, Any], notes_file: Path
 ) -> None:
     run = own_run(**unlabelled)
-    whole = json.loads((run / "run.json").read_text())
+    whole = read_run(run)
     for fields, said in (
         ({"text": LIST + "{label}"}, "batching.labels"),
         ({"text": "{example}"}, "prompt.text"),
@@ -238,7 +289,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
         ({"template": "pt"}, "prompt.template"),
     ):
         manifest = whole | {"prompt": whole["prompt"] | fields}
-        (run / "run.json").write_text(json.dumps(manifest))
+        write_run(run, manifest)
         list_digests(run)
         with pytest.raises(InputError, match=said):
             replay_run(run, str(notes_file), steps=1, left_out=0, trials=0)

@@ -9,16 +9,27 @@ from hypothesis import strategies as st
 
 from dpaudit.generation.config import Config
 from dpaudit.generation.manifest import declared_batching
-from dpaudit.generation.partition import Batch, Partition, groups_of, partition, partition_as_recorded
+from dpaudit.generation.partition import (
+    Batch,
+    Partition,
+    groups_of,
+    partition,
+    partition_as_recorded,
+)
 from dpaudit.generation.records import Record
 from dpaudit.runs import Assigned, Batching, Clusters, InputError, KeyedHash
+from tests.nesting import nested
 
 KEY = bytes(range(32))
 LABELS = ("a", "b")
 NONE = Clusters()
 
 record_sets = st.sets(
-    st.builds(Record, st.sampled_from(LABELS), st.text(st.characters(exclude_categories=["Cs"]), min_size=1)),
+    st.builds(
+        Record,
+        st.sampled_from(LABELS),
+        st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
+    ),
     min_size=1,
     max_size=30,
 )
@@ -31,7 +42,7 @@ def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> B
             "model": {"name": "m"},
             "prompt": {"examples_per_context": examples},
             "batching": batching,
-            "mechanism": {"aggregator": "median", "clip": 1.0, "temperature": 1.0},
+            "mechanism": nested({"aggregator": "median", "clip": 1.0, "temperature": 1.0}),
             "decoding": {"max_tokens": 1},
             "privacy": {"unit": unit},
             "chosen_from": {"batching": "public", "settings": "public"},
@@ -43,7 +54,9 @@ def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> B
 HASHED = rule({"batches_per_label": 3, "generate_per_label": 2})
 SLOTS = rule({"batches_per_label": 2, "generate_per_label": 2, "slots": 3}, examples=2)
 CELLS = rule({"batches_per_label": 2, "generate_per_label": 2, "cells": 3}, examples=2)
-SLICES = rule({"rule": "paper-slices", "generate_per_label": 2, "slots": 2}, examples=2, unit="context")
+SLICES = rule(
+    {"rule": "paper-slices", "generate_per_label": 2, "slots": 2}, examples=2, unit="context"
+)
 
 
 def told(parts: Partition) -> tuple[tuple[Batch, ...], tuple[Assigned, ...]]:
@@ -56,28 +69,39 @@ def digest_of(record: Record) -> str:
 
 
 @given(record_sets, st.data())
-def test_a_hashed_place_depends_on_that_record_alone(records: set[Record], data: st.DataObject) -> None:
+def test_a_hashed_place_depends_on_that_record_alone(
+    records: set[Record], data: st.DataObject
+) -> None:
     removed = data.draw(st.sampled_from(sorted(records)))
     for settings in (HASHED, CELLS):
-        before, after = (partition(settings, NONE, rows).assignment for rows in (records, records - {removed}))
+        before, after = (
+            partition(settings, NONE, rows).assignment for rows in (records, records - {removed})
+        )
         assert set(before) - set(after) == {a for a in before if a.digest == digest_of(removed)}
         assert set(after) <= set(before)
 
 
 @given(record_sets, st.data())
-def test_removing_a_record_removes_one_context_of_a_hashed_batch(records: set[Record], data: st.DataObject) -> None:
+def test_removing_a_record_removes_one_context_of_a_hashed_batch(
+    records: set[Record], data: st.DataObject
+) -> None:
     removed = data.draw(st.sampled_from(sorted(records)))
     for old, new in zip(
-        partition(HASHED, NONE, records).batches, partition(HASHED, NONE, records - {removed}).batches, strict=True
+        partition(HASHED, NONE, records).batches,
+        partition(HASHED, NONE, records - {removed}).batches,
+        strict=True,
     ):
         assert new.contexts == tuple(context for context in old.contexts if context != (removed,))
 
 
 @given(record_sets, st.data())
-def test_removing_a_record_changes_at_most_one_slot(records: set[Record], data: st.DataObject) -> None:
+def test_removing_a_record_changes_at_most_one_slot(
+    records: set[Record], data: st.DataObject
+) -> None:
     removed = data.draw(st.sampled_from(sorted(records)))
     old, new = (
-        [c for b in partition(SLOTS, NONE, rows).batches for c in b.contexts] for rows in (records, records - {removed})
+        [c for b in partition(SLOTS, NONE, rows).batches for c in b.contexts]
+        for rows in (records, records - {removed})
     )
     assert len(old) == len(new) == 2 * 2 * 3
     assert sum(a != b for a, b in zip(old, new, strict=True)) <= 1
@@ -88,11 +112,15 @@ def test_assignment_and_batches_tell_the_same(records: set[Record]) -> None:
     for settings in (HASHED, SLOTS, SLICES):
         parts = partition(settings, NONE, records)
         assert sorted(a.digest for a in parts.assignment) == sorted(map(digest_of, records))
-        shown = {digest_of(r): b.id for b in parts.batches for context in b.contexts for r in context}
+        shown = {
+            digest_of(r): b.id for b in parts.batches for context in b.contexts for r in context
+        }
         assert shown == {a.digest: a.batch for a in parts.assignment if a.batch is not None}
         assert [b.id for b in parts.batches] == list(range(4))
         assert [b.label for b in parts.batches] == ["a", "a", "b", "b"]
-        assert all(r.label == b.label for b in parts.batches for context in b.contexts for r in context)
+        assert all(
+            r.label == b.label for b in parts.batches for context in b.contexts for r in context
+        )
         for batch in parts.batches:
             assert all(len(context) <= settings.examples_per_context for context in batch.contexts)
             for context in batch.contexts:
@@ -102,16 +130,28 @@ def test_assignment_and_batches_tell_the_same(records: set[Record]) -> None:
 def test_slices_fill_one_batch_after_another() -> None:
     records = [Record("a", str(number)) for number in range(11)]
     batches = partition(SLICES, NONE, records).batches
-    assert [[len(context) for context in batch.contexts] for batch in batches] == [[2, 2], [2, 2], [], []]
+    assert [[len(context) for context in batch.contexts] for batch in batches] == [
+        [2, 2],
+        [2, 2],
+        [],
+        [],
+    ]
     assert [r for b in batches for c in b.contexts for r in c] == sorted(records, key=digest_of)[:8]
     short = partition(SLICES, NONE, records[:5]).batches
-    assert [[len(context) for context in batch.contexts] for batch in short] == [[2, 2], [1], [], []]
+    assert [[len(context) for context in batch.contexts] for batch in short] == [
+        [2, 2],
+        [1],
+        [],
+        [],
+    ]
 
 
 def test_the_order_of_the_records_does_not_matter() -> None:
     records = [Record("a", str(number)) for number in range(20)]
     for settings in (HASHED, SLOTS, CELLS, SLICES):
-        assert told(partition(settings, NONE, records)) == told(partition(settings, NONE, records[::-1]))
+        assert told(partition(settings, NONE, records)) == told(
+            partition(settings, NONE, records[::-1])
+        )
 
 
 def test_another_key_gives_another_partition() -> None:
@@ -146,14 +186,18 @@ def clustered(batching: dict[str, Any], examples: int = 1) -> Batching:
         "prompt": {"examples_per_context": examples},
         "batching": {"batches_per_cluster": 4, "generate_per_cluster": 2, **batching},
         "clustering": {"method": "public-centers", "public": "y.csv", "centers": 4},
-        "mechanism": {"aggregator": "median", "clip": 1.0, "temperature": 1.0},
+        "mechanism": nested({"aggregator": "median", "clip": 1.0, "temperature": 1.0}),
         "decoding": {"max_tokens": 1},
         "chosen_from": {"batching": "public", "settings": "public"},
     }
     return declared_batching(Config.model_validate(config), CLUSTERS, KEY.hex(), secret=False)
 
 
-IN_CLUSTERS = (clustered({}), clustered({"slots": 3}, examples=2), clustered({"cells": 2}, examples=2))
+IN_CLUSTERS = (
+    clustered({}),
+    clustered({"slots": 3}, examples=2),
+    clustered({"cells": 2}, examples=2),
+)
 
 
 def center_of(record: Record) -> int:
@@ -179,8 +223,12 @@ def test_a_clustered_place_depends_on_that_record_and_its_centre_alone(
     removed = data.draw(st.sampled_from(sorted(records)))
     centers = {record: center_of(record) for record in records}
     for settings in IN_CLUSTERS:
-        whole, rest = (partition(settings, CLUSTERS, rows, centers) for rows in (records, records - {removed}))
-        contexts = [[c for batch in parts.batches for c in batch.contexts] for parts in (whole, rest)]
+        whole, rest = (
+            partition(settings, CLUSTERS, rows, centers) for rows in (records, records - {removed})
+        )
+        contexts = [
+            [c for batch in parts.batches for c in batch.contexts] for parts in (whole, rest)
+        ]
         if settings.slots is None:
             assert set(rest.assignment) <= set(whole.assignment)
             assert len(set(contexts[0]) ^ set(contexts[1])) <= 1
@@ -196,20 +244,29 @@ def test_a_partition_is_read_off_its_assignment(records: set[Record]) -> None:
     centers = {record: center_of(record) for record in records}
     for settings in IN_CLUSTERS:
         parts = partition(settings, CLUSTERS, records, centers)
-        assert told(partition_as_recorded(settings, CLUSTERS, records, parts.assignment, settings)) == told(parts)
+        assert told(
+            partition_as_recorded(settings, CLUSTERS, records, parts.assignment, settings)
+        ) == told(parts)
 
 
 def test_rejects_recorded_places_that_no_batch_has() -> None:
-    """Read back, a number from a file is no index before it is within bounds: a record would be left out, or moved."""
+    """A number read back from a file is no index before its bounds are checked.
+
+    Otherwise a record would be left out, or moved.
+    """
     records = {Record(label, str(number)) for label in LABELS for number in range(20)}
-    parts = partition(IN_ROUNDS[3], CLUSTERS, records, {record: center_of(record) for record in records})
+    parts = partition(
+        IN_ROUNDS[3], CLUSTERS, records, {record: center_of(record) for record in records}
+    )
     first = parts.assignment[0]
     for change in ({"batch": 4}, {"batch": 3 - first.batch}, {"batch": 999_999_999}, {"slot": 0}):
         assignment = [replace(first, **change), *parts.assignment[1:]]
         with pytest.raises(InputError, match="another label, or"):
             partition_as_recorded(IN_ROUNDS[3], CLUSTERS, records, assignment, IN_ROUNDS[3])
     for settings in IN_CLUSTERS:
-        parts = partition(settings, CLUSTERS, records, {record: center_of(record) for record in records})
+        parts = partition(
+            settings, CLUSTERS, records, {record: center_of(record) for record in records}
+        )
         first = next(place for place in parts.assignment if place.batch is not None)
         total, slots = settings.batches, settings.slots or settings.cells
         for change in (
@@ -219,7 +276,9 @@ def test_rejects_recorded_places_that_no_batch_has() -> None:
             {"slot": 0 if slots is None else slots},
             {"slot": 999_999_999},
         ):
-            assignment = [replace(first, **change) if place is first else place for place in parts.assignment]
+            assignment = [
+                replace(first, **change) if place is first else place for place in parts.assignment
+            ]
             with pytest.raises(InputError, match="another label, or"):
                 partition_as_recorded(settings, CLUSTERS, records, assignment, settings)
 
@@ -230,22 +289,33 @@ IN_ROUNDS = tuple(
 )
 
 
-def centers_of(settings: Batching, records: set[Record]) -> tuple[Clusters, dict[Record, int] | None]:
+def centers_of(
+    settings: Batching, records: set[Record]
+) -> tuple[Clusters, dict[Record, int] | None]:
     clustered = settings.generate_per_cluster is not None
-    return (CLUSTERS, {record: center_of(record) for record in records}) if clustered else (NONE, None)
+    return (
+        (CLUSTERS, {record: center_of(record) for record in records}) if clustered else (NONE, None)
+    )
 
 
 @given(record_sets, st.data())
 def test_each_round_places_all_records_anew(records: set[Record], data: st.DataObject) -> None:
-    """By the round's own key; a record that comes or goes changes one context of each round at most."""
+    """Each round has its own key.
+
+    A record that comes or goes changes one context of each round at most.
+    """
     removed = data.draw(st.sampled_from(sorted(records)))
     for settings in IN_ROUNDS:
         clusters, centers = centers_of(settings, records)
-        parts, rest = (partition(settings, clusters, rows, centers) for rows in (records, records - {removed}))
+        parts, rest = (
+            partition(settings, clusters, rows, centers) for rows in (records, records - {removed})
+        )
         assert len(parts.batches) == settings.batches == 4 * settings.per_round
         assert [batch.id for batch in parts.batches] == list(range(settings.batches))
         groups = [group for group in groups_of(settings, clusters) for _ in group.ids]
-        assert [(batch.label, batch.cluster) for batch in parts.batches] == [(g.label, g.cluster) for g in groups] * 4
+        assert [(batch.label, batch.cluster) for batch in parts.batches] == [
+            (g.label, g.cluster) for g in groups
+        ] * 4
         lines = {digest_of(record): record for record in records}
         for assigned in parts.assignment:
             group = tuple(groups_of(settings, clusters))[assigned.batch]
@@ -255,14 +325,20 @@ def test_each_round_places_all_records_anew(records: set[Record], data: st.DataO
         for number in range(4):
             first, keyed = number * settings.per_round, KeyedHash(KEY).of_round(number)
             batches = parts.batches[first : first + settings.per_round]
-            shown = [record for batch in batches for context in batch.contexts for record in context]
+            shown = [
+                record for batch in batches for context in batch.contexts for record in context
+            ]
             assert len(shown) == len(set(shown)), "once a round at most"
             for batch, group in zip(batches, groups, strict=True):
                 for record in (record for context in batch.contexts for record in context):
                     place = keyed.batch(digest_of(record), group.batches or 1)
                     assert batch.id == first + group.ids[place]
             before = [(b.id, c) for b in batches for c in b.contexts]
-            after = [(b.id, c) for b in rest.batches[first : first + settings.per_round] for c in b.contexts]
+            after = [
+                (b.id, c)
+                for b in rest.batches[first : first + settings.per_round]
+                for c in b.contexts
+            ]
             moved = {batch for batch, _ in set(before) ^ set(after)}
             assert len(moved) <= 1
             assert settings.slots is None or len(before) == len(after)
@@ -270,7 +346,9 @@ def test_each_round_places_all_records_anew(records: set[Record], data: st.DataO
 
 def test_rounds_differ_and_the_first_is_that_of_a_run_of_one() -> None:
     records = {Record("a", str(number)) for number in range(40)}
-    several, one = (partition(settings, NONE, records).batches for settings in (IN_ROUNDS[0], HASHED))
+    several, one = (
+        partition(settings, NONE, records).batches for settings in (IN_ROUNDS[0], HASHED)
+    )
     rounds = [several[first : first + 4] for first in range(0, 16, 4)]
     assert rounds[0] == tuple(one)
     assert len({tuple(batch.contexts for batch in each) for each in rounds}) == 4

@@ -1,4 +1,4 @@
-"""Shared forward passes against the model's own way, against each other, and for architectures of other kinds."""
+"""Shared forward passes against the model's own way, each other, and other architectures."""
 
 from typing import Any
 
@@ -53,7 +53,11 @@ def beside_others(model: LanguageModel, lag: int, first: list[list[int]]) -> np.
     batch = passes.start(ONE)
     found = [batch.logits.clone()]
     for position, token in enumerate(CONTINUATION):
-        passes.advance([(early, 70 + position), (batch, token)] if lag + position < TOKENS else [(batch, token)])
+        passes.advance(
+            [(early, 70 + position), (batch, token)]
+            if lag + position < TOKENS
+            else [(batch, token)]
+        )
         found.append(batch.logits.clone())
     return torch.stack(found).numpy()
 
@@ -62,19 +66,23 @@ def assert_independent(model: LanguageModel) -> None:
     alone = along(shared(model), ONE)
     for lag, first in ((0, OTHER), (2, OTHER), (5, OTHER[:1]), (1, [[9]] * 12)):
         assert np.array_equal(alone, beside_others(model, lag, first))
-    assert np.array_equal(alone[:, [0, 2]], along(shared(model), [ONE[0], ONE[2]])), "a removed context moves no bit"
+    assert np.array_equal(alone[:, [0, 2]], along(shared(model), [ONE[0], ONE[2]])), (
+        "a removed context moves no bit"
+    )
     assert np.array_equal(alone[:, ::-1], along(shared(model), ONE[::-1]))
     assert np.array_equal(alone, along(shared(model, rows=64), ONE))
     assert np.array_equal(alone, along(shared(model, rows=1), ONE))
 
 
 def test_no_bit_of_a_contexts_logits_depends_on_other_contexts(tiny: LanguageModel) -> None:
-    """The accounting takes each context's logits to depend on that context alone, rounding included."""
+    """The accounting takes a context's logits to depend on it alone, rounding included."""
     assert_independent(tiny)
 
 
 @pytest.mark.model
-def test_smollm2s_shared_passes_give_its_own_logits_whoever_shares_them(smollm2: LanguageModel) -> None:
+def test_smollm2s_shared_passes_give_its_own_logits_whoever_shares_them(
+    smollm2: LanguageModel,
+) -> None:
     own, alone = along(Passes(smollm2, 8, PLACES), ONE + OTHER), along(shared(smollm2), ONE)
     assert gap(own, along(shared(smollm2), ONE + OTHER, (7, 8))) < 1e-3
     assert np.array_equal(alone, beside_others(smollm2, 2, OTHER))
@@ -82,7 +90,9 @@ def test_smollm2s_shared_passes_give_its_own_logits_whoever_shares_them(smollm2:
 
 @pytest.mark.slow
 @pytest.mark.model
-def test_no_bit_of_a_contexts_logits_depends_on_other_contexts_with_smollm2(smollm2: LanguageModel) -> None:
+def test_no_bit_of_a_contexts_logits_depends_on_other_contexts_with_smollm2(
+    smollm2: LanguageModel,
+) -> None:
     assert_independent(smollm2)
 
 
@@ -119,7 +129,15 @@ def test_a_batchs_logits_hold_no_more_memory_than_most_of_it_needs(tiny: Languag
 
     def held() -> float:
         own = sum(batch.logits.nbytes for batch in batches)
-        return sum({(s := batch.logits.untyped_storage()).data_ptr(): s.nbytes() for batch in batches}.values()) / own
+        return (
+            sum(
+                {
+                    (s := batch.logits.untyped_storage()).data_ptr(): s.nbytes()
+                    for batch in batches
+                }.values()
+            )
+            / own
+        )
 
     for batch in batches:
         batch.append(3)
@@ -146,7 +164,9 @@ def test_forks_go_on_apart(tiny: LanguageModel) -> None:
     assert np.array_equal(again.logits.numpy(), straight.logits.numpy())
 
 
-def test_no_prompts_have_no_logits_and_one_that_leaves_no_padding_is_refused(tiny: LanguageModel) -> None:
+def test_no_prompts_have_no_logits_and_one_that_leaves_no_padding_is_refused(
+    tiny: LanguageModel,
+) -> None:
     for made in (shared(tiny), Passes(tiny, 8, PLACES)):
         batch = made.start([])
         made.advance([(batch, 3)])
@@ -156,7 +176,12 @@ def test_no_prompts_have_no_logits_and_one_that_leaves_no_padding_is_refused(tin
             made.start([[1] * PLACES])
 
 
-SIZES: dict[str, Any] = {"vocab_size": 96, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 WIDE = SIZES | {"intermediate_size": 64, "num_key_value_heads": 2, "head_dim": 16}
 
 
@@ -189,14 +214,21 @@ def test_architectures_that_share_passes_and_some_whose_caches_are_of_another_ki
 
 def test_passes_that_a_model_misreads_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that took positions from the cache's length, say, would give other logits."""
-    config = transformers.LlamaConfig(**WIDE, initializer_range=0.5)  # positions then tell in the logits
+    config = transformers.LlamaConfig(
+        **WIDE, initializer_range=0.5
+    )  # positions then tell in the logits
     assert isinstance(passes_for(made_of(config), 8, PLACES, TOKENS), SharedPasses)
     model = made_of(config)
     own = model.network.forward
 
     def misread(**arguments: Any) -> Any:
-        if isinstance(arguments.get("past_key_values"), Cache) and arguments["input_ids"].shape[1] == 1:
-            arguments["position_ids"] = arguments["position_ids"] + 7 * (type(arguments["past_key_values"]) is Cache)
+        if (
+            isinstance(arguments.get("past_key_values"), Cache)
+            and arguments["input_ids"].shape[1] == 1
+        ):
+            arguments["position_ids"] = arguments["position_ids"] + 7 * (
+                type(arguments["past_key_values"]) is Cache
+            )
         return own(**arguments)
 
     misread.__signature__ = __import__("inspect").signature(own)  # type: ignore[attr-defined]
@@ -217,7 +249,11 @@ def test_own_passes_have_room_for_rows_of_contexts(tiny: LanguageModel) -> None:
 
 def test_what_means_that_memory_ran_out() -> None:
     allocator = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8"
-    for error in (torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError(allocator)):
+    for error in (
+        torch.OutOfMemoryError("CUDA out of memory"),
+        MemoryError(),
+        RuntimeError(allocator),
+    ):
         assert out_of_memory(error)
     assert out_of_memory(RuntimeError("not enough memory: you tried to allocate 8"))
     assert not out_of_memory(RuntimeError("size mismatch"))
@@ -251,8 +287,10 @@ def test_prompts_together_give_the_logits_of_each_alone(tiny: LanguageModel) -> 
 
 
 @pytest.mark.model
-def test_prompts_together_give_the_logits_of_each_alone_with_smollm2(smollm2: LanguageModel) -> None:
-    """And another prompt moves no bit: the accounting takes a context's logits to depend on that context alone."""
+def test_prompts_together_give_the_logits_of_each_alone_with_smollm2(
+    smollm2: LanguageModel,
+) -> None:
+    """Other prompts move no bit: the accounting takes a context's logits to depend on it alone."""
     assert difference_alone(smollm2) < 1e-3
     longest, shortest = [40] * (PLACES - 1), [41]
     before, after = (all_logits(smollm2, [*PADDED, other]) for other in (longest, shortest))

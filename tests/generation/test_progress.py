@@ -10,13 +10,15 @@ STEPS = 48
 
 
 def shown(monkeypatch) -> tuple[list[tuple[float, float | None]], str]:
-    """(tokens, of so many) after each batch of four, the first of which was there already; and the screen."""
+    """(tokens, total) after each batch of four, the first of which existed; and the screen."""
     screen = io.StringIO()
-    monkeypatch.setattr(terminal, "_console", lambda stderr: Console(file=screen, width=80, force_terminal=True))
+    monkeypatch.setattr(
+        terminal, "_console", lambda stderr: Console(file=screen, width=80, force_terminal=True)
+    )
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     counts = []
     with terminal.progress_bars("tokens") as bars:
-        tell = GenerationProgress(bars, "a-run-with-a-long-name", STEPS, "on disk")
+        tell = GenerationProgress(bars, "a-run-with-a-long-name", STEPS)
         for batch in range(4):
             if batch:
                 tell(BatchStarted(batch, 4))
@@ -40,6 +42,6 @@ def test_a_log_has_a_line_now_and_then(monkeypatch, capfd) -> None:
         for done in range(6):
             show(done, 1234)
     assert capfd.readouterr().err.splitlines() == [
-        "Replaying: 2 of 1,234 passes, some 7,392 s left",
-        "Replaying: 5 of 1,234 passes, some 7,374 s left",
+        "Replaying: 2 of 1,234 passes, about 2 h left",
+        "Replaying: 5 of 1,234 passes, about 2 h left",
     ]

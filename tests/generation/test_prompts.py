@@ -19,7 +19,10 @@ def test_the_pretrained_prompt(tokenizer: PreTrainedTokenizerBase) -> None:
     prompts = template("pt", tokenizer)
     assert prompts.text("Sport", []) == "```\n"
     assert prompts.text("Sport", ["one"]) == "```\nSport\none\n```\n\n```\n"
-    assert prompts.text("Sport", ["one", "two"]) == "```\nSport\none\n```\n\n```\nSport\ntwo\n```\n\n```\n"
+    assert (
+        prompts.text("Sport", ["one", "two"])
+        == "```\nSport\none\n```\n\n```\nSport\ntwo\n```\n\n```\n"
+    )
     assert tokenizer.decode(prompts.tokens("Sport", ["one"])) == "```\nSport\none\n```\n\n```\n"
 
 
@@ -27,11 +30,13 @@ def test_the_instruction_prompt_in_gemmas_turns(tokenizer: PreTrainedTokenizerBa
     prompts = template("it", tokenizer)
     assert prompts.text("Sport", ["one", "two"]) == (
         "<start_of_turn>user\nHere are texts with Label: Sport.\n\nText: one\n\nText: two\n\n"
-        "Please give another one. No formatting or explanations.<end_of_turn>\n<start_of_turn>model\nText: "
+        "Please give another one. No formatting or "
+        "explanations.<end_of_turn>\n<start_of_turn>model\nText: "
     )
     assert prompts.text("Sport", []) == (
         "<start_of_turn>user\nHere are texts with Label: Sport.\n\n"
-        "Please give another one. No formatting or explanations.<end_of_turn>\n<start_of_turn>model\nText: "
+        "Please give another one. No formatting or "
+        "explanations.<end_of_turn>\n<start_of_turn>model\nText: "
     )
     assert tokenizer.decode(prompts.stop_sequences[0]) == "<end_of_turn>"
 
@@ -52,7 +57,11 @@ def test_the_instruction_prompt_in_a_chat_format(tokenizer: PreTrainedTokenizerB
 
 
 def test_braces_in_a_text_stay_as_they_are(tokenizer: PreTrainedTokenizerBase) -> None:
-    assert template("pt", tokenizer).text("x", ["{label} {example} {0}"]).startswith("```\nx\n{label} {example} {0}\n")
+    assert (
+        template("pt", tokenizer)
+        .text("x", ["{label} {example} {0}"])
+        .startswith("```\nx\n{label} {example} {0}\n")
+    )
 
 
 def test_a_cut_keeps_the_first_tokens(tokenizer: PreTrainedTokenizerBase) -> None:

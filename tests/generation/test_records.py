@@ -29,7 +29,9 @@ def failure(config: DataConfig) -> InputError:
     with pytest.raises(InputError) as caught:
         read_records(config)
     assert SECRET not in str(caught.value)
-    assert SECRET not in repr(caught.value.__context__ if not caught.value.__suppress_context__ else None)
+    assert SECRET not in repr(
+        caught.value.__context__ if not caught.value.__suppress_context__ else None
+    )
     return caught.value
 
 
@@ -44,7 +46,11 @@ def jsonl(path: Path, *rows: object) -> Path:
     return path
 
 
-ROWS = [{"text": "one", "label": "a"}, {"text": 'two\nlines, "quoted"', "label": "b"}, {"text": "one", "label": "a"}]
+ROWS = [
+    {"text": "one", "label": "a"},
+    {"text": 'two\nlines, "quoted"', "label": "b"},
+    {"text": "one", "label": "a"},
+]
 EXPECTED = (Record("a", "one"), Record("b", 'two\nlines, "quoted"'))
 
 
@@ -72,14 +78,22 @@ def test_other_columns_and_whole_numbers_as_labels(tmp_path: Path) -> None:
 
 def test_labels_have_names_of_their_own_where_the_column_holds_others(tmp_path: Path) -> None:
     rows = ({"text": "good", "label": 2}, {"text": "bad", "label": "1"})
-    config = DataConfig(path=str(jsonl(tmp_path / "x.jsonl", *rows)), labels=("No", "Yes"), label_values=("1", "2"))
+    config = DataConfig(
+        path=str(jsonl(tmp_path / "x.jsonl", *rows)), labels=("No", "Yes"), label_values=("1", "2")
+    )
     assert read_records(config).records == (Record("No", "bad"), Record("Yes", "good"))
     path = jsonl(tmp_path / "y.jsonl", {"text": SECRET, "label": "Yes"})
     error = failure(DataConfig(path=str(path), labels=("No", "Yes"), label_values=("1", "2")))
-    assert error.code == "records.label" and "not in data.label_values" in error.problem and ": 1, 2." in error.remedy
+    assert (
+        error.code == "records.label"
+        and "not in data.label_values" in error.problem
+        and ": 1, 2." in error.remedy
+    )
 
 
-def test_classes_of_a_hubs_data_set_are_read_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_classes_of_a_hubs_data_set_are_read_by_their_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[tuple[str, str | None, str]] = []
     found = datasets.Dataset.from_dict(
         {"content": ["good", "bad"], "label": [1, 0]},
@@ -94,14 +108,22 @@ def test_classes_of_a_hubs_data_set_are_read_by_their_names(monkeypatch: pytest.
 
     monkeypatch.setattr(datasets, "load_dataset", load)
     config = DataConfig(
-        dataset="org/name", split="train[:90%]", text="content", labels=("No", "Yes"), label_values=("1", "2")
+        dataset="org/name",
+        split="train[:90%]",
+        text="content",
+        labels=("No", "Yes"),
+        label_values=("1", "2"),
     )
     assert read_records(config).records == (Record("No", "bad"), Record("Yes", "good"))
-    assert read_texts("dataset:org/name", "content", "clustering.public", "clustering.public_text") == ("bad", "good")
+    assert read_texts(
+        "dataset:org/name", "content", "clustering.public", "clustering.public_text"
+    ) == ("bad", "good")
     assert asked == [("org/name", None, "train[:90%]"), ("org/name", None, "train")]
 
 
-def test_without_labels_no_column_of_labels_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_labels_no_column_of_labels_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, wanted = tmp_path / "records.csv", (Record("", "one"), Record("", "two"))
     path.write_text("text,label\none,a\ntwo,b\none,b\n")
     found = read_records(DataConfig(path=str(path)))
@@ -144,9 +166,15 @@ def test_a_bad_row_is_named_without_its_text(tmp_path: Path) -> None:
         error = failure(data(path))
         assert (error.file, error.field, error.code) == (str(path), f"row 2{column}", code)
     for value, kind in (([SECRET], "list"), (1.5, "float")):
-        path = jsonl(tmp_path / "x.jsonl", {"text": SECRET, "label": "a"}, {"text": value, "label": "a"})
+        path = jsonl(
+            tmp_path / "x.jsonl", {"text": SECRET, "label": "a"}, {"text": value, "label": "a"}
+        )
         error = failure(data(path))
-        assert (error.file, error.field, error.code) == (str(path), "row 2, column 'text'", "records.kind")
+        assert (error.file, error.field, error.code) == (
+            str(path),
+            "row 2, column 'text'",
+            "records.kind",
+        )
         assert f" {kind}, " in error.problem
 
 
@@ -197,11 +225,20 @@ def test_delimiters_are_found_by_the_columns_and_encodings_by_their_marks(tmp_pa
     assert read_records(asked).records == wanted
     for encoding, name in ((None, "UTF-8"), ("ascii", "ASCII")):
         error = failure(data(path, encoding=encoding))
-        assert error.code == "rows.encoding" and name in error.problem and "data.encoding" in error.remedy
+        assert (
+            error.code == "rows.encoding"
+            and name in error.problem
+            and "data.encoding" in error.remedy
+        )
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"text": "é, or so", "label": "a"}\n', encoding="utf-16")
     assert read_records(data(lines)).records == wanted
-    for wrong in ({"encoding": "base64"}, {"encoding": "none-such"}, {"delimiter": ";;"}, {"delimiter": '"'}):
+    for wrong in (
+        {"encoding": "base64"},
+        {"encoding": "none-such"},
+        {"delimiter": ";;"},
+        {"delimiter": '"'},
+    ):
         with pytest.raises(ValidationError):
             data(path, **wrong)
 
@@ -214,7 +251,9 @@ def test_a_quote_that_is_never_closed_is_found_at_its_row(tmp_path: Path) -> Non
 
 
 def test_rows_with_other_labels_are_skipped_where_that_is_asked_for(tmp_path: Path) -> None:
-    path = jsonl(tmp_path / "x.jsonl", {"text": "one", "label": "a"}, {"text": SECRET, "label": "c"})
+    path = jsonl(
+        tmp_path / "x.jsonl", {"text": "one", "label": "a"}, {"text": SECRET, "label": "c"}
+    )
     assert "data.other_labels: skip" in failure(data(path)).remedy
     found = read_records(data(path, other_labels="skip"))
     assert (found.records, found.repeated) == (EXPECTED[:1], 0)
@@ -236,7 +275,9 @@ def test_data_without_a_record_is_refused(tmp_path: Path) -> None:
     assert error.code == "records.none" and "one of data.labels" in error.problem
 
 
-def test_a_package_is_found_without_being_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_is_found_without_being_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "noisy_package" / "parts" / "a"
     folder.mkdir(parents=True)
     (tmp_path / "noisy_package" / "__init__.py").write_text("raise RuntimeError('imported')")
@@ -313,12 +354,17 @@ def test_one_user_is_one_name_in_nfc_without_idle_white_space(tmp_path: Path) ->
         (["7", 7, "07", "seven"], 2),
         (["zoe", "Zoe", "ZOE", "zo\u00eb"], 1),
     ):
-        rows = [{"text": f"{number}", "label": "a", "who": name} for number, name in enumerate(names)]
+        rows = [
+            {"text": f"{number}", "label": "a", "who": name} for number, name in enumerate(names)
+        ]
         assert read_records(data(jsonl(path, *rows), user="who")).most_per_user == most
 
 
 def test_rows_are_counted_for_each_user_who_has_them(tmp_path: Path) -> None:
-    """Equal rows of one user are one record; of two users they count for both, whoever comes first."""
+    """Equal rows of one user are one record.
+
+    Those of two users count for both, whoever comes first.
+    """
     path = tmp_path / "x.csv"
     path.write_text("text,label,who\n" + "same,a,max\n" * 5 + "same,a,zoe\nother,a,zoe\n")
     assert read_records(data(path, user="who")).most_per_user == 2
@@ -334,7 +380,10 @@ def test_a_csv_row_has_a_field_for_each_column(tmp_path: Path) -> None:
     for row, found in [(f"{SECRET},a,more", "more"), (SECRET, "fewer")]:
         path = tmp_path / "x.csv"
         path.write_text(f"text,label\none,a\n{row}\n")
-        assert code_and_place(data(path)) == ("rows.fields", "row 2") and found in failure(data(path)).problem
+        assert (
+            code_and_place(data(path)) == ("rows.fields", "row 2")
+            and found in failure(data(path)).problem
+        )
 
 
 def test_a_missing_column_of_users_is_blamed_on_its_setting(tmp_path: Path) -> None:
@@ -360,7 +409,12 @@ def test_a_row_is_left_out_and_every_other_byte_stays(tmp_path: Path) -> None:
         ("a.csv", b'text\n"one\ntwo, ""2"""\n\nthree\n', 1, b"text\n\nthree\n"),
         ("a.csv", b'text\n"one\ntwo"\r\n\nthree', 2, b'text\n"one\ntwo"\r\n\n'),
         ("semicolons.CSV", b'n;text\n1;"one, or\ntwo"\n2;three\n', 1, b"n;text\n2;three\n"),
-        ("header.csv", b'\xef\xbb\xbf"the\ntext",n\none,1\ntwo,2\n', 1, b'\xef\xbb\xbf"the\ntext",n\ntwo,2\n'),
+        (
+            "header.csv",
+            b'\xef\xbb\xbf"the\ntext",n\none,1\ntwo,2\n',
+            1,
+            b'\xef\xbb\xbf"the\ntext",n\ntwo,2\n',
+        ),
         ("latin.csv", b"text\ncaf\xe9\ntwo\n", 2, b"text\ncaf\xe9\n"),
         ("lines.txt", b"caf\xc3\xa9\n\ntwo\r\nthree", 2, b"caf\xc3\xa9\n\nthree"),
     ):
@@ -380,7 +434,7 @@ def test_a_row_is_left_out_and_every_other_byte_stays(tmp_path: Path) -> None:
             write_without_row(tmp_path / name, 1, tmp_path / "out")
 
 
-# --- files as people have them ---------------------------------------------------------------------------------------
+# --- files as people have them --------------------------------------------------------------------
 
 HEADER, PAIR = "text,label\n", (Record("a", "one"), Record("b", "two"))
 
@@ -400,8 +454,16 @@ HEADER, PAIR = "text,label\n", (Record("a", "one"), Record("b", "two"))
         ("semicolons and blanks.csv", b"text ; label\none;a\ntwo;b\n", {}),
         ("lines.csv", b"\n\r\ntext,label\r\none,a\r\n\r\ntwo,b", {}),
         ("old mac.csv", b"text,label\rone,a\rtwo,b\r", {}),
-        ("mark.jsonl", '{"text": "one", "label": "a"}\n{"text": "two", "label": "b"}'.encode("utf-8-sig"), {}),
-        ("other.jsonl", b'{"text": "one", "label": "a", "x": 1, "x": 2}\n{"text": "two", "label": "b"}', {}),
+        (
+            "mark.jsonl",
+            '{"text": "one", "label": "a"}\n{"text": "two", "label": "b"}'.encode("utf-8-sig"),
+            {},
+        ),
+        (
+            "other.jsonl",
+            b'{"text": "one", "label": "a", "x": 1, "x": 2}\n{"text": "two", "label": "b"}',
+            {},
+        ),
         ("old mac.jsonl", b'{"text": "one", "label": "a"}\r{"text": "two", "label": "b"}\r', {}),
     ],
 )
@@ -431,8 +493,22 @@ def test_reads_files_as_other_programs_write_them(
             "",
             "the mark of UTF-16",
         ),
-        ("x.csv", f"{HEADER}{SECRET},a\n".encode("utf-16-le"), {}, "rows.utf-16", "", "data.encoding: utf-16-le."),
-        ("x.csv", f"{HEADER}{SECRET},é\n".encode("utf-16-be"), {}, "rows.utf-16", "", "data.encoding: utf-16-be."),
+        (
+            "x.csv",
+            f"{HEADER}{SECRET},a\n".encode("utf-16-le"),
+            {},
+            "rows.utf-16",
+            "",
+            "data.encoding: utf-16-le.",
+        ),
+        (
+            "x.csv",
+            f"{HEADER}{SECRET},é\n".encode("utf-16-be"),
+            {},
+            "rows.utf-16",
+            "",
+            "data.encoding: utf-16-be.",
+        ),
         (
             "x.jsonl",
             f'{{"text": "{SECRET}"}}\n'.encode("utf-16-le"),
@@ -442,26 +518,116 @@ def test_reads_files_as_other_programs_write_them(
             "data.encoding: utf-16-le.",
         ),
         ("x.csv", b"text,label\none,a\n" + b"\0" * 512, {}, "rows.zero-bytes", "line 3", "utf-16"),
-        ("x.jsonl", b'{"text": "one", "label": "a"}\n' + b"\0" * 512, {}, "rows.zero-bytes", "line 2", "utf-16"),
-        ("x.csv", gzip.compress(f"{HEADER}{SECRET},a\n".encode(), mtime=0), {}, "rows.packed", "", "a gzip file"),
+        (
+            "x.jsonl",
+            b'{"text": "one", "label": "a"}\n' + b"\0" * 512,
+            {},
+            "rows.zero-bytes",
+            "line 2",
+            "utf-16",
+        ),
+        (
+            "x.csv",
+            gzip.compress(f"{HEADER}{SECRET},a\n".encode(), mtime=0),
+            {},
+            "rows.packed",
+            "",
+            "a gzip file",
+        ),
         ("x.csv", b"PK\x03\x04 and more", {}, "rows.packed", "", "an Excel workbook"),
         ("x.csv.gz", gzip.compress(HEADER.encode(), mtime=0), {}, "rows.kind", "", ".csv"),
         ("x.csv", b"PAR1 and more PAR1", {}, "rows.packed", "", "Name it .parquet"),
-        ("x.csv", f"'text','label'\n'{SECRET}','a'\n".encode(), {}, "rows.single-quotes", "column 'text'", "CSV"),
-        ("x.csv", f"text, label\n{SECRET}, a\n".encode(), {}, "records.blanks", "row 1, column 'label'", "Mend"),
-        ("x.csv", f'{HEADER}"one\nline",a\n"{SECRET},a\n"more",b\n'.encode(), {}, "rows.csv", "row 2", "quotes"),
-        ("x.jsonl", f'{{"body": "{SECRET}"}}\n'.encode() * 3, {}, "rows.no-column", "column 'text'", "data.text"),
-        ("x.jsonl", f'[{{"text": "{SECRET}", "label": "a"}}]'.encode(), {}, "rows.array", "row 1", "JSON"),
-        ("x.jsonl", f'[\n{{"text": "{SECRET}"}}\n]'.encode(), {}, "rows.several-lines", "row 1", "JSON"),
-        ("x.jsonl", b'{"text": "", "text": "", "label": "a"}', {}, "rows.twice", "row 1, column 'text'", "one"),
-        ("x.jsonl", b'{"text": "1", "label": NaN}', {}, "records.no-label", "row 1, column 'label'", "data.label"),
-        ("x.jsonl", b'{"text": "one", "label": -1}', {}, "records.label", "row 1, column 'label'", "a, b"),
-        ("x.jsonl", b'{"text": "one", "label": true}', {}, "records.kind", "row 1, column 'label'", " bool, "),
+        (
+            "x.csv",
+            f"'text','label'\n'{SECRET}','a'\n".encode(),
+            {},
+            "rows.single-quotes",
+            "column 'text'",
+            "CSV",
+        ),
+        (
+            "x.csv",
+            f"text, label\n{SECRET}, a\n".encode(),
+            {},
+            "records.blanks",
+            "row 1, column 'label'",
+            "Mend",
+        ),
+        (
+            "x.csv",
+            f'{HEADER}"one\nline",a\n"{SECRET},a\n"more",b\n'.encode(),
+            {},
+            "rows.csv",
+            "row 2",
+            "quotes",
+        ),
+        (
+            "x.jsonl",
+            f'{{"body": "{SECRET}"}}\n'.encode() * 3,
+            {},
+            "rows.no-column",
+            "column 'text'",
+            "data.text",
+        ),
+        (
+            "x.jsonl",
+            f'[{{"text": "{SECRET}", "label": "a"}}]'.encode(),
+            {},
+            "rows.array",
+            "row 1",
+            "JSON",
+        ),
+        (
+            "x.jsonl",
+            f'[\n{{"text": "{SECRET}"}}\n]'.encode(),
+            {},
+            "rows.several-lines",
+            "row 1",
+            "JSON",
+        ),
+        (
+            "x.jsonl",
+            b'{"text": "", "text": "", "label": "a"}',
+            {},
+            "rows.twice",
+            "row 1, column 'text'",
+            "one",
+        ),
+        (
+            "x.jsonl",
+            b'{"text": "1", "label": NaN}',
+            {},
+            "records.no-label",
+            "row 1, column 'label'",
+            "data.label",
+        ),
+        (
+            "x.jsonl",
+            b'{"text": "one", "label": -1}',
+            {},
+            "records.label",
+            "row 1, column 'label'",
+            "a, b",
+        ),
+        (
+            "x.jsonl",
+            b'{"text": "one", "label": true}',
+            {},
+            "records.kind",
+            "row 1, column 'label'",
+            " bool, ",
+        ),
         ("x.json", b"[]", {}, "rows.kind", "", ".jsonl"),
     ],
 )
 def test_says_what_is_wrong_with_a_file(
-    tmp_path: Path, name: str, content: bytes, settings: dict[str, str], code: str, field: str, told: str
+    tmp_path: Path,
+    name: str,
+    content: bytes,
+    settings: dict[str, str],
+    code: str,
+    field: str,
+    told: str,
 ) -> None:
     (tmp_path / name).write_bytes(content)
     error = failure(data(tmp_path / name, **settings))
@@ -490,12 +656,24 @@ def parquet(path: Path, table: pyarrow.Table, **options: Any) -> Path:
 
 def test_parquet_columns_of_every_kind_of_text(tmp_path: Path) -> None:
     texts, labels = ["one", "two"], ["a", "b"]
-    for kind in (pyarrow.string(), pyarrow.large_string(), pyarrow.dictionary(pyarrow.int8(), pyarrow.string())):
-        columns = [pyarrow.array(texts, kind), pyarrow.array(labels, kind), *[pyarrow.array([1, 2])] * 2]
-        path = parquet(tmp_path / "x.parquet", pyarrow.table(columns, names=["text", " label", "more", "more"]))
+    for kind in (
+        pyarrow.string(),
+        pyarrow.large_string(),
+        pyarrow.dictionary(pyarrow.int8(), pyarrow.string()),
+    ):
+        columns = [
+            pyarrow.array(texts, kind),
+            pyarrow.array(labels, kind),
+            *[pyarrow.array([1, 2])] * 2,
+        ]
+        path = parquet(
+            tmp_path / "x.parquet", pyarrow.table(columns, names=["text", " label", "more", "more"])
+        )
         assert read_records(data(path)).records == PAIR
     # What is not read costs nothing, however wide it is.
-    wide = pyarrow.table([["one", "two"], ["a", "b"], *[[0, 0]] * 20_000], names=["text", "label", *["x"] * 20_000])
+    wide = pyarrow.table(
+        [["one", "two"], ["a", "b"], *[[0, 0]] * 20_000], names=["text", "label", *["x"] * 20_000]
+    )
     assert read_records(data(parquet(tmp_path / "x.parquet", wide))).records == PAIR
 
 
@@ -508,18 +686,28 @@ def test_parquet_columns_that_are_no_text_are_named(tmp_path: Path) -> None:
         ([math.nan], "records.no-text", ""),
         (pyarrow.array([None], pyarrow.string()), "records.no-text", ""),
     ]:
-        path = parquet(tmp_path / "x.parquet", pyarrow.table([values, ["a"]], names=["text", "label"]))
+        path = parquet(
+            tmp_path / "x.parquet", pyarrow.table([values, ["a"]], names=["text", "label"])
+        )
         error = failure(data(path))
         assert (error.field, error.code) == ("row 1, column 'text'", code) and told in error.problem
     twice = pyarrow.table([[SECRET], [SECRET], ["a"]], names=["text", "text", "label"])
-    assert code_and_place(data(parquet(tmp_path / "x.parquet", twice))) == ("rows.same-columns", "column 'text'")
+    assert code_and_place(data(parquet(tmp_path / "x.parquet", twice))) == (
+        "rows.same-columns",
+        "column 'text'",
+    )
     other = pyarrow.table([[SECRET], ["a"]], names=["body", "label"])
-    assert code_and_place(data(parquet(tmp_path / "x.parquet", other))) == ("rows.no-column", "column 'text'")
+    assert code_and_place(data(parquet(tmp_path / "x.parquet", other))) == (
+        "rows.no-column",
+        "column 'text'",
+    )
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd"])
 def test_a_damaged_parquet_file_is_read_or_named(tmp_path: Path, compression: str) -> None:
-    table = pyarrow.table({"text": [f"{SECRET} {number}" for number in range(300)], "label": ["a", "b"] * 150})
+    table = pyarrow.table(
+        {"text": [f"{SECRET} {number}" for number in range(300)], "label": ["a", "b"] * 150}
+    )
     path = parquet(tmp_path / "x.parquet", table, compression=compression)
     whole, chance, told = path.read_bytes(), random.Random(0), 0
     for _ in range(60):
@@ -547,7 +735,11 @@ def test_a_folder_of_parts_is_one_file(tmp_path: Path) -> None:
             if kind == "parquet":
                 parquet(part, pyarrow.Table.from_pylist([row]))
             else:
-                part.write_text(json.dumps(row) if kind == "jsonl" else f"{','.join(row)}\n{','.join(row.values())}\n")
+                part.write_text(
+                    json.dumps(row)
+                    if kind == "jsonl"
+                    else f"{','.join(row)}\n{','.join(row.values())}\n"
+                )
         for hidden in (f"._part-0.{kind}", f"_part.{kind}", ".part.crc"):
             (folder / hidden).write_text(SECRET)
         found = read_records(data(folder, user="who"))
@@ -578,16 +770,23 @@ def test_hidden_files_and_links_in_a_circle(tmp_path: Path) -> None:
     assert "nothing is there" in failure(data(tmp_path / "circle")).problem
 
 
-# --- labels that are numbers of classes ------------------------------------------------------------------------------
+# --- labels that are numbers of classes -----------------------------------------------------------
 
 
 def hubs(monkeypatch: pytest.MonkeyPatch, numbers: list[int | None], classes: list[str]) -> None:
     """A data set of the hub, whose labels are these numbers of classes."""
-    kind = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)})
-    table = pyarrow.table(
-        {"text": [f"{SECRET} {number}" for number in numbers], "label": pyarrow.array(numbers, "int64")}
+    kind = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=classes)}
     )
-    found = datasets.Dataset(table.replace_schema_metadata(), info=datasets.DatasetInfo(features=kind))
+    table = pyarrow.table(
+        {
+            "text": [f"{SECRET} {number}" for number in numbers],
+            "label": pyarrow.array(numbers, "int64"),
+        }
+    )
+    found = datasets.Dataset(
+        table.replace_schema_metadata(), info=datasets.DatasetInfo(features=kind)
+    )
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: found)
 
 
@@ -601,12 +800,16 @@ def hubs(monkeypatch: pytest.MonkeyPatch, numbers: list[int | None], classes: li
         (1 << 40, "rows.class"),
     ],
 )
-def test_rejects_a_row_without_a_class(monkeypatch: pytest.MonkeyPatch, number: int | None, code: str) -> None:
+def test_rejects_a_row_without_a_class(
+    monkeypatch: pytest.MonkeyPatch, number: int | None, code: str
+) -> None:
     """Python reads names[-1] as the last one: such a row was a record of the last label."""
     hubs(monkeypatch, [0, number], ["a", "b"])
     config = DataConfig(dataset="org/name", labels=("a", "b"))
     error = failure(config)
-    assert (error.file, error.code) == ("org/name (train)", code) and error.field.startswith("row 2")
+    assert (error.file, error.code) == ("org/name (train)", code) and error.field.startswith(
+        "row 2"
+    )
     assert str(1 << 40) not in str(error)
     skipping = config.model_copy(update={"other_labels": "skip"})
     if code == "records.no-label":
@@ -622,14 +825,18 @@ def test_rows_without_a_label_are_skipped_where_others_are(tmp_path: Path) -> No
     assert read_records(data(path, other_labels="skip")).records == EXPECTED[:1]
 
 
-def test_a_data_set_with_several_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_set_with_several_configurations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "set"
     for config, text in (("first", "one"), ("second", "two")):
         (folder / config).mkdir(parents=True)
         (folder / config / "x.csv").write_text(f"text,label\n{text},a\n")
-    listed = "".join(f"- config_name: {config}\n  data_files: {config}/*.csv\n" for config in ("first", "second"))
+    listed = "".join(
+        f"- config_name: {config}\n  data_files: {config}/*.csv\n" for config in ("first", "second")
+    )
     (folder / "README.md").write_text(f"---\nconfigs:\n{listed}---\n")
 
     def config(**fields: str) -> DataConfig:
@@ -648,13 +855,19 @@ def test_a_data_set_with_several_configurations(tmp_path: Path, monkeypatch: pyt
     assert caught.value.code == "rows.configuration" and "data." not in str(caught.value)
     with pytest.raises(ValidationError, match="is for dataset"):
         data(folder, config="first")
-    datasets.Dataset.from_dict({"text": ["one"], "label": ["a"]}).save_to_disk(str(tmp_path / "saved"))
+    datasets.Dataset.from_dict({"text": ["one"], "label": ["a"]}).save_to_disk(
+        str(tmp_path / "saved")
+    )
     saved = DataConfig(dataset=str(tmp_path / "saved"), labels=("a",))
     assert failure(saved).code == "rows.saved-to-disk"
 
 
 def test_no_encoding_is_asked_for_where_none_can_be_named(tmp_path: Path) -> None:
-    for content in ("text\né\n".encode("cp1252"), "text\né\n".encode("utf-16-le"), b"text\none\n\0\0"):
+    for content in (
+        "text\né\n".encode("cp1252"),
+        "text\né\n".encode("utf-16-le"),
+        b"text\none\n\0\0",
+    ):
         (tmp_path / "x.csv").write_bytes(content)
         with pytest.raises(InputError) as caught:
             read_texts(str(tmp_path / "x.csv"), "text", "--public", "--public-text")

@@ -1,4 +1,4 @@
-"""`dpaudit replay`, and the replays of `report` and `verify`: what is passed on, exit codes, and what is loaded."""
+"""`dpaudit replay`, and replays of `report` and `verify`: arguments, exit codes, what is loaded."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def test_amounts_are_passed_on_where_they_are_given(
     assert claim is not None
     dpaudit("replay", run, "--data", "x.csv")
     assert asked.amounts == {"data": "x.csv", "model": None, "claim": claim, "chosen": ()}
-    dpaudit("replay", run, "--data", "x", "--steps", 3, "--left-out", 0, "--trials", 4, "--model", "m")
+    dpaudit(
+        "replay", run, "--data", "x", "--steps", 3, "--left-out", 0, "--trials", 4, "--model", "m"
+    )
     amounts = {"chosen": (), "steps": 3, "left_out": 0, "trials": 4}
     assert asked.amounts == {"data": "x", "model": "m", "claim": claim, **amounts}
     dpaudit("replay", run, "--data", "x", "--step", "0:7", "--step", "1:0")
@@ -88,7 +90,11 @@ def test_amounts_are_passed_on_where_they_are_given(
 
 def test_the_help_tells_the_defaults(dpaudit: Command) -> None:
     out = " ".join(dpaudit("replay", "--help")[1].split())
-    for words, default in (("random steps", STEPS), ("random contexts", LEFT_OUT), ("and canary", TRIALS)):
+    for words, default in (
+        ("random steps", STEPS),
+        ("random contexts", LEFT_OUT),
+        ("without it", TRIALS),
+    ):
         assert f"{words} [default: {default}]" in out
 
 
@@ -96,7 +102,10 @@ def test_every_command_judges_what_the_replay_found(
     dpaudit: Command, make_run: Any, asked: Asked, tmp_path: Path
 ) -> None:
     run = make_run().path
-    for found, status in ((ReplayedStep(0, 0, 0.0, 1.0), "pass"), (ReplayedStep(0, 0, 2.0, 1.0), "fail")):
+    for found, status in (
+        (ReplayedStep(0, 0, 0.0, 1.0), "pass"),
+        (ReplayedStep(0, 0, 2.0, 1.0), "fail"),
+    ):
         asked.step = found
         for command in (["replay"], ["verify"], ["report", "--out", tmp_path / "report"]):
             code, out, _ = dpaudit(*command, run, "--data", "x.csv", "--json")
@@ -117,7 +126,10 @@ def test_a_log_has_a_line_for_each_phase_of_a_replay(
         return Replay(None, None, None, None, (ReplayedStep(0, 0, 0.0, 1.0),), (), None)
 
     monkeypatch.setattr("dpaudit.generation.replay.replay_run", replay)
-    begun = ["Reading the data and loading the model", "Replaying 7 steps; Ctrl-C keeps those that are done"]
+    begun = [
+        "Reading the data and loading the model",
+        "Replaying 7 steps; Ctrl-C keeps those that are done",
+    ]
     begun += ["Auditing the run with what its replay found"]
     assert dpaudit("report", run, "--data", "x.csv")[2].splitlines()[:3] == begun
     lines = dpaudit("replay", run, "--data", "x y.csv", "--model", "m")[2].splitlines()
@@ -160,7 +172,9 @@ for command in ("replay", "report", "verify"):
         assert left.code == 2
     assert "torch" not in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
     assert done.stderr.count("no such directory") == 3
 
 
@@ -170,7 +184,9 @@ def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("replayed")
     data = folder / "records.csv"
     # Prompts show the first tokens alone, and texts that begin alike would cost nothing.
-    data.write_text("label,text\n" + "".join(f"north,{word} of {TEXT}\n" for word in ("Sport", "7", "def")))
+    data.write_text(
+        "label,text\n" + "".join(f"north,{word} of {TEXT}\n" for word in ("Sport", "7", "def"))
+    )
     config = Config.model_validate(
         {
             "data": {"path": str(data), "labels": ["north"]},
@@ -178,8 +194,8 @@ def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             "prompt": {"max_example_tokens": 8},
             "batching": {"batches_per_label": 1},
             "mechanism": {
-                "aggregator": "median",
-                "clip": 8.0,
+                "contribution": {"kind": "logits", "clip": 8.0},
+                "aggregator": {"kind": "median"},
                 "temperature": 1.0,
                 "support": {"kind": "public-top-k", "size": 64},
             },
@@ -194,13 +210,20 @@ AMOUNTS = ("--steps", 2, "--left-out", 1, "--trials", 1)
 
 
 @pytest.mark.model
-def test_a_clean_run_passes_with_every_check_made(dpaudit: Command, smollm2_run: tuple[Path, Path]) -> None:
+def test_a_clean_run_passes_with_every_check_made(
+    dpaudit: Command, smollm2_run: tuple[Path, Path]
+) -> None:
     run, data = smollm2_run
     code, out, err = dpaudit("replay", run, "--data", data, *AMOUNTS, "--json", "--quiet")
     result = json.loads(out)
     assert (code, err, result["verdict"]) == (0, "", "pass")
     found = checks(out)
-    for check in ("replay.logits", "neighbors.regenerated", "replay.lower-bound", "partition.stable"):
+    for check in (
+        "replay.logits",
+        "neighbors.regenerated",
+        "replay.lower-bound",
+        "partition.stable",
+    ):
         assert found[check] == "pass"
 
 
@@ -226,13 +249,17 @@ def test_other_data_another_model_and_steps_that_are_not_there_exit_with_2(
 
 
 @pytest.mark.model
-def test_a_changed_assignment_fails(dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_changed_assignment_fails(
+    dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path
+) -> None:
     run, data = smollm2_run
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     lines = (copy / "assignment").read_text().splitlines()
     lines[1] = lines[1].replace("\t0\t", "\t-\t")
     (copy / "assignment").write_text("\n".join(lines) + "\n")
-    code, out, _ = dpaudit("replay", copy, "--data", data, "--step", "0:0", "--left-out", 0, "--trials", 0, "--json")
+    code, out, _ = dpaudit(
+        "replay", copy, "--data", data, "--step", "0:0", "--left-out", 0, "--trials", 0, "--json"
+    )
     assert code == 1
     assert checks(out)["partition.stable"] == "fail"

@@ -1,4 +1,4 @@
-"""Replayed steps of runs whose clipped logits are rounded to a grid: rounding is told from forgery, however coarse."""
+"""Replayed steps of runs with clipped logits on a grid: however coarse, rounding is no forgery."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import Mechanism, log_probability
 from dpaudit.results.replay import ReplayedStep
 from dpaudit.runs import RunReader, Step
+from tests.nesting import mechanism_with
 
 Logits = NDArray[np.float32]
 
@@ -29,13 +30,18 @@ TOLERANCE = 1e-4
 
 
 def mechanism_of(grid: float, **fields: Any) -> Mechanism:
-    return Mechanism.model_validate({"clip": 4.0, "temperature": 0.8, "grid": grid, **fields})
+    return mechanism_with({"clip": 4.0, "temperature": 0.8, "grid": grid, **fields})
 
 
-MEDIAN, MEAN = mechanism_of(0.25, aggregator="median"), mechanism_of(0.25, aggregator="mean", divisor=3.0)
+MEDIAN, MEAN = (
+    mechanism_of(0.25, aggregator="median"),
+    mechanism_of(0.25, aggregator="mean", divisor=3.0),
+)
 mechanisms = st.sampled_from(
     [
-        mechanism.model_copy(update={"contribution": mechanism.contribution.model_copy(update={"grid": grid})})
+        mechanism.model_copy(
+            update={"contribution": mechanism.contribution.model_copy(update={"grid": grid})}
+        )
         for mechanism in (MEDIAN, MEAN)
         for grid in (1.0, 0.25, 2.0**-6)
     ]
@@ -99,12 +105,19 @@ def test_rounding_of_logits_is_forgiven_also_where_it_crosses_to_another_step(
     raw = logits_of(n, seed)
     grid = mechanism.contribution.grid
     assert grid is not None
-    values = contributions(raw, NOTHING_PUBLIC, mechanism.contribution.model_copy(update={"grid": None}))
-    # Every third logit is put on the boundary between two steps, where the least error changes the rounded value.
+    values = contributions(
+        raw, NOTHING_PUBLIC, mechanism.contribution.model_copy(update={"grid": None})
+    )
+    # Every third logit is put on the boundary between two steps, where the least error changes the
+    # rounded value.
     boundary = np.floor(values[:, ::3] / grid) * grid + grid / 2
     kept = np.abs(boundary) < mechanism.clip
     raw[:, ::3] += np.where(kept, boundary - values[:, ::3], 0).astype(np.float32)
-    noise = np.random.default_rng(seed).uniform(-TOLERANCE / 3, TOLERANCE / 3, raw.shape).astype(np.float32)
+    noise = (
+        np.random.default_rng(seed)
+        .uniform(-TOLERANCE / 3, TOLERANCE / 3, raw.shape)
+        .astype(np.float32)
+    )
     assert agrees(compared(mechanism, recorded(mechanism, raw + noise, 5), raw))
 
 
@@ -132,7 +145,9 @@ def test_a_mean_one_step_off_is_told(n: int, seed: int, column: int) -> None:
     assert (least <= means + 1e-9).all() and (means <= greatest + 1e-9).all()
     means[column] += 0.25 / 3
     if means[column] > greatest[column] + 1e-6:
-        assert "mechanisms.other-aggregates" in codes(compared(MEAN, with_array(step, "aggregate", means), raw))
+        assert "mechanisms.other-aggregates" in codes(
+            compared(MEAN, with_array(step, "aggregate", means), raw)
+        )
 
 
 def test_a_record_that_gives_losses_by_itself_needs_no_contributions_of_the_model(
@@ -160,12 +175,18 @@ def test_contexts_sides_probabilities_and_values_that_are_no_numbers_are_told() 
         assert step.contexts is not None
         other = step.contexts.copy()
         other[0, 7] += 0.25
-        assert "replay.contexts-apart" in codes(compared(mechanism, replace(step, contexts=other), raw))
+        assert "replay.contexts-apart" in codes(
+            compared(mechanism, replace(step, contexts=other), raw)
+        )
         unlikelier = replace(step, log_probability=step.log_probability - 0.01)
         assert "replay.probability-apart" in codes(compared(mechanism, unlikelier, raw))
         if mechanism is MEDIAN:
             below = np.roll(np.unpackbits(step.arrays["sides"], axis=0, count=n), 1, axis=0)
-            for wrong in (below, np.zeros_like(below), np.ones_like(below)):  # either side's check by itself, too
+            for wrong in (
+                below,
+                np.zeros_like(below),
+                np.ones_like(below),
+            ):  # either side's check by itself, too
                 other_sides = with_array(step, "sides", np.packbits(wrong, axis=0))
                 assert "mechanisms.other-sides" in codes(compared(mechanism, other_sides, raw))
         if "holder" in step.arrays:
@@ -179,15 +200,22 @@ def test_contexts_sides_probabilities_and_values_that_are_no_numbers_are_told() 
 
 @given(mechanism=mechanisms, n=contexts, seed=seeds)
 @settings(max_examples=50)
-def test_no_probability_lies_beyond_what_its_tolerance_says(mechanism: Mechanism, n: int, seed: int) -> None:
+def test_no_probability_lies_beyond_what_its_tolerance_says(
+    mechanism: Mechanism, n: int, seed: int
+) -> None:
     raw = logits_of(n, seed)
     here = computed(mechanism, raw, 5)
-    noise = np.random.default_rng(seed).choice([-TOLERANCE, TOLERANCE], raw.shape).astype(np.float32) / 3
+    noise = (
+        np.random.default_rng(seed).choice([-TOLERANCE, TOLERANCE], raw.shape).astype(np.float32)
+        / 3
+    )
     other = computed(mechanism, raw + noise, 5)
     assert abs(here.log_probability() - other.log_probability()) <= here.nats + 1e-9
 
 
-def test_a_run_on_a_grid_passes_its_audit_and_its_replay(generated: Callable[..., Path], data_file: Path) -> None:
+def test_a_run_on_a_grid_passes_its_audit_and_its_replay(
+    generated: Callable[..., Path], data_file: Path
+) -> None:
     for section in ({}, {"aggregator": "mean", "divisor": 4.0}):
         run = generated(mechanism={"grid": 2.0**-6, **section}, record={"contexts": True})
         reader = RunReader(run)
@@ -198,5 +226,9 @@ def test_a_run_on_a_grid_passes_its_audit_and_its_replay(generated: Callable[...
                 assert (step.contexts * 64 % 1 == 0).all()
         found = replay_run(run, str(data_file), steps=100, left_out=3, trials=1)
         assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
-        failed = {check.id for check in audit_run(run, replay=found).checks if check.status in ("fail", "error")}
+        failed = {
+            check.id
+            for check in audit_run(run, replay=found).checks
+            if check.status in ("fail", "error")
+        }
         assert failed == {"mechanism.randomness"}  # tests generate with a seed

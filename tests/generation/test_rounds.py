@@ -1,4 +1,4 @@
-"""Runs of several rounds: whole, interrupted, stopped early, in workers; and what nobody is told of drawn sizes."""
+"""Runs of several rounds: whole, interrupted, stopped early, in workers; and secret drawn sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from tests.forging import unfinish
 
 MakeConfig = Callable[..., Config]
 ROUNDS = 3
-SECRET: dict[str, Any] = {"batches_per_label": 4, "generate_per_label": 2, "rounds": ROUNDS, "key": None}
+SECRET: dict[str, Any] = {
+    "batches_per_label": 4,
+    "generate_per_label": 2,
+    "rounds": ROUNDS,
+    "key": None,
+}
 MEAN: dict[str, Any] = {
     "mechanism": {"aggregator": "mean", "divisor": 8.0, "clip": 1.0},
     "privacy": {"delta": 1e-3},
@@ -33,7 +38,10 @@ RULES: dict[str, dict[str, Any]] = {
     "cells": {"prompt": {"examples_per_context": 2}, "batching": {"cells": 3}},
     "mean": MEAN,
     "budgets": MEAN | {"privacy": {"delta": 1e-3, "epsilon": 5.0}},
-    "canaries": {"batching": {"batches_per_label": 60, "generate_per_label": 9}, "privacy": {"canaries": 16}},
+    "canaries": {
+        "batching": {"batches_per_label": 60, "generate_per_label": 9},
+        "privacy": {"canaries": 16},
+    },
 }
 
 
@@ -43,7 +51,11 @@ def asked(rule: str = "records", **batching: Any) -> dict[str, Any]:
 
 
 def failed(run: Any, **given: Any) -> dict[str, str]:
-    return {check.id: check.measured for check in audit_run(run, **given).checks if check.status in ("fail", "error")}
+    return {
+        check.id: check.measured
+        for check in audit_run(run, **given).checks
+        if check.status in ("fail", "error")
+    }
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -62,10 +74,14 @@ def test_honest_runs_pass_and_their_replay_finds_them_so(
     assert failed(run, replay=found) == {}
 
 
-def test_each_round_has_its_own_places_and_the_file_says_groups_alone(generated: Callable[..., Path]) -> None:
+def test_each_round_has_its_own_places_and_the_file_says_groups_alone(
+    generated: Callable[..., Path],
+) -> None:
     reader = RunReader(generated(**asked()))
     batching, lines = reader.manifest.batching, list(reader.assignment())
-    assert {(line.batch, line.slot) for line in lines} <= {(0, None), (1, None)} and len(lines) == 10
+    assert {(line.batch, line.slot) for line in lines} <= {(0, None), (1, None)} and len(
+        lines
+    ) == 10
     keyed, held = KeyedHash(bytes.fromhex(batching.key or "")), Counter[int]()
     for number in range(ROUNDS):
         for line in lines:
@@ -78,7 +94,9 @@ def test_each_round_has_its_own_places_and_the_file_says_groups_alone(generated:
             assert opened.header.label == ("north", "south")[batch % 4 // 2]
 
 
-def test_a_run_that_was_killed_goes_on_in_its_round(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_a_run_that_was_killed_goes_on_in_its_round(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
     config, run = make_config(**asked(), model={"rows": 1}), tmp_path / "run"
 
     def kill(event: Event) -> None:
@@ -99,7 +117,9 @@ def test_workers_place_the_same_rounds(tmp_path: Path, make_config: MakeConfig) 
     assert failed(run) == {}
 
 
-def test_a_run_is_stopped_after_rounds_that_are_whole(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_a_run_is_stopped_after_rounds_that_are_whole(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
     config, run = make_config(**asked("mean")), tmp_path / "run"
     generate(config, run, stop_after=2)
     reader = RunReader(run)
@@ -110,24 +130,31 @@ def test_a_run_is_stopped_after_rounds_that_are_whole(tmp_path: Path, make_confi
     assert claim is not None and claim == whole, "it costs what all rounds do"
 
 
-def test_rejects_a_stop_before_batches_that_are_there(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_rejects_a_stop_before_batches_that_are_there(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
     config, run = make_config(**asked()), tmp_path / "run"
     generate(config, run, stop_after=2)
     unfinish(run)
-    with pytest.raises(InputError, match="stopped after 2 rounds already"):
+    with pytest.raises(InputError, match="already stopped after 2 rounds"):
         generate(config, run, stop_after=1)
     run = tmp_path / "other"
     generate(config, run)
     unfinish(run)
     with pytest.raises(InputError) as refused:
         generate(config, run, stop_after=1)
-    assert "round 3 has begun" in str(refused.value) and "leave out --stop-after" in refused.value.remedy
+    assert (
+        "round 3 are already finished" in str(refused.value)
+        and "Leave out --stop-after" in refused.value.remedy
+    )
     for rounds in (ROUNDS, 7):
         with pytest.raises(InputError, match="--stop-after"):
             generate(config, tmp_path / "new", stop_after=rounds)
 
 
-def test_a_split_delta_gives_every_number_of_rounds_an_epsilon(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_a_split_delta_gives_every_number_of_rounds_an_epsilon(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
     sections = asked("mean") | {"privacy": {"delta": 1e-3, "split_delta": True}}
     run = generate(make_config(**sections), tmp_path / "run", stop_after=1)
     assert failed(run) == {}
@@ -149,7 +176,9 @@ def test_a_key_that_was_given_hides_nothing(generated: Callable[..., Path]) -> N
     assert failed(run) == {}
 
 
-def test_nobody_is_told_what_the_key_made_of_batches(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_nobody_is_told_what_the_key_made_of_batches(
+    tmp_path: Path, make_config: MakeConfig
+) -> None:
     """What is told before the first token is the same under two keys, whatever sizes they give."""
     told = []
     for key in ("0f", "f0"):
@@ -163,7 +192,12 @@ def test_nobody_is_told_what_the_key_made_of_batches(tmp_path: Path, make_config
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "slices": (
         {
-            "batching": {"rule": "paper-slices", "slots": 2, "rounds": 2, "batches_per_label": None},
+            "batching": {
+                "rule": "paper-slices",
+                "slots": 2,
+                "rounds": 2,
+                "batches_per_label": None,
+            },
             "privacy": {"unit": "context"},
         },
         "1 when rule is paper-slices",
@@ -177,8 +211,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "share a budget",
     ),
-    "split without rounds": (MEAN | {"privacy": {"delta": 1e-3, "split_delta": True}}, "without several"),
-    "split without delta": ({"batching": {"rounds": 2}, "privacy": {"split_delta": True}}, "which has no delta"),
+    "split without rounds": (
+        MEAN | {"privacy": {"delta": 1e-3, "split_delta": True}},
+        "without several",
+    ),
+    "split without delta": (
+        {"batching": {"rounds": 2}, "privacy": {"split_delta": True}},
+        "which has no delta",
+    ),
     "least without records": ({"batching": {"least_batches": 2}}, "null without records_per_batch"),
     "too many": (
         {"batching": {"rounds": 1 << 20, "batches_per_label": 90, "generate_per_label": 90}},

@@ -23,7 +23,9 @@ def test_draws_follow_the_softmax() -> None:
     aggregate = np.array([1.0, -1.0, 0.5, 1.0, -4.0], dtype=np.float32)
     for temperature in (0.5, 2.0):
         source = SeededStream(1, 0)
-        counts = np.bincount([sample(aggregate, temperature, source).index for _ in range(10_000)], minlength=5)
+        counts = np.bincount(
+            [sample(aggregate, temperature, source).index for _ in range(10_000)], minlength=5
+        )
         weights = np.exp(aggregate.astype(float) / temperature)
         assert stats.chisquare(counts, 10_000 * weights / weights.sum()).pvalue > 1e-3
 
@@ -33,7 +35,7 @@ def exact_share(aggregate: list[float], index: int) -> float:
 
 
 def test_unlikely_tokens_have_their_exact_share_of_the_line() -> None:
-    """The unlikely token comes first on the line, so uniforms around its probability decide for or against it."""
+    """The unlikely token is first on the line, so uniforms near its probability decide on it."""
     aggregate = [0.0] * 1000 + [-60.0]
     share = exact_share(aggregate, 1000)
     values = np.array(aggregate)
@@ -43,7 +45,10 @@ def test_unlikely_tokens_have_their_exact_share_of_the_line() -> None:
 
 
 # Multiples of 1/64, so that no two values become equal by rounding.
-@given(st.lists(st.integers(-3200, 3200).map(lambda value: value / 64), min_size=1, max_size=40), st.data())
+@given(
+    st.lists(st.integers(-3200, 3200).map(lambda value: value / 64), min_size=1, max_size=40),
+    st.data(),
+)
 def test_a_uniform_inside_a_tokens_interval_draws_it_with_its_log_probability(
     values: list[float], data: st.DataObject
 ) -> None:

@@ -1,4 +1,4 @@
-"""Several texts from a batch: what is recorded, that texts begin from the prompts anew, and that a replay follows."""
+"""Several texts from a batch: their record, that each begins from the prompts, and their replay."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
+from dpaudit.api.inspecting import look_into_batch
 from dpaudit.api.reading import open_run
 from dpaudit.auditing import audit_run
 from dpaudit.generation import passes
@@ -45,7 +46,9 @@ KINDS: list[Sections] = [
 
 @pytest.fixture(autouse=True)
 def one_token_in_eight_ends_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LanguageModel, "end_tokens", property(lambda model: tuple(range(0, model.vocabulary, 8))))
+    monkeypatch.setattr(
+        LanguageModel, "end_tokens", property(lambda model: tuple(range(0, model.vocabulary, 8)))
+    )
 
 
 @pytest.fixture
@@ -73,11 +76,15 @@ def digests(run: Path) -> list[list[bytes]]:
     reader, found = RunReader(run), []
     for batch in reader.batches:
         with reader.batch(batch) as opened:
-            found.append([step.aggregate_digest + bytes([step.token % 256]) for step in opened.steps()])
+            found.append(
+                [step.aggregate_digest + bytes([step.token % 256]) for step in opened.steps()]
+            )
     return found
 
 
-def test_a_batch_writes_texts_until_its_tokens_are_spent(made: Callable[..., Path], failed: Failed) -> None:
+def test_a_batch_writes_texts_until_its_tokens_are_spent(
+    made: Callable[..., Path], failed: Failed
+) -> None:
     stops: set[str] = set()
     for sections in KINDS:
         run = made(**sections)
@@ -95,13 +102,18 @@ def test_a_batch_writes_texts_until_its_tokens_are_spent(made: Callable[..., Pat
         assert sum(batch.texts for batch in result.batches) == len(released) == result.run.texts
         assert {batch.steps for batch in result.batches} == {BUDGET}
         assert result.tokens is not None and result.tokens.position[-1] == BUDGET
-        assert [sample.tokens for sample in result.samples] == [len(text.tokens) for text in released]
+        assert [sample.tokens for sample in result.samples] == [
+            len(text.tokens) for text in released
+        ]
     assert stops == {"end-token", "max-tokens", "budget"}
 
 
 def test_every_token_of_a_batch_is_paid_for(made: Callable[..., Path]) -> None:
     reader = RunReader(made())
-    manifest, accountant = reader.manifest, ExPostAccountant(reader.manifest.mechanism, ContextChange("add_remove"))
+    manifest, accountant = (
+        reader.manifest,
+        ExPostAccountant(reader.manifest.mechanism, ContextChange("add_remove")),
+    )
     for batch in reader.batches:
         with reader.batch(batch) as opened:
             for step in opened.steps():
@@ -110,7 +122,11 @@ def test_every_token_of_a_batch_is_paid_for(made: Callable[..., Path]) -> None:
     manifest = RunReader(made(mechanism=MEAN)).manifest
     beforehand = ApproximateAccountant.of(manifest.mechanism, ContextChange("add_remove"))
     assert manifest.claim is not None and beforehand is not None
-    assert 0 <= manifest.claim.epsilon - beforehand.epsilon(BUDGET, manifest.claim.delta, "rdp").epsilon < 1e-4
+    assert (
+        0
+        <= manifest.claim.epsilon - beforehand.epsilon(BUDGET, manifest.claim.delta, "rdp").epsilon
+        < 1e-4
+    )
 
 
 def test_without_a_longest_text_the_batchs_tokens_bound_it(
@@ -118,24 +134,33 @@ def test_without_a_longest_text_the_batchs_tokens_bound_it(
 ) -> None:
     config = make_config(decoding={"max_tokens": None, "tokens_per_batch": 12})
     run = Path(generate(config, tmp_path / "run"))
-    assert RunReader(run).manifest.stopping.max_tokens == 12
+    assert RunReader(run).manifest.decoding.max_tokens == 12
     assert {sum(len(text.tokens) for text in texts) for texts in texts_of(run).values()} == {12}
     assert max(len(text.tokens) for texts in texts_of(run).values() for text in texts) > LONGEST
     assert failed(audit_run(run)) == SEEDED
 
 
-def test_every_text_begins_from_its_batchs_prompts_bit_for_bit(made: Callable[..., Path], data_file: Path) -> None:
+def test_every_text_begins_from_its_batchs_prompts_bit_for_bit(
+    made: Callable[..., Path], data_file: Path
+) -> None:
     """Each text against prompts that are fed anew for it: no bit may come from the texts before."""
     for sections in KINDS[:3]:
         run = made(**sections)
-        reader, replayer = RunReader(run), _Replayer(RunReader(run), str(data_file), None, lambda _: None)
+        reader, replayer = (
+            RunReader(run),
+            _Replayer(RunReader(run), str(data_file), None, lambda _: None),
+        )
         for batch in replayer.partition.batches:
             with reader.batch(batch.id) as opened:
                 for span in opened.spans:
                     prompts = replayer._cached(batch.label, batch.contexts)
                     for position in span:
                         step = opened.step(position)
-                        arrays = aggregated(next_logits(prompts), PublicPart(step.support), reader.manifest.mechanism)
+                        arrays = aggregated(
+                            next_logits(prompts),
+                            PublicPart(step.support),
+                            reader.manifest.mechanism,
+                        )
                         found = reader.manifest.mechanism.aggregator.aggregate(arrays)
                         assert aggregate_digest(found) == step.aggregate_digest
                         prompts.append(step.token)
@@ -158,13 +183,19 @@ def test_whoever_shares_passes_and_wherever_memory_runs_out_texts_are_the_same(
                 return own(*arguments, **named)
 
             with after_load(passes, "forward", scarce):
-                run = Path(generate(config, tmp_path / f"{len(sections)}-{fails_at}", events.append))
+                run = Path(
+                    generate(config, tmp_path / f"{len(sections)}-{fails_at}", events.append)
+                )
             assert sum(isinstance(event, MemoryRanOut) for event in events) == 1
             assert digests(run) == whole
 
 
 def test_a_model_with_a_cache_of_another_kind_begins_texts_anew_too(
-    made: Callable[..., Path], data_file: Path, monkeypatch: pytest.MonkeyPatch, failed: Failed
+    made: Callable[..., Path],
+    data_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failed: Failed,
+    tried_anew: None,
 ) -> None:
     monkeypatch.setattr(passes.SharedPasses, "fit", classmethod(lambda *_: None))
     for sections in KINDS[:2]:
@@ -201,20 +232,31 @@ def test_a_run_that_was_interrupted_within_a_later_text_equals_an_unbroken_one(
     assert told == list(range(1, BUDGET + 1))
 
 
-def test_a_replay_of_every_step_and_context_agrees(made: Callable[..., Path], data_file: Path, failed: Failed) -> None:
+def test_a_replay_of_every_step_and_context_agrees(
+    made: Callable[..., Path], data_file: Path, failed: Failed
+) -> None:
     for sections in KINDS:
         run, passed = made(**sections), list[tuple[int, int]]()
         found = replay_run(
-            run, str(data_file), steps=1000, left_out=3, trials=1, progress=lambda *counts: passed.append(counts)
+            run,
+            str(data_file),
+            steps=1000,
+            left_out=3,
+            trials=1,
+            progress=lambda *counts: passed.append(counts),
         )
         assert len(found.steps) == 4 * BUDGET
         assert {(step.difference, step.problems) for step in found.steps} == {(0.0, ())}
-        assert all(abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out)
+        assert all(
+            abs(left.recorded - left.regenerated) <= left.tolerance for left in found.left_out
+        )
         assert found.texts is None and passed[-1][0] == passed[-1][1]
         assert failed(audit_run(run, evidence=3, replay=found)) == SEEDED
 
 
-def test_a_replay_of_one_step_computes_its_own_text_alone(made: Callable[..., Path], data_file: Path) -> None:
+def test_a_replay_of_one_step_computes_its_own_text_alone(
+    made: Callable[..., Path], data_file: Path
+) -> None:
     run, passed = made(), list[tuple[int, int]]()
     with RunReader(run).batch(0) as opened:
         last = opened.spans[-1]
@@ -238,16 +280,19 @@ def spans_of(run: Path, batch: int) -> Iterator[range]:
 def test_inspecting_a_batch_tells_its_texts_apart(made: Callable[..., Path]) -> None:
     run = made()
     for batch, texts in texts_of(run).items():
-        spans, found = list(spans_of(run, batch)), open_run(run).batches[batch].inspect()
-        assert [(text.first, text.tokens, text.stop, text.text) for text in found.texts] == [
-            (span.start, len(span), text.stop, text.text) for span, text in zip(spans, texts, strict=True)
+        spans, found = list(spans_of(run, batch)), open_run(run).batches[batch]
+        assert found.starts == tuple(span.start for span in spans)
+        assert look_into_batch(run, batch).figures["texts"] == [
+            {
+                "first": span.start,
+                "tokens": len(span),
+                "stop": text.stop,
+                "end": (text.tokens[-1],) if text.stop == "end-token" else (),
+                "text": text.text,
+            }
+            for span, text in zip(spans, texts, strict=True)
         ]
-        assert all(text.end == ((sample.tokens[-1],) if text.stop == "end-token" else ())
-                   for text, sample in zip(found.texts, texts, strict=True))  # fmt: skip
         for span in spans:
-            first, begun = (
-                open_run(run).batches[batch].steps[span.start].inspect(),
-                open_run(run).batches[batch].steps[span.stop - 1].inspect(),
-            )
-            assert first.begins and first.prefix == ""
-            assert begun.begins == (len(span) == 1)
+            first, last = found.steps[span.start], found.steps[span.stop - 1]
+            assert first.first and first.prefix == ""
+            assert last.first == (len(span) == 1)

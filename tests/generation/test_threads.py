@@ -84,7 +84,9 @@ def test_work_within_work_stays_on_its_core(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300), st.integers(1, 300), st.integers(1, 64))
-def test_even_blocks_leave_no_core_with_two_more(size: int, first: int, second: int, count: int) -> None:
+def test_even_blocks_leave_no_core_with_two_more(
+    size: int, first: int, second: int, count: int
+) -> None:
     least, most = sorted((first, second))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dpaudit.generation.threads, "cores", lambda: count)
@@ -93,4 +95,6 @@ def test_even_blocks_leave_no_core_with_two_more(size: int, first: int, second: 
         [alone] = each([0], lambda _: even_blocks(size, least, most))
         within = each([0, 1], lambda _: even_blocks(size, least, most))
     assert alone == block
-    assert all(inner >= block for inner in within), "a core that is alone with its work cuts it into no more blocks"
+    assert all(inner >= block for inner in within), (
+        "a core that is alone with its work cuts it into no more blocks"
+    )

@@ -1,4 +1,4 @@
-"""A template of the user's own: what it is made of, and that nothing of a record is ever taken for a part of it."""
+"""A user's own template: its parts, and that nothing of a record is ever taken for one of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_a_doubled_brace_is_one() -> None:
 @given(label=TEXT, examples=st.lists(TEXT, max_size=3))
 def test_no_text_of_a_record_is_expanded(label: str, examples: list[str]) -> None:
     found = Wording.of("({label})\n[{example}|{label}]\nend").filled(label, examples)
-    assert found == "\n".join([f"({label})", *(f"[{example}|{label}]" for example in examples), "end"])
+    assert found == "\n".join(
+        [f"({label})", *(f"[{example}|{label}]" for example in examples), "end"]
+    )
 
 
 @given(before=TEXT, around=TEXT, after=TEXT, examples=st.lists(TEXT, min_size=1, max_size=2))
@@ -98,8 +100,14 @@ def test_what_is_no_template_is_told() -> None:
 
 
 def test_the_papers_templates_are_as_they_were(tokenizer: PreTrainedTokenizerBase) -> None:
-    assert template("pt", tokenizer).digest == "e5767ef843d4e809699c3918411e32d9b448afbf8cf384649b39f06c441886c7"
-    assert template("it", tokenizer).digest == "892b2721d4e2fc2f3afafa188849a85e99df352c9b225d88dcd4ca2f9e44e35b"
+    assert (
+        template("pt", tokenizer).digest
+        == "e5767ef843d4e809699c3918411e32d9b448afbf8cf384649b39f06c441886c7"
+    )
+    assert (
+        template("it", tokenizer).digest
+        == "892b2721d4e2fc2f3afafa188849a85e99df352c9b225d88dcd4ca2f9e44e35b"
+    )
     assert len(written_forms(tokenizer, "END")) == 1
 
 
@@ -113,8 +121,19 @@ def test_an_own_template_for_a_tokenizer(tokenizer: PreTrainedTokenizerBase) -> 
 
 
 def joining() -> PreTrainedTokenizerBase:
-    """A tokenizer that joins a line break with a full stop before it, as some do, and that knows no capitals."""
-    vocabulary = {"<unk>": 0, "x": 1, ".\n": 2, "\n": 3, " \n": 4, "\n\n": 5, "e": 6, "n": 7, "d": 8, ".": 9}
+    """A tokenizer that joins a full stop to a line break behind it, and that knows no capitals."""
+    vocabulary = {
+        "<unk>": 0,
+        "x": 1,
+        ".\n": 2,
+        "\n": 3,
+        " \n": 4,
+        "\n\n": 5,
+        "e": 6,
+        "n": 7,
+        "d": 8,
+        ".": 9,
+    }
     made = Tokenizer(models.WordLevel(vocabulary, "<unk>"))
     made.normalizer = normalizers.Lowercase()
     made.pre_tokenizer = pre_tokenizers.Split(Regex(r"[. \n]?\n|[^\n]"), "isolated")
@@ -136,7 +155,10 @@ def test_smollm2_writes_end_marks_after_anything(smollm2: LanguageModel) -> None
         for before in ("end", "end ", "end.", 'so."', "(end)", "end!", "7", "é"):
             ids = tokenizer(before + mark)["input_ids"]
             assert any(ends_with(ids, form) for form in forms), (before, mark)
-            assert not any(ends_with(tokenizer(before)["input_ids"], form) for form in forms), (before, mark)
+            assert not any(ends_with(tokenizer(before)["input_ids"], form) for form in forms), (
+                before,
+                mark,
+            )
 
 
 def test_an_end_mark_that_the_tokenizer_cannot_write_is_told() -> None:

@@ -1,4 +1,4 @@
-"""The central mean by its definition, as an integral; against every kind of neighbour; as the median; and as a run."""
+"""The central mean as an integral, against every kind of neighbour, as the median, and in a run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,17 @@ from dpaudit.accounting import exact_cost, theorem1_cost
 from dpaudit.mechanisms import Arrays, Central, ContextChange, Mechanism, Relation
 from dpaudit.runs import RunReader, Step, aggregate_digest
 from tests.mechanisms import test_conformance as conformance
-from tests.mechanisms.test_conformance import CLIP, GROUPS, RELATIONS, Floats, central_case, contexts
+from tests.mechanisms.test_conformance import (
+    CLIP,
+    GROUPS,
+    RELATIONS,
+    Floats,
+    central_case,
+    contexts,
+)
 from tests.mechanisms.test_toy_aggregator import dpaudit, replanted
 from tests.mechanisms.test_toy_aggregator import settings as config_of
+from tests.nesting import read_run
 
 Integers = NDArray[np.int64]
 
@@ -33,11 +41,11 @@ def of(m: int, temperature: float = 1.0, **fields: Any) -> Mechanism:
     return central_case(m).mechanism(temperature, **fields)
 
 
-# --- the definition ---------------------------------------------------------------------------------------------------
+# --- the definition -------------------------------------------------------------------------------
 
 
 def integral(values: list[float], m: int, shift: Fraction = Fraction(0)) -> Fraction:
-    """1/m of the integral over [n/2 - m/2 + shift, n/2 + m/2 + shift] of the sorted values as a step function."""
+    """1/m of the sorted values' (a step function's) integral on [n/2 - m/2, n/2 + m/2] + shift."""
     n, ordered = len(values), sorted(values)
     begin = Fraction(n - m, 2) + shift
     total = Fraction(0)
@@ -47,24 +55,43 @@ def integral(values: list[float], m: int, shift: Fraction = Fraction(0)) -> Frac
     return total / m
 
 
-@given(st.integers(0, 9), st.integers(1, 12), st.integers(0), st.booleans(), st.sampled_from(["float32", "float64"]))
+@given(
+    st.integers(0, 9),
+    st.integers(1, 12),
+    st.integers(0),
+    st.booleans(),
+    st.sampled_from(["float32", "float64"]),
+)
 @settings(max_examples=300)
-def test_aggregate_and_box_are_the_integrals(n: int, m: int, seed: int, on_grid: bool, dtype: str) -> None:
+def test_aggregate_and_box_are_the_integrals(
+    n: int, m: int, seed: int, on_grid: bool, dtype: str
+) -> None:
     mechanism, grid = of(m), 0.5 if on_grid else None
     values = contexts(np.random.default_rng(seed), n, 5, dtype, grid)
     for relation, group in itertools.product(RELATIONS, GROUPS):
         change = ContextChange(relation, group)
-        arrays = mechanism.aggregator.step(values, CLIP, max(2, mechanism.aggregator.width_for(change)))
+        arrays = mechanism.aggregator.step(
+            values, CLIP, max(2, mechanism.aggregator.width_for(change))
+        )
         shift = Fraction(change.half_steps, 2)
-        for found, moved in zip(mechanism.box(arrays, change), (-shift, Fraction(0), shift), strict=True):
+        for found, moved in zip(
+            mechanism.box(arrays, change), (-shift, Fraction(0), shift), strict=True
+        ):
             assert found.dtype == dtype
-            wanted = np.array([float(integral(column, m, moved)) for column in values.T.tolist()]).astype(dtype)
+            wanted = np.array(
+                [float(integral(column, m, moved)) for column in values.T.tolist()]
+            ).astype(dtype)
             # On a grid no sum is rounded, so that the quotient is the definition's to the last bit.
-            np.testing.assert_allclose(found, wanted, rtol=0, atol=0 if on_grid else 8 * CLIP * np.finfo(dtype).eps)
+            np.testing.assert_allclose(
+                found, wanted, rtol=0, atol=0 if on_grid else 8 * CLIP * np.finfo(dtype).eps
+            )
 
 
 def test_places_beyond_all_contexts_are_sentinels() -> None:
-    """Without contexts every token is as probable as any other, and one context says little among many places."""
+    """Without contexts all tokens are equally probable.
+
+    One context says little among many places.
+    """
     for m in (1, 2, 3, 8):
         aggregator = of(m).aggregator
         assert (aggregator.aggregate(aggregator.step(np.zeros((0, 3)), CLIP, 2)) == 0).all()
@@ -79,7 +106,7 @@ def test_m_is_a_whole_number_from_1() -> None:
     assert Mechanism.model_validate_json(of(8).model_dump_json()).aggregator == Central(central=8)
 
 
-# --- the median -------------------------------------------------------------------------------------------------------
+# --- the median -----------------------------------------------------------------------------------
 
 
 def same(one: Any, other: Any) -> bool:
@@ -91,15 +118,21 @@ def same(one: Any, other: Any) -> bool:
 def test_of_one_place_it_is_the_median_to_the_last_bit() -> None:
     random = np.random.default_rng(0)
     central, median = of(1, 0.7), conformance.CASES[0].mechanism(0.7)
-    for n, dtype, grid, _ in itertools.product(range(10), ("float32", "float64"), (None, 0.5), range(4)):
+    for n, dtype, grid, _ in itertools.product(
+        range(10), ("float32", "float64"), (None, 0.5), range(4)
+    ):
         values, token = contexts(random, n, 30, dtype, grid), int(random.integers(30))
         for relation, group in itertools.product(RELATIONS, GROUPS):
             change = ContextChange(relation, group)
             width = central.aggregator.width_for(change)
             assert width == median.aggregator.width_for(change)
-            found, wanted = (each.aggregator.step(values, CLIP, max(2, width)) for each in (central, median))
+            found, wanted = (
+                each.aggregator.step(values, CLIP, max(2, width)) for each in (central, median)
+            )
             assert found.keys() == wanted.keys()
-            assert all(same(found[name].reshape(wanted[name].shape), wanted[name]) for name in wanted)
+            assert all(
+                same(found[name].reshape(wanted[name].shape), wanted[name]) for name in wanted
+            )
             assert same(central.aggregator.aggregate(found), median.aggregator.aggregate(wanted))
             boxes = central.box(found, change), median.box(wanted, change)
             assert all(same(*ends) for ends in zip(*boxes, strict=True))
@@ -109,29 +142,37 @@ def test_of_one_place_it_is_the_median_to_the_last_bit() -> None:
             assert same(central.losses(reduced[0], None, n), median.losses(reduced[1], None, n))
             newcomer = contexts(random, 1, 30, "float64", grid)[0]
             assert same(
-                central.aggregator.with_context(found, newcomer), median.aggregator.with_context(wanted, newcomer)
+                central.aggregator.with_context(found, newcomer),
+                median.aggregator.with_context(wanted, newcomer),
             )
 
 
-# --- its neighbours ---------------------------------------------------------------------------------------------------
+# --- its neighbours -------------------------------------------------------------------------------
 
 TOKENS, BATCHES = 3, 60
 LAST = int(2 * CLIP)  # the clip in steps of a half
 
 
 def whole(values: Integers, m: int) -> Integers:
-    """2m times the central mean of whole numbers [n, columns] from -LAST to LAST: sums of halves, as integers."""
+    """2m times the central mean, as integers: sums of halves.
+
+    Values are whole numbers [n, columns] from -LAST to LAST.
+    """
     ends = np.full((m, values.shape[1]), LAST)
     halves = np.repeat(np.concatenate([-ends, np.sort(values, axis=0), ends]), 2, axis=0)
     window: Integers = halves[len(values) + m : len(values) + 3 * m].sum(axis=0)
     return window
 
 
-def neighbours(values: Integers, relation: Relation, most: int, random: np.random.Generator) -> Iterator[Integers]:
-    """Batches side by side in which up to `most` contexts come and go, or are exchanged for others."""
+def neighbours(
+    values: Integers, relation: Relation, most: int, random: np.random.Generator
+) -> Iterator[Integers]:
+    """Batches side by side, with up to `most` contexts arriving, leaving or being exchanged."""
     (n, columns), eye = values.shape, 2 * np.eye(TOKENS, dtype=np.int64) - 1
     rows = [*LAST * eye, *-LAST * eye, np.full(TOKENS, LAST), np.full(TOKENS, -LAST)]
-    newcomers = [np.tile(row, columns // TOKENS) for row in rows] + [random.integers(-LAST, LAST + 1, columns)]
+    newcomers = [np.tile(row, columns // TOKENS) for row in rows] + [
+        random.integers(-LAST, LAST + 1, columns)
+    ]
     for gone in range(min(most, n) + 1):
         for places in list(itertools.combinations(range(n), gone))[:12]:
             kept = np.delete(values, places, axis=0)
@@ -146,18 +187,28 @@ def log_probabilities(aggregate: Floats, temperature: float) -> Floats:
     return found
 
 
-def test_of_a_hundred_thousand_neighbours_none_leaves_the_box_and_added_ones_cost_exactly_its_cost() -> None:
+def test_of_a_hundred_thousand_neighbours_none_leaves_the_box_and_added_ones_cost_exactly_its_cost() -> (  # noqa: E501
+    None
+):
     """By integers alone: what a sum of halves is, no rounding can blur."""
     random, tried, reached = np.random.default_rng(0), 0, 0
-    for m, n, relation, most in itertools.product((1, 2, 3, 4, 7, 16), (0, 1, 2, 5, 6), RELATIONS, (1, 2)):
+    for m, n, relation, most in itertools.product(
+        (1, 2, 3, 4, 7, 16), (0, 1, 2, 5, 6), RELATIONS, (1, 2)
+    ):
         mechanism, change = of(m, temperature=0.8, grid=0.5), ContextChange(relation, most)
         values = random.integers(-LAST, LAST + 1, (n, TOKENS * BATCHES))
-        arrays = mechanism.aggregator.step(values / 2, CLIP, max(2, mechanism.aggregator.width_for(change)))
+        arrays = mechanism.aggregator.step(
+            values / 2, CLIP, max(2, mechanism.aggregator.width_for(change))
+        )
         lower, center, upper = mechanism.box(arrays, change)
         assert np.array_equal(center, whole(values, m) / (4 * m))
         ends = [end.reshape(BATCHES, 1, TOKENS) for end in (lower, center, upper)]
         rise, fall = exact_cost(*ends, np.tile(np.arange(TOKENS), (BATCHES, 1)), 0.8)  # type: ignore[arg-type]
-        here, most_up, most_down = log_probabilities(center, 0.8), np.zeros_like(rise), np.zeros_like(fall)
+        here, most_up, most_down = (
+            log_probabilities(center, 0.8),
+            np.zeros_like(rise),
+            np.zeros_like(fall),
+        )
         for neighbour in neighbours(values, relation, most, random):
             aggregate = whole(neighbour, m) / (4 * m)
             assert ((lower <= aggregate) & (aggregate <= upper)).all()
@@ -171,16 +222,25 @@ def test_of_a_hundred_thousand_neighbours_none_leaves_the_box_and_added_ones_cos
     assert (tried, reached) == (489_240, 21_600)
 
 
-@given(st.integers(0, 8), st.integers(1, 9), st.sampled_from(["float32", "float64"]), st.integers(0))
+@given(
+    st.integers(0, 8), st.integers(1, 9), st.sampled_from(["float32", "float64"]), st.integers(0)
+)
 @settings(max_examples=200)
 def test_rounding_puts_no_neighbour_outside(n: int, m: int, dtype: str, seed: int) -> None:
-    """Values of all magnitudes, whose sums round in every way: the box holds to the last bit, for smaller ones too."""
+    """Sums of values of all magnitudes round in every way, and the box holds to the last bit.
+
+    The boxes of smaller groups lie within those of larger ones.
+    """
     random, aggregator = np.random.default_rng(seed), of(m).aggregator
     shape = (n + 3, 40)
-    values = (CLIP * random.choice([-1, 1], shape) * 10.0 ** random.uniform(-20, 0, shape)).astype(dtype)
+    values = (CLIP * random.choice([-1, 1], shape) * 10.0 ** random.uniform(-20, 0, shape)).astype(
+        dtype
+    )
     values[:, :8] = values[0, :8]  # equal ones, whose sum may not be that many times one
     arrays = [aggregator.step(values[:count], CLIP, 4) for count in range(n + 4)]
-    boxes = [aggregator.box(arrays[n], ContextChange("add_remove", group), CLIP) for group in (1, 2, 3)]
+    boxes = [
+        aggregator.box(arrays[n], ContextChange("add_remove", group), CLIP) for group in (1, 2, 3)
+    ]
     for group, (lower, center, upper) in enumerate(boxes, 1):
         assert ((lower <= center) & (center <= upper)).all()
         for count in range(max(0, n - group), n + group + 1):
@@ -189,7 +249,9 @@ def test_rounding_puts_no_neighbour_outside(n: int, m: int, dtype: str, seed: in
     for wider, narrower in itertools.pairwise(reversed(boxes)):
         assert ((wider[0] <= narrower[0]) & (narrower[2] <= wider[2])).all()
     still = ~aggregator.movable(arrays[n])  # type: ignore[operator]
-    assert np.array_equal(aggregator.aggregate(arrays[n - 1 if n else 0])[still], boxes[0][1][still])
+    assert np.array_equal(
+        aggregator.aggregate(arrays[n - 1 if n else 0])[still], boxes[0][1][still]
+    )
 
 
 @pytest.mark.parametrize("m", [2, 3, 9])
@@ -204,7 +266,7 @@ def test_its_neighbours_lie_in_its_box_and_its_steps_come_back(m: int, tmp_path:
     conformance.check_round_trip(central_case(m), tmp_path)
 
 
-# --- its record -------------------------------------------------------------------------------------------------------
+# --- its record -----------------------------------------------------------------------------------
 
 
 def test_what_contradicts_a_record_is_seen() -> None:
@@ -230,7 +292,7 @@ def test_what_contradicts_a_record_is_seen() -> None:
         mechanism.box({"central": np.zeros((7, 1))}, ContextChange("replace", 2))
 
 
-# --- a run ------------------------------------------------------------------------------------------------------------
+# --- a run ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -253,17 +315,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_path: Path) -> None:
     run = made / "central"
-    manifest = json.loads((run / "run.json").read_text())
+    manifest = read_run(run)
     mechanism = manifest["mechanism"]
-    assert (mechanism["aggregator"], mechanism["central"], manifest["record"]["dtype"]) == ("central", 4, "float32")
+    assert (
+        mechanism["aggregator"] == {"kind": "central", "central": 4}
+        and manifest["record"]["dtype"] == "float32"
+    )
     assert (manifest["claim"]["kind"], manifest["claim"]["delta"]) == ("ex-post", 0.0)
     assert dpaudit("verify", run)[0] == 0
-    code, said = dpaudit("report", run, "--data", made / "records.csv", "--evidence", 4, "--out", tmp_path)
+    code, said = dpaudit(
+        "report", run, "--data", made / "records.csv", "--evidence", 4, "--out", tmp_path
+    )
     assert code == 0, said
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["verdict"] == "pass"
     assert report["guarantees"]["approximate"] is None
-    assert 0 < report["guarantees"]["ex_post"]["exact"] <= report["guarantees"]["ex_post"]["theorem1"]
+    assert (
+        0 < report["guarantees"]["ex_post"]["exact"] <= report["guarantees"]["ex_post"]["theorem1"]
+    )
     checks = {check["id"]: check["status"] for check in report["checks"]}
     for check in ("replay.logits", "replay.lower-bound", "record.sides", "record.aggregate"):
         assert checks[check] == "pass"
@@ -281,8 +350,10 @@ def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_p
 def test_its_run_is_inspected_and_compared_with_a_median_run(made: Path, tmp_path: Path) -> None:
     code, said = dpaudit("inspect", made / "central")
     assert code == 0, said
-    assert "central mean, clip 4, temperature 1, central 4" in " ".join(said.split())
-    code, said = dpaudit("compare", made / "central", made / "median", "--out", tmp_path / "comparison.html")
+    assert "aggregator.central 4" in " ".join(said.split())
+    code, said = dpaudit(
+        "compare", made / "central", made / "median", "--out", tmp_path / "comparison.html"
+    )
     assert code == 0, said
     assert "central" in (tmp_path / "comparison.html").read_text()
 
@@ -291,7 +362,10 @@ def altered(**arrays: Callable[[NDArray[Any]], NDArray[Any]]) -> Callable[[Step]
     """A step with arrays put wrong, whose digest follows them."""
 
     def fault(step: Step) -> Step:
-        found = {**step.arrays, **{name: change(step.arrays[name].copy()) for name, change in arrays.items()}}
+        found = {
+            **step.arrays,
+            **{name: change(step.arrays[name].copy()) for name, change in arrays.items()},
+        }
         digest = aggregate_digest(Central(central=4).aggregate(found))
         return Step(step.token, step.log_probability, digest, found, step.contexts, step.support)
 
@@ -321,14 +395,20 @@ def test_a_fault_in_its_run_fails(made: Path, tmp_path: Path) -> None:
         "record.aggregate": altered(central=lambda rows: rows / 2),
         "record.sides": altered(holder=lambda holder: np.concatenate([holder[:1], holder[:-1]])),
     }
-    impossible = [("record.range", altered(central=with_first(value))) for value in (math.nan, math.inf, -3e38)]
+    impossible = [
+        ("record.range", altered(central=with_first(value)))
+        for value in (math.nan, math.inf, -3e38)
+    ]
     listed = [*faults.items(), ("record.aggregate", of_another_window), *impossible]
     for number, (check, fault) in enumerate(listed):
         run = replanted(made / "central", tmp_path / str(number), fault)
         code, said = dpaudit("verify", run)
         assert code == 1, said
         assert f"FAIL {check}" in said
-    assert dpaudit("verify", replanted(made / "central", tmp_path / "honest", lambda step: step))[0] == 0
+    assert (
+        dpaudit("verify", replanted(made / "central", tmp_path / "honest", lambda step: step))[0]
+        == 0
+    )
 
 
 def test_a_record_of_fewer_places_than_declared_is_refused(made: Path, tmp_path: Path) -> None:
@@ -338,6 +418,8 @@ def test_a_record_of_fewer_places_than_declared_is_refused(made: Path, tmp_path:
         run = Path(shutil.copytree(made / "central", tmp_path / str(declared)))
         text = (run / "run.json").read_text()
         (run / "run.json").write_text(text.replace('"central": 4', f'"central": {declared}'))
-        assert RunReader(run).manifest.mechanism.model_dump()["central"] == declared
+        assert RunReader(run).manifest.mechanism.aggregator == Central(central=declared)
         code, said = dpaudit("verify", run)
-        assert (code == 2 and "not a whole batch" in said) or (code == 1 and "FAIL record.aggregate" in said), said
+        assert (code == 2 and "not a whole batch" in said) or (
+            code == 1 and "FAIL record.aggregate" in said
+        ), said

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from dpaudit.accounting import exact_cost
 from dpaudit.mechanisms import ContextChange, Mechanism, log_probability
 from dpaudit.mechanisms.interfaces import log_sum_exp
+from tests.nesting import mechanism_with
 
 Floats = NDArray[np.floating]
 
 
 def mechanism(temperature: float, clip: float = 400.0) -> Mechanism:
-    return Mechanism.model_validate({"aggregator": "median", "clip": clip, "temperature": temperature})
+    return mechanism_with({"aggregator": "median", "clip": clip, "temperature": temperature})
 
 
 def test_others_far_below_the_token_still_bound_its_cost() -> None:
@@ -39,13 +40,18 @@ def test_others_far_below_the_token_still_bound_its_cost() -> None:
 def test_columns_with_equal_ends_and_another_value_between_are_kept() -> None:
     central = np.zeros((4, 3))
     central[1, 2] = 1.0
-    reduced = mechanism(1.0).reduced({"central": central, "sides": np.array([[1, 2, 3]], np.uint8)}, 0)
+    reduced = mechanism(1.0).reduced(
+        {"central": central, "sides": np.array([[1, 2, 3]], np.uint8)}, 0
+    )
     assert reduced.arrays["central"].tolist() == central[:, [0, 2]].tolist()
     assert reduced.arrays["sides"].tolist() == [[1, 3]]
     assert (reduced.token, reduced.fixed.columns) == (0, 1)
 
 
-@given(hnp.arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 700)), st.sampled_from([0.5, 1.0, 3.0]))
+@given(
+    hnp.arrays(np.float64, st.integers(1, 50), elements=st.floats(-700, 700)),
+    st.sampled_from([0.5, 1.0, 3.0]),
+)
 @settings(max_examples=60)
 def test_logarithms_of_sums_are_those_of_the_definition(values: Floats, temperature: float) -> None:
     right = float(np.logaddexp.reduce(values / temperature))

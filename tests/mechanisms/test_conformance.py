@@ -1,7 +1,8 @@
 """One suite that every contribution and every aggregator of the registry passes.
 
-What each of them is stands here once more, written naively, a column at a time. Columns are aggregated one by one, so
-that many batches are aggregated at once by standing side by side: [n, batches * tokens].
+What each of them is stands here once more, written naively, a column at a time. Columns are
+aggregated one by one, so that many batches are aggregated at once by standing side by side: [n,
+batches * tokens].
 """
 
 from __future__ import annotations
@@ -36,8 +37,19 @@ from dpaudit.mechanisms import (
     Support,
     with_anchor,
 )
-from dpaudit.runs import BatchHeader, Batching, Data, Manifest, Model, Prompt, Record, Step, Stopping
+from dpaudit.runs import (
+    BatchHeader,
+    Batching,
+    Data,
+    Decoding,
+    Manifest,
+    Model,
+    Prompt,
+    Record,
+    Step,
+)
 from dpaudit.runs.batches import BatchReader, BatchWriter
+from tests.nesting import mechanism_with
 
 CLIP, GRID = 3.0, 0.5
 RELATIONS: tuple[Relation, ...] = ("add_remove", "replace")
@@ -57,7 +69,8 @@ class Case:
         record: a step's arrays from contributions [n, S], the clip and the width.
         aggregate: the vector [S] from contributions [n, S].
         fields: of its own.
-        rounding: how far recorded reals may be off the definition's; 0 where they are the same to the last bit.
+        rounding: how far recorded reals may be off the definition's; 0 where they are the same to
+            the last bit.
         reaches: whether added contexts reach the exact cost, to within `reached` nats.
         reached: see there.
         from_record: whether losses follow from the record without contributions.
@@ -73,20 +86,30 @@ class Case:
     from_record: bool = False
 
     def mechanism(self, temperature: float = 1.0, **fields: Any) -> Mechanism:
-        flat = {"aggregator": self.name, "clip": CLIP, "temperature": temperature, **self.fields, **fields}
-        return Mechanism.model_validate(flat)
+        flat = {
+            "aggregator": self.name,
+            "clip": CLIP,
+            "temperature": temperature,
+            **self.fields,
+            **fields,
+        }
+        return mechanism_with(flat)
 
 
 def median(values: Floats) -> Floats:
-    """The middle value, or the midpoint of the two middle ones in the values' own precision; 0 of none."""
+    """The middle value, the midpoint of two in the values' own precision, or 0 for no value."""
     ordered, n = np.sort(values, axis=0), len(values)
     if n % 2:
         return ordered[n // 2]
-    return (ordered[n // 2 - 1] + ordered[n // 2]) * values.dtype.type(0.5) if n else np.zeros_like(values[:0].sum(0))
+    return (
+        (ordered[n // 2 - 1] + ordered[n // 2]) * values.dtype.type(0.5)
+        if n
+        else np.zeros_like(values[:0].sum(0))
+    )
 
 
 def median_record(values: Floats, clip: float, width: int) -> Arrays:
-    """Each column by itself: sorted between sentinels, and its contexts ranked with ties in their order."""
+    """Columns, each sorted between sentinels; the contexts' ranks have ties in their order."""
     n, size = values.shape
     central = np.empty((2 * width + n % 2, size), dtype=values.dtype)
     below, holder = np.zeros((n, size), dtype=np.bool_), np.zeros(size, dtype=np.uint32)
@@ -106,21 +129,28 @@ def median_record(values: Floats, clip: float, width: int) -> Arrays:
 
 
 def central_mean(values: Floats, m: int) -> Floats:
-    """Every sorted value as two halves, between sentinels: the 2m halves in the middle, pairs of which are added up.
+    """The mean of the 2m middle halves of the sorted values between sentinels, summed as it sums.
 
-    They are added in the mechanism's order, the first half of all pairs to the last, and so on: it rounds as they do.
+    Every sorted value counts as two halves, and pairs of halves are added up. They are added in the
+    mechanism's order, the first half of all pairs to the last, and so on: it rounds as they do.
     """
     n, ends = len(values), np.full_like(values, CLIP, shape=(m, values.shape[1]))
-    halves = np.repeat(np.concatenate([-ends, np.sort(values, axis=0), ends]), 2, axis=0).astype(np.float64)
+    halves = np.repeat(np.concatenate([-ends, np.sort(values, axis=0), ends]), 2, axis=0).astype(
+        np.float64
+    )
     pairs = [halves[i] + halves[i + 1] for i in range(n + m, n + 3 * m, 2)]
     while (left := len(pairs)) > 1:
-        low, between, high = pairs[: left // 2], pairs[left // 2 : -(left // 2)], pairs[-(left // 2) :]
+        low, between, high = (
+            pairs[: left // 2],
+            pairs[left // 2 : -(left // 2)],
+            pairs[-(left // 2) :],
+        )
         pairs = [one + other for one, other in zip(low, high, strict=True)] + between
     return (pairs[0] / (2 * m)).astype(values.dtype)
 
 
 def central_record(values: Floats, clip: float, width: int, m: int) -> Arrays:
-    """Each column by itself: sorted between sentinels, and its contexts ranked with ties in their order."""
+    """Columns, each sorted between sentinels; the contexts' ranks have ties in their order."""
     (n, size), kept = values.shape, width + m // 2
     held = min(m if (n - m) % 2 == 0 else m - 1, n)
     first, central = (n - held) // 2, np.empty((2 * kept + n % 2, size), dtype=values.dtype)
@@ -171,15 +201,23 @@ def test_the_suite_knows_every_aggregator_and_every_contribution() -> None:
     assert CONTRIBUTIONS.keys() == DEFINITIONS.keys()
 
 
-# --- batches and their neighbours -------------------------------------------------------------------------------------
+# --- batches and their neighbours -----------------------------------------------------------------
 
 
-def contexts(random: np.random.Generator, n: int, size: int, dtype: str = "float64", grid: float | None = None) -> Any:
+def contexts(
+    random: np.random.Generator,
+    n: int,
+    size: int,
+    dtype: str = "float64",
+    grid: float | None = None,
+) -> Any:
     """Contributions [n, S]: ties and floors are common, and every context's largest is the clip."""
     logits = random.normal(0, random.choice([0.5, 2.0, 8.0]), (n, size))
     if random.integers(2):
         logits = np.round(logits)
-    values = np.maximum(-CLIP, logits - logits.max(axis=1, keepdims=True, initial=-np.inf) + CLIP).astype(dtype)
+    values = np.maximum(
+        -CLIP, logits - logits.max(axis=1, keepdims=True, initial=-np.inf) + CLIP
+    ).astype(dtype)
     values[:, random.random(size) < 0.2] = -CLIP
     if grid is not None:
         values = np.rint(values / np.array(grid, dtype)) * np.array(grid, dtype)
@@ -189,10 +227,14 @@ def contexts(random: np.random.Generator, n: int, size: int, dtype: str = "float
 def some_anchor(random: np.random.Generator, batches: int, size: int) -> NDArray[np.float32]:
     """Log-probabilities of public prompts side by side, [batches * size]."""
     logits = random.normal(0, random.choice([0.3, 2.0, 6.0]), (batches, size))
-    return (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32).reshape(-1)
+    return (
+        (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)).astype(np.float32).reshape(-1)
+    )
 
 
-def recorded(mechanism: Mechanism, values: Floats, width: int, random: np.random.Generator) -> Arrays:
+def recorded(
+    mechanism: Mechanism, values: Floats, width: int, random: np.random.Generator
+) -> Arrays:
     """A step's arrays: those of the aggregator, and an anchor where there is one."""
     arrays = mechanism.aggregator.step(values, CLIP, width)
     anchored = mechanism.contribution.anchored
@@ -216,7 +258,9 @@ class Block:
         self.random = np.random.default_rng([self.seed, self.n, self.change.half_steps])
         self.size = int(self.random.integers(2, 7))
         self.temperature = float(self.random.choice([0.5, 1.0, 2.5]))
-        self.mechanism = self.case.mechanism(self.temperature, grid=self.grid, contribution=self.contribution)
+        self.mechanism = self.case.mechanism(
+            self.temperature, grid=self.grid, contribution=self.contribution
+        )
         self.values = self.some(self.n)
         self.width = max(2, self.mechanism.aggregator.width_for(self.change))
         self.arrays = self.mechanism.aggregator.step(self.values, CLIP, self.width)
@@ -226,11 +270,14 @@ class Block:
 
     def some(self, n: int) -> Floats:
         """Random contexts of every batch, [n, batches * size]."""
-        parts = [contexts(self.random, n, 12 * self.size, self.dtype, self.grid) for _ in range(self.batches // 12)]
+        parts = [
+            contexts(self.random, n, 12 * self.size, self.dtype, self.grid)
+            for _ in range(self.batches // 12)
+        ]
         return np.concatenate(parts, axis=1)
 
     def newcomers(self) -> Iterator[Floats]:
-        """[1, batches * size] contexts that may come: towards each token, against it, indifferent, and at random."""
+        """Possible new contexts [1, batches * size]: for and against tokens, flat, and random."""
         for token in range(self.size):
             towards = np.where(np.arange(self.size) == token, CLIP, -CLIP).astype(self.dtype)
             yield np.tile(towards, self.batches)[None]
@@ -243,17 +290,24 @@ class Block:
             yield np.delete(self.values, places, axis=0)
 
     def neighbours(self) -> Iterator[Floats]:
-        """Batches that differ by at most the change: removals, extreme and random additions, exchanges."""
+        """Batches within the change: removals, extreme and random additions, exchanges."""
         most = self.change.contexts
         removals = [kept for gone in range(1, min(most, self.n) + 1) for kept in self.kept(gone)]
         chosen = [removals[i] for i in self.random.permutation(len(removals))[:3]]
         if self.change.relation == "add_remove":
             yield from removals
-            yield from (np.concatenate([self.values, *[coming] * most]) for coming in self.newcomers())
-            yield from (np.concatenate([kept, self.some(most - self.n + len(kept))]) for kept in chosen)
+            yield from (
+                np.concatenate([self.values, *[coming] * most]) for coming in self.newcomers()
+            )
+            yield from (
+                np.concatenate([kept, self.some(most - self.n + len(kept))]) for kept in chosen
+            )
         else:
             for kept in chosen:
-                yield from (np.concatenate([kept, *[one] * (self.n - len(kept))]) for one in self.newcomers())
+                yield from (
+                    np.concatenate([kept, *[one] * (self.n - len(kept))])
+                    for one in self.newcomers()
+                )
             yield from (np.concatenate([kept, self.some(self.n - len(kept))]) for kept in removals)
 
     def side_by_side(self, vector: Floats) -> Floats:
@@ -265,7 +319,7 @@ class Block:
         return found
 
     def check(self) -> None:
-        """Every neighbour lies in the box and costs no more than the exact cost, and added contexts reach it."""
+        """Every neighbour is in the box and within the exact cost; added contexts reach it."""
         lower, center, upper = self.box
         own = with_anchor(self.arrays, self.case.aggregate(self.values))
         np.testing.assert_allclose(center, own, rtol=0, atol=self.case.rounding)
@@ -296,17 +350,24 @@ class Block:
 
 
 def check_neighbours(case: Case, seed: int = 0, batches: int = 24) -> int:
-    """Every contribution, relation, number of contexts, group, precision and grid; how many batches a relation."""
+    """Check all contributions, relations, sizes, groups, precisions and grids; count the batches.
+
+    The count is that of batches per relation.
+    """
     checked = 0
     settings = itertools.product(CONTRIBUTIONS, SIZES, RELATIONS, GROUPS, DTYPES, (None, GRID))
     for contribution, n, relation, group, dtype, grid in settings:
-        Block(case, contribution, n, ContextChange(relation, group), dtype, grid, seed, batches).check()
+        Block(
+            case, contribution, n, ContextChange(relation, group), dtype, grid, seed, batches
+        ).check()
         checked += batches
     return checked // len(RELATIONS) // len(CONTRIBUTIONS)
 
 
 @every
-def test_no_neighbour_leaves_the_box_or_exceeds_the_costs_and_added_contexts_reach_them(case: Case) -> None:
+def test_no_neighbour_leaves_the_box_or_exceeds_the_costs_and_added_contexts_reach_them(
+    case: Case,
+) -> None:
     assert check_neighbours(case) > 2_500
 
 
@@ -317,8 +378,12 @@ def test_nor_does_any_of_a_hundred_thousand_batches(case: Case) -> None:
     assert sum(check_neighbours(case, seed, 192) for seed in range(1, 6)) > 100_000
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.reaches], ids=lambda case: case.name)
-def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.reaches], ids=lambda case: case.name
+)
+def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind = AGGREGATORS[case.name]
     honest = kind.box
 
@@ -332,13 +397,20 @@ def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(case: Case, monk
     for factor in (0.5, 0.999, 1.01):
         monkeypatch.setattr(kind, "box", scaled(factor))
         with pytest.raises(AssertionError):
-            Block(case, "differences", 4, ContextChange("add_remove"), "float64", None, seed=0).check()
+            Block(
+                case, "differences", 4, ContextChange("add_remove"), "float64", None, seed=0
+            ).check()
 
 
 def check_width(case: Case) -> None:
-    """A record that is too narrow bounds nothing, and says so; for an odd number a little less may do."""
+    """A record that is too narrow bounds nothing, and says so.
+
+    For an odd number of contexts a little less may do.
+    """
     mechanism, random = case.mechanism(), np.random.default_rng(0)
-    for relation, group, width, n in itertools.product(RELATIONS, (1, 2, 3, 4), range(1, 7), (4, 5)):
+    for relation, group, width, n in itertools.product(
+        RELATIONS, (1, 2, 3, 4), range(1, 7), (4, 5)
+    ):
         change = ContextChange(relation, group)
         arrays = mechanism.aggregator.step(contexts(random, n, 4), CLIP, width)
         if mechanism.bounds(change, width):
@@ -348,33 +420,50 @@ def check_width(case: Case) -> None:
                 mechanism.box(arrays, change)
 
 
-# --- one step ---------------------------------------------------------------------------------------------------------
+# --- one step -------------------------------------------------------------------------------------
 
 
 def steps(case: Case) -> st.SearchStrategy[tuple[Mechanism, Floats, int]]:
     """A mechanism, contributions [n, S] and a width."""
 
     def draw(
-        name: str, n: int, size: int, dtype: str, grid: float | None, temperature: float, seed: int, width: int
+        name: str,
+        n: int,
+        size: int,
+        dtype: str,
+        grid: float | None,
+        temperature: float,
+        seed: int,
+        width: int,
     ) -> Any:
         mechanism = case.mechanism(temperature, grid=grid, contribution=name)
         return mechanism, contexts(np.random.default_rng(seed), n, size, dtype, grid), width
 
     sizes = st.one_of(st.integers(0, 9), st.sampled_from([16, 31, 63, 64, 65, 200]))
-    grids, temperatures = st.sampled_from([None, GRID, 2.0**-10]), st.sampled_from([0.02, 0.3, 1.0, 2.0])
-    columns, dtypes, names = st.integers(1, 30), st.sampled_from(DTYPES), st.sampled_from(list(CONTRIBUTIONS))
-    return st.builds(draw, names, sizes, columns, dtypes, grids, temperatures, st.integers(0), st.integers(2, 4))
+    grids, temperatures = (
+        st.sampled_from([None, GRID, 2.0**-10]),
+        st.sampled_from([0.02, 0.3, 1.0, 2.0]),
+    )
+    columns, dtypes, names = (
+        st.integers(1, 30),
+        st.sampled_from(DTYPES),
+        st.sampled_from(list(CONTRIBUTIONS)),
+    )
+    return st.builds(
+        draw, names, sizes, columns, dtypes, grids, temperatures, st.integers(0), st.integers(2, 4)
+    )
 
 
 def same(one: Arrays, other: Arrays) -> bool:
     """To the last bit."""
     return one.keys() == other.keys() and all(
-        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes() for name in one
+        one[name].dtype == other[name].dtype and one[name].tobytes() == other[name].tobytes()
+        for name in one
     )
 
 
 def check_definition(case: Case) -> None:
-    """Arrays are those of the definition, in the declared shapes; blocks of columns and other devices give the same."""
+    """Arrays have the defined values and shapes; column blocks and other devices change nothing."""
     try:
         import torch
     except ImportError:  # the auditor alone is installed
@@ -395,12 +484,20 @@ def check_definition(case: Case) -> None:
             if described[name].dtype == "real":
                 np.testing.assert_allclose(array, wanted[name], rtol=0, atol=case.rounding)
                 if array.size:
-                    assert np.abs(array).max() * described[name].divisor <= described[name].largest * (1 + 1e-9)
+                    assert np.abs(array).max() * described[name].divisor <= described[
+                        name
+                    ].largest * (1 + 1e-9)
             else:
                 np.testing.assert_array_equal(array, wanted[name])
         edge = min(edge, values.shape[1])
-        blocks = [aggregator.step(values[:, part], CLIP, width) for part in (slice(edge), slice(edge, None))]
-        assert same(arrays, {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in arrays})
+        blocks = [
+            aggregator.step(values[:, part], CLIP, width)
+            for part in (slice(edge), slice(edge, None))
+        ]
+        assert same(
+            arrays,
+            {name: np.concatenate([block[name] for block in blocks], axis=-1) for name in arrays},
+        )
         if torch is not None and len(values):
             single = values.astype(np.float32)
             there = aggregator.step_on_device(torch.from_numpy(single), CLIP, width)
@@ -410,7 +507,7 @@ def check_definition(case: Case) -> None:
 
 
 def check_reduced(case: Case) -> None:
-    """A step less what cannot move costs what the whole step does, and losses are those of leaving a context out."""
+    """A step without its fixed columns costs the same; losses are those of removing a context."""
 
     def log_probability(values: Floats, token: int, temperature: float) -> float:
         scaled = values.astype(np.float64) / temperature
@@ -431,8 +528,12 @@ def check_reduced(case: Case) -> None:
         box = mechanism.box(reduced.arrays, change)
         found = exact_cost(*box, reduced.token, mechanism.temperature, reduced.fixed)
         assert found == pytest.approx(costs, rel=1e-12, abs=1e-12)
-        here = log_probability(with_anchor(arrays, case.aggregate(values)), token, mechanism.temperature)
-        without = [with_anchor(arrays, case.aggregate(np.delete(values, i, axis=0))) for i in range(n)]
+        here = log_probability(
+            with_anchor(arrays, case.aggregate(values)), token, mechanism.temperature
+        )
+        without = [
+            with_anchor(arrays, case.aggregate(np.delete(values, i, axis=0))) for i in range(n)
+        ]
         right = [here - log_probability(left, token, mechanism.temperature) for left in without]
         for taken in (reduced, whole):
             losses = mechanism.losses(taken, values, n)
@@ -461,7 +562,7 @@ def check_joined(case: Case) -> None:
             np.testing.assert_array_equal(found, with_anchor(arrays, joined))
 
 
-# --- its record -------------------------------------------------------------------------------------------------------
+# --- its record -----------------------------------------------------------------------------------
 
 
 def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: bool) -> Manifest:
@@ -469,7 +570,7 @@ def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: 
         created="2025-01-01T00:00:00+00:00",
         mechanism=mechanism,
         batching=Batching(rule="hashed-records", batches=1),
-        stopping=Stopping(max_tokens=3),
+        decoding=Decoding(max_tokens=3),
         record=Record(dtype=dtype, vocabulary=vocabulary, contexts=recorded, width=2),
         data=Data(records=9),
         model=Model(name="none"),
@@ -478,25 +579,38 @@ def manifest_of(mechanism: Mechanism, vocabulary: int, dtype: str, *, recorded: 
 
 
 def check_round_trip(case: Case, folder: Path) -> None:
-    """What a step records comes back bit for bit, for a batch of every size, with supports of several sizes."""
+    """Recorded steps come back bit for bit, for all batch sizes and supports of several sizes."""
     random, aggregator = np.random.default_rng(0), AGGREGATORS[case.name]
     dtypes = [dtype for dtype in DTYPES if dtype >= aggregator.dtype]
     some = itertools.cycle(itertools.product(CONTRIBUTIONS, ({}, {"margin": 0.5})))
-    for n, dtype, grid, kept in itertools.product(SIZES, dtypes, (None, GRID, 2.0**-18), (False, True)):
+    for n, dtype, grid, kept in itertools.product(
+        SIZES, dtypes, (None, GRID, 2.0**-18), (False, True)
+    ):
         name, margin = next(some)
         support = {"support": {"kind": "public-top-k", "size": 6, **margin}} if margin else {}
         mechanism = case.mechanism(grid=grid, contribution=name, **support)
         manifest, path = manifest_of(mechanism, 21, dtype, recorded=kept), folder / "batch.zip"
-        sizes = (manifest.most_support, manifest.least_support, 13 if margin else manifest.most_support)
+        sizes = (
+            manifest.most_support,
+            manifest.least_support,
+            13 if margin else manifest.most_support,
+        )
         batches = [contexts(random, n, size, dtype, grid) for size in sizes]
         arrays = [recorded(mechanism, values, 2, random) for values in batches]
-        supports = [np.sort(random.permutation(21)[:size]).astype(np.int32) if margin else None for size in sizes]
+        supports = [
+            np.sort(random.permutation(21)[:size]).astype(np.int32) if margin else None
+            for size in sizes
+        ]
         writer = BatchWriter(path, manifest, BatchHeader(id=0, contexts=n))
         for given_arrays, values, ids in zip(arrays, batches, supports, strict=True):
-            writer.write(Step(3, -1.0, bytes(32), given_arrays, values if kept and n else None, ids))
+            writer.write(
+                Step(3, -1.0, bytes(32), given_arrays, values if kept and n else None, ids)
+            )
         writer.finish(text=None, stop="max-tokens")
         with BatchReader(path.open("rb"), "batch.zip", manifest, 0) as read:
-            for step, given_arrays, values, ids in zip(read.steps(), arrays, batches, supports, strict=True):
+            for step, given_arrays, values, ids in zip(
+                read.steps(), arrays, batches, supports, strict=True
+            ):
                 assert same(dict(step.arrays), given_arrays)
                 assert step.contexts is None or step.contexts.tobytes() == values.tobytes()
                 assert (step.contexts is None) == (not kept or n == 0)
@@ -518,14 +632,16 @@ def problems(mechanism: Mechanism, arrays: Arrays, values: Floats) -> list[Probl
 
 
 def check_problems(case: Case) -> None:
-    """Nothing is said against honest records, and something against each altered entry of each array."""
+    """No problem is found in honest records, and one in each altered entry of each array."""
     random = np.random.default_rng(0)
     for n, grid in itertools.product(SIZES, (None, GRID)):
         mechanism, values = case.mechanism(grid=grid), contexts(random, n, 40, grid=grid)
         aggregator = mechanism.aggregator
         arrays = aggregator.step(values, CLIP, 2)
         assert problems(mechanism, arrays, values) == []
-        values = random.uniform(-CLIP, CLIP, (n, 40))  # without ties, which may be broken in several ways
+        values = random.uniform(
+            -CLIP, CLIP, (n, 40)
+        )  # without ties, which may be broken in several ways
         arrays = aggregator.step(values, CLIP, 2)
         described = mechanism.arrays(n, 2)
         for name, _ in itertools.product(arrays, range(20)):
@@ -535,7 +651,12 @@ def check_problems(case: Case) -> None:
                 beyond = described[name].largest / described[name].divisor + 0.01
                 for impossible in (np.nan, np.inf, beyond, -beyond):
                     altered = {**arrays, name: with_entry(array, place, impossible)}
-                    assert aggregator.range_problem(altered, n, mechanism.contribution), (n, name, place, impossible)
+                    assert aggregator.range_problem(altered, n, mechanism.contribution), (
+                        n,
+                        name,
+                        place,
+                        impossible,
+                    )
                 faults += [array[place] - 0.01, array[place] + 0.01]
             elif name == "sides":
                 faults += [array[place] ^ np.uint8(1 << int(random.integers(8)))]
@@ -564,13 +685,17 @@ def check_replay(case: Case) -> None:
             found: Floats = aggregator.aggregate(aggregator.step(values, CLIP, 2))
             return found
 
-        def again_recorded(values: Floats, aggregator: Any = aggregator, contribution: Any = contribution) -> Arrays:
+        def again_recorded(
+            values: Floats, aggregator: Any = aggregator, contribution: Any = contribution
+        ) -> Arrays:
             rounded = np.clip(values.astype(np.float32), -CLIP, CLIP)
             contribution.rounded(rounded)
             found: Arrays = aggregator.step(rounded, CLIP, 2)
             return found
 
-        again = Recomputed(free, rounding, contribution, aggregate_of, aggregator.aggregate(again_recorded(free)))
+        again = Recomputed(
+            free, rounding, contribution, aggregate_of, aggregator.aggregate(again_recorded(free))
+        )
         assert aggregator.deviation(again_recorded(free), again) == (0.0, None)
         least, greatest = again.ends
         tolerance = aggregator.tolerance(again)
@@ -585,10 +710,16 @@ def check_replay(case: Case) -> None:
             assert (aggregate <= greatest + 1e-6).all()
         found = 0
         for column in random.permutation(60)[:8]:
-            moved = free.copy()  # by more than half a grid step, in every context, away from the nearer end
+            moved = (
+                free.copy()
+            )  # by more than half a grid step, in every context, away from the nearer end
             moved[:, column] += -1.5 if aggregate_of(free)[column] > 0 else 1.5
             if abs(aggregate_of(moved) - aggregate_of(free))[column] > 0.3:
-                assert objected(aggregator.deviation(again_recorded(moved), again), tolerance), (n, grid, column)
+                assert objected(aggregator.deviation(again_recorded(moved), again), tolerance), (
+                    n,
+                    grid,
+                    column,
+                )
                 found += 1
         for name, array in again_recorded(free).items():
             altered = {**again_recorded(free), name: array}
@@ -625,7 +756,7 @@ def test_steps_come_back_from_a_batch_file(case: Case, tmp_path: Path) -> None:
     check_round_trip(case, tmp_path)
 
 
-# --- contributions ----------------------------------------------------------------------------------------------------
+# --- contributions --------------------------------------------------------------------------------
 
 
 def clipped(logits: Floats, grid: float | None) -> Floats:
@@ -637,7 +768,7 @@ def clipped(logits: Floats, grid: float | None) -> Floats:
 
 
 def differences(logits: Floats, anchor: Floats, grid: float | None) -> Floats:
-    """The anchored contribution by its definition: float64 log-probabilities, float32 differences."""
+    """The anchored contribution defined: float64 log-probabilities, float32 differences."""
     wide = logits.astype(np.float64)
     largest = logits.max(axis=1, keepdims=True)
     sums = np.log(np.exp(wide - largest).sum(axis=1, keepdims=True)).astype(np.float32)
@@ -654,7 +785,9 @@ def raw_differences(logits: Floats, anchor: Floats, grid: float | None) -> Float
 def probabilities(logits: Floats, _: Any, grid: float | None) -> Floats:
     """Each row's exponentials over their sum, times the clip."""
     largest = logits.max(axis=1, keepdims=True).astype(np.float64)
-    rest = np.log(np.exp(logits.astype(np.float64) - largest).sum(axis=1, keepdims=True)).astype(np.float32)
+    rest = np.log(np.exp(logits.astype(np.float64) - largest).sum(axis=1, keepdims=True)).astype(
+        np.float32
+    )
     values = np.exp(logits - largest.astype(np.float32) - rest) * np.float32(CLIP)
     values = np.minimum(values, np.float32(CLIP))
     return values if grid is None else np.rint(values / np.float32(grid)) * np.float32(grid)
@@ -670,14 +803,21 @@ DEFINITIONS: dict[str, Callable[[Floats, Any, float | None], Floats]] = {
 
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
 def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -> None:
-    @given(st.integers(1, 20), st.integers(1, 30), st.sampled_from([None, GRID, 2.0**-10]), st.integers(0))
+    @given(
+        st.integers(1, 20),
+        st.integers(1, 30),
+        st.sampled_from([None, GRID, 2.0**-10]),
+        st.integers(0),
+    )
     @settings(max_examples=150)
     def check(n: int, size: int, grid: float | None, seed: int) -> None:
         random = np.random.default_rng(seed)
         logits = random.normal(0, 4, (n, size)).astype(np.float32)
         logits[random.random((n, size)) < 0.2] = -np.inf
         logits[:, random.integers(size)] = random.normal(0, 4)
-        logits += np.float32(random.choice([0, 3e3, -1e5]))  # a model may add what a softmax takes away again
+        logits += np.float32(
+            random.choice([0, 3e3, -1e5])
+        )  # a model may add what a softmax takes away again
         contribution = CONTRIBUTIONS[name](clip=CLIP, grid=grid)
         anchor = contribution.anchor(random.normal(0, 3, size).astype(np.float32))
         assert (anchor is not None) == contribution.anchored
@@ -687,7 +827,9 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
         edge = int(random.integers(size + 1))
         for part in (slice(edge), slice(edge, None)):
             out = np.empty_like(logits[:, part])
-            contribution.write(logits[:, part], row_constants, None if anchor is None else anchor[part], out)
+            contribution.write(
+                logits[:, part], row_constants, None if anchor is None else anchor[part], out
+            )
             found[:, part] = out
         np.testing.assert_array_equal(found, wanted)
         assert contribution.range_problem("contexts", found) is None
@@ -698,7 +840,9 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
     check()
 
 
-def on_device(contribution: Any, logits: Floats, wanted: Floats, random: np.random.Generator) -> None:
+def on_device(
+    contribution: Any, logits: Floats, wanted: Floats, random: np.random.Generator
+) -> None:
     try:
         import torch
     except ImportError:
@@ -708,7 +852,9 @@ def on_device(contribution: Any, logits: Floats, wanted: Floats, random: np.rand
         found = contribution.on_device(torch.from_numpy(logits), kept)
         assert (found is None) == contribution.over_support
         if found is not None:
-            np.testing.assert_array_equal(found.numpy(), wanted if kept is None else wanted[:, kept])
+            np.testing.assert_array_equal(
+                found.numpy(), wanted if kept is None else wanted[:, kept]
+            )
 
 
 @pytest.mark.parametrize("name", CONTRIBUTIONS)
@@ -741,7 +887,10 @@ def test_a_raw_anchor_is_no_larger_than_float64_adds_to() -> None:
 
 
 def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() -> None:
-    """Raw logits in either place show, and so does a difference that was taken before or without the clip."""
+    """Raw logits in either place show.
+
+    So does a difference that was taken before or without the clip.
+    """
     contribution, random = CONTRIBUTIONS["differences"](clip=CLIP), np.random.default_rng(0)
     public, logits = (random.normal(5, 0.6, shape).astype(np.float32) for shape in (40, (6, 40)))
     anchor = contribution.anchor(public)
@@ -759,7 +908,12 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
     assert contribution.clip_problem({ANCHOR: anchor}, values) is None
     raw = np.clip(logits - public, -CLIP, CLIP)
     shifted = np.clip(values + np.float32(0.1), -CLIP, CLIP)
-    for wrong, count in ((raw, 6), (shifted, 6), (values * 0.5, 6), (np.concatenate([values[:5], raw[:1]]), 1)):
+    for wrong, count in (
+        (raw, 6),
+        (shifted, 6),
+        (values * 0.5, 6),
+        (np.concatenate([values[:5], raw[:1]]), 1),
+    ):
         found = contribution.clip_problem({ANCHOR: anchor}, wrong)
         assert found is not None
         assert found.values == {"wrong": count, "contexts": 6}
@@ -768,31 +922,50 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
             contribution.anchor(with_entry(public, (7,), bad))
 
 
-# --- how it is written ------------------------------------------------------------------------------------------------
+# --- how it is written ----------------------------------------------------------------------------
 
 
 @every
-def test_a_mechanism_is_written_flat_and_comes_back(case: Case) -> None:
-    supports: list[dict[str, Any]] = [{"kind": "public-top-k", "size": 5, "margin": margin} for margin in (None, 0.5)]
+def test_mechanism_is_written_by_its_parts_and_comes_back(case: Case) -> None:
+    supports: list[dict[str, Any]] = [
+        {"kind": "public-top-k", "size": 5, "margin": margin} for margin in (None, 0.5)
+    ]
     for fields in ({}, {"grid": GRID}, *({"support": support} for support in supports)):
         mechanism = case.mechanism(1.5, **fields)
-        flat = json.loads(mechanism.model_dump_json())
-        names = ["contribution", "aggregator", "clip", "grid", "temperature", *case.fields, "support"]
-        assert list(flat) == names
-        assert Mechanism.model_validate(flat) == Mechanism.model_validate_json(json.dumps(flat)) == mechanism
-        assert mechanism.model_dump() == flat
-        assert set(flat) <= set(Mechanism.flat_names())
-        assert (flat["contribution"], flat["aggregator"], flat["clip"]) == ("logits", case.name, CLIP)
-        del flat["contribution"]
-        assert Mechanism.model_validate(flat) == mechanism
-    assert case.mechanism().model_dump()["support"] == {"kind": "full", "size": None, "margin": None}
+        written = json.loads(mechanism.model_dump_json())
+        assert written["aggregator"] == {"kind": case.name, **case.fields}
+        assert written["contribution"] == {
+            "kind": "logits",
+            "clip": CLIP,
+            "grid": fields.get("grid"),
+        }
+        assert written["draw"] == {"kind": "softmax"}
+        assert (
+            Mechanism.model_validate(written)
+            == Mechanism.model_validate_json(json.dumps(written))
+            == mechanism
+        )
+        assert mechanism.model_dump() == written
+        del written["draw"]
+        assert Mechanism.model_validate(written) == mechanism
+    assert case.mechanism().model_dump()["support"] == {
+        "kind": "full",
+        "size": None,
+        "margin": None,
+        "limit": None,
+    }
     anchored = case.mechanism(contribution="differences")
     assert Mechanism.model_validate(json.loads(anchored.model_dump_json())) == anchored
 
 
 @every
 def test_what_is_no_mechanism_is_refused(case: Case) -> None:
-    others = {name: 1.0 for other in AGGREGATORS.values() for name in other.model_fields if name not in case.fields}
+    others = {
+        name: 1.0
+        for other in AGGREGATORS.values()
+        for name in other.model_fields
+        if name not in case.fields
+    }
     refused: list[dict[str, Any]] = [
         {"aggregator": "mode"},
         {"aggregator": None},
@@ -801,31 +974,51 @@ def test_what_is_no_mechanism_is_refused(case: Case) -> None:
         {"unknown": 1},
         *({name: value} for name, value in others.items()),
         *({name: None} for name in case.fields),
-        *({name: value} for name in ("clip", "temperature") for value in (0.0, -1.0, math.nan, math.inf, "1", None)),
+        *(
+            {name: value}
+            for name in ("clip", "temperature")
+            for value in (0.0, -1.0, math.nan, math.inf, "1", None)
+        ),
         *({"grid": grid} for grid in (0.3, 0.0, -0.5, 2.0, 2.0**-30, math.nan)),
         {"support": {"kind": "public-top-k"}},
         {"support": {"kind": "full", "size": 3}},
         {"support": {"kind": "full", "margin": 0.1}},
-        *({"support": {"kind": "public-top-k", "size": 3, "margin": margin}} for margin in (0.0, -1.0, math.inf)),
+        *(
+            {"support": {"kind": "public-top-k", "size": 3, "margin": margin}}
+            for margin in (0.0, -1.0, math.inf)
+        ),
         {"support": {"kind": "public-top-k", "size": 0}},
         {"support": {"kind": "public-top-k", "size": (1 << 22) + 1}},
     ]
-    for name in others:
-        assert case.mechanism(**{name: None}) == case.mechanism()  # null is as good as absent
     for change in refused:
         with pytest.raises(ValidationError):
             case.mechanism(**change)
     with pytest.raises(ValidationError, match="'median' or 'mean'"):
         case.mechanism(aggregator="mode")
-    for name in (*case.fields, "aggregator", "clip", "temperature"):
-        flat = case.mechanism().model_dump()
-        del flat[name]
+    for part, name in (
+        ("aggregator", "kind"),
+        ("contribution", "clip"),
+        *(("aggregator", name) for name in case.fields),
+    ):
+        written = case.mechanism().model_dump()
+        del written[part][name]
         with pytest.raises(ValidationError):
-            Mechanism.model_validate(flat)
+            Mechanism.model_validate(written)
+    for name in ("aggregator", "contribution", "temperature"):
+        written = case.mechanism().model_dump()
+        del written[name]
+        with pytest.raises(ValidationError):
+            Mechanism.model_validate(written)
+    for flat in (case.name, None, [case.name]):
+        with pytest.raises(ValidationError):
+            Mechanism.model_validate(case.mechanism().model_dump() | {"aggregator": flat})
 
 
 def test_a_support_is_the_public_prompts_top_and_what_is_close_to_it() -> None:
-    """Ids ascend, and ties go to lower ids; a margin takes in what is less than that below, but not endlessly many."""
+    """Ids ascend, and ties go to lower ids.
+
+    A margin adds tokens less than that below, up to a limit.
+    """
     logits = np.array([1.0, 5.0, 1.0, 7.0, 4.5, 4.0, 6.9], dtype=np.float32)
     for fields, wanted in (
         ({"kind": "full"}, None),
@@ -843,13 +1036,19 @@ def test_a_support_is_the_public_prompts_top_and_what_is_close_to_it() -> None:
 
 
 def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
-    """A neighbour's anchored sums, rounded as float64 may round them, stay within eta down to the least clip."""
+    """A neighbour's anchored sums, rounded in float64, stay within eta down to the least clip."""
     temperature, divisor = 0.8, 1024.0
-    flat = {"aggregator": "mean", "contribution": "differences", "temperature": temperature, "divisor": divisor}
+    flat = {
+        "aggregator": "mean",
+        "contribution": "differences",
+        "temperature": temperature,
+        "divisor": divisor,
+    }
     least = divisor * (1 + temperature) * 2**-16
     change = ContextChange("add_remove")
-    allowed = Mechanism.model_validate({**flat, "clip": least})
-    # Of tokens that can be drawn: the likeliest of 2^22, what 2^20 contexts add to it, and 2^-200 of its probability.
+    allowed = mechanism_with({**flat, "clip": least})
+    # Of tokens that can be drawn: the likeliest of 2^22, what 2^20 contexts add to it, and 2^-200
+    # of its probability.
     largest = np.log(2**22) + 2**20 * least / divisor + 200 * np.log(2) * temperature
     rounding = (
         12 * largest * 2.0**-53 + 60 * 2**20 * 2.0**-53 * 2 * least / divisor
@@ -857,8 +1056,8 @@ def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
     eta = allowed.eta(change)
     assert eta is not None
     assert 2 * least / divisor + rounding <= eta * temperature
-    Mechanism.model_validate({**flat, "clip": least / 2, "contribution": "logits"})
-    Mechanism.model_validate({**flat, "clip": least / 2, "aggregator": "median", "divisor": None})
+    mechanism_with({**flat, "clip": least / 2, "contribution": "logits"})
+    mechanism_with({**flat, "clip": least / 2, "aggregator": "median", "divisor": None})
     for clip in (least * 0.999, 1e-300):
         with pytest.raises(ValidationError, match="bounded range"):
-            Mechanism.model_validate({**flat, "clip": clip})
+            mechanism_with({**flat, "clip": clip})

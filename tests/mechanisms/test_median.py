@@ -10,7 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from dpaudit.accounting import theorem1_cost
-from dpaudit.mechanisms import Relation, bounds_from_central, central_order_statistics, median_bounds, median_of
+from dpaudit.mechanisms import (
+    Relation,
+    bounds_from_central,
+    central_order_statistics,
+    median_bounds,
+    median_of,
+)
 
 CLIP, SLACK = 3.0, 1e-12
 Floats = NDArray[np.float64]
@@ -23,7 +29,12 @@ def neighbours(values: Floats, relation: Relation) -> Iterator[Floats]:
     if relation == "add_remove":
         yield from removed
     for kept in removed if relation == "replace" else [values]:
-        for row in (np.full(size, -CLIP), np.full(size, CLIP), *CLIP * (2 * eye - 1), *CLIP * (1 - 2 * eye)):
+        for row in (
+            np.full(size, -CLIP),
+            np.full(size, CLIP),
+            *CLIP * (2 * eye - 1),
+            *CLIP * (1 - 2 * eye),
+        ):
             yield np.concatenate([kept, np.broadcast_to(row, (len(values), 1, size))], axis=1)
 
 
@@ -31,7 +42,9 @@ def batches(n: int, seed: int) -> Floats:
     """[300, n, 4] with many ties and floors."""
     random = np.random.default_rng(seed)
     logits = np.where(random.random((300, n, 4)) < 0.5, random.normal(0, 2, (300, n, 4)), -CLIP)
-    return np.clip(np.where(random.random((300, 1, 1)) < 0.5, np.round(logits), logits), -CLIP, CLIP)
+    return np.clip(
+        np.where(random.random((300, 1, 1)) < 0.5, np.round(logits), logits), -CLIP, CLIP
+    )
 
 
 def log_probabilities(values: Floats) -> Floats:
@@ -55,7 +68,9 @@ def test_theorem_1_as_the_paper_defines_it_fails_for_replaced_contexts_and_even_
         values = np.maximum(batches(n, n), -CLIP)
         between = median_bounds(values, "add_remove", clip=CLIP, definition="theorem1")
         assert not exceeded(values, "add_remove", between).any()
-        assert exceeded(values, "replace", between).any(axis=1).mean() > 0.3  # many batches, not a few
+        assert (
+            exceeded(values, "replace", between).any(axis=1).mean() > 0.3
+        )  # many batches, not a few
         assert not exceeded(values, "replace", median_bounds(values, "replace", clip=CLIP)).any()
         with pytest.raises(ValueError, match="replaced context when"):
             median_bounds(values, "replace", clip=CLIP, definition="theorem1")
@@ -76,17 +91,23 @@ def test_every_bound_is_reached_by_some_neighbour() -> None:
             if gone > n:
                 continue
             lower, center, upper = median_bounds(values, relation, clip=CLIP, group=group)
-            kept = [np.delete(values, places, axis=0) for places in itertools.combinations(range(n), gone)]
+            kept = [
+                np.delete(values, places, axis=0)
+                for places in itertools.combinations(range(n), gone)
+            ]
             for end, extreme in ((lower, -CLIP), (upper, CLIP)):
                 coming = np.full((group, 40), extreme)
-                found = [median_of(central_order_statistics(np.concatenate([rest, coming]), CLIP)) for rest in kept]
+                found = [
+                    median_of(central_order_statistics(np.concatenate([rest, coming]), CLIP))
+                    for rest in kept
+                ]
                 reached = np.min(found, axis=0) if extreme < 0 else np.max(found, axis=0)
                 np.testing.assert_array_equal(reached, end)
             np.testing.assert_array_equal(center, np.median(values, axis=0) if n else np.zeros(40))
 
 
 def test_midpoints_are_rounded_as_the_mechanism_rounds_them() -> None:
-    """In float32 the bound is the very number that a neighbour samples from, not its float64 value."""
+    """The float32 bound is the very number that a neighbour samples from, not its float64 value."""
     values = np.array([[-0.1], [0.7], [1.3]], dtype=np.float32)
     lower, center, upper = median_bounds(values, "add_remove", clip=CLIP)
     assert {lower.dtype, center.dtype, upper.dtype} == {np.dtype(np.float32)}
@@ -100,7 +121,11 @@ def test_what_bounds_nothing_is_refused() -> None:
     for clip in (0.0, -1.0, np.nan):
         with pytest.raises(ValueError, match=r"^clip must be"):
             central_order_statistics(np.zeros((2, 2)), clip)
-    narrow: tuple[tuple[Relation, int], ...] = (("replace", 2), ("add_remove", 4), ("add_remove", 0))
+    narrow: tuple[tuple[Relation, int], ...] = (
+        ("replace", 2),
+        ("add_remove", 4),
+        ("add_remove", 0),
+    )
     for relation, group in narrow:
         with pytest.raises(ValueError, match="larger width"):
             bounds_from_central(np.zeros((4, 2)), relation, group)

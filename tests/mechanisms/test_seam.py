@@ -16,8 +16,12 @@ def found_by(beginning: str) -> list[str]:
     """Files in which one of the commands finds lines, a file for each line."""
     if not (ROOT / ".git").exists():
         pytest.skip("no checkout")
-    commands = re.findall(r"^git grep .*$", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE)
-    (command,) = (command for command in map(shlex.split, commands) if command[3].startswith(beginning))
+    commands = re.findall(
+        r"^git grep .*$", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    (command,) = (
+        command for command in map(shlex.split, commands) if command[3].startswith(beginning)
+    )
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert found.returncode in (0, 1) and not found.stderr
     return [line.partition(":")[0] for line in found.stdout.splitlines()]

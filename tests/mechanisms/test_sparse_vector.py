@@ -1,4 +1,7 @@
-"""The sparse vector technique: all outcomes of toy decoders, tests and tokens, against what accountants say of them."""
+"""The sparse vector technique: all toy decoders' outcomes, against what accountants say of them.
+
+Outcomes are tests and tokens.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ from pydantic import ValidationError
 
 from dpaudit.accounting import ApproximateAccountant
 from dpaudit.contrib.amin.sparse_vector import NO_TEST, TEST, AboveThreshold, SparseVector
-from dpaudit.mechanisms import ANCHOR, ContextChange, Mechanism
+from dpaudit.mechanisms import ANCHOR, ContextChange
+from tests.nesting import mechanism_with
 
 FIELDS: dict[str, Any] = {
     "contribution": "differences",
@@ -49,11 +53,13 @@ class Decoder:
 
     def __init__(self, seed: int, contexts: int, **fields: Any) -> None:
         self.seed, self.contexts = seed, contexts
-        self.mechanism = Mechanism.model_validate(FIELDS | fields)
+        self.mechanism = mechanism_with(FIELDS | fields)
         assert isinstance(self.mechanism.draw, SparseVector)
         self.draw = self.mechanism.draw
 
-    def step(self, so_far: tuple[int, ...], without: int | None) -> tuple[np.ndarray, np.ndarray, float]:
+    def step(
+        self, so_far: tuple[int, ...], without: int | None
+    ) -> tuple[np.ndarray, np.ndarray, float]:
         """Private and public probabilities of the next token, and the distance."""
         random = np.random.default_rng([self.seed, *so_far, 3])
         anchor = np.log(random.dirichlet(np.ones(2))).clip(-8).astype(np.float32)
@@ -62,18 +68,32 @@ class Decoder:
         rows = np.delete(rows, [] if without is None else without, axis=0)
         arrays = {ANCHOR: anchor, **self.mechanism.aggregator.step(rows, 1.0, 1)}
         private, public = (
-            np.exp([self.mechanism.log_probability(self.mechanism.aggregate(arrays | {TEST: test}), token)
-                    for token in (0, 1)])
+            np.exp(
+                [
+                    self.mechanism.log_probability(
+                        self.mechanism.aggregate(arrays | {TEST: test}), token
+                    )
+                    for token in (0, 1)
+                ]
+            )
             for test in (np.array([2.0, 0.0, 9.0]), np.array(NO_TEST))
-        )  # fmt: skip
+        )
         return private, public, self.draw.distance(rows, anchor, 2.0)
 
     def outcomes(self, steps: int, without: int | None, scale: float) -> np.ndarray:
         """Probabilities of all tests and tokens."""
-        return np.array([*self._after((), steps, DENSITY, self.draw.private_tokens, without, scale)])
+        return np.array(
+            [*self._after((), steps, DENSITY, self.draw.private_tokens, without, scale)]
+        )
 
     def _after(
-        self, so_far: tuple[int, ...], steps: int, weights: np.ndarray, left: int, without: int | None, scale: float
+        self,
+        so_far: tuple[int, ...],
+        steps: int,
+        weights: np.ndarray,
+        left: int,
+        without: int | None,
+        scale: float,
     ) -> Iterator[float]:
         if not steps:
             yield float(weights.sum())
@@ -82,7 +102,9 @@ class Decoder:
         asked = above(distance, self.draw, scale) if left else np.zeros(len(NOISE))
         for token in (0, 1):
             after = (*so_far, token)
-            yield from self._after((*after, 0), steps - 1, weights * (1 - asked) * public[token], left, without, scale)
+            yield from self._after(
+                (*after, 0), steps - 1, weights * (1 - asked) * public[token], left, without, scale
+            )
             if left:
                 fresh = DENSITY * float((weights * asked).sum()) * private[token]
                 yield from self._after((*after, 1), steps - 1, fresh, left - 1, without, scale)
@@ -104,18 +126,41 @@ def share_of_rho(decoder: Decoder, steps: int, spared: float = 1.0) -> float:
 
 
 @settings(max_examples=200)
-@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.sampled_from([0.3, 0.7, 2.0]),
-       st.sampled_from([0.1, 0.5, 1.0]), st.sampled_from([0.3, 1.0]))  # fmt: skip
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.sampled_from([0.3, 0.7, 2.0]),
+    st.sampled_from([0.1, 0.5, 1.0]),
+    st.sampled_from([0.3, 1.0]),
+)
 def test_no_outcome_costs_more_than_is_stated(
-    seed: int, contexts: int, steps: int, private: int, noise: float, threshold: float, temperature: float
+    seed: int,
+    contexts: int,
+    steps: int,
+    private: int,
+    noise: float,
+    threshold: float,
+    temperature: float,
 ) -> None:
-    chosen = {"threshold_noise": noise, "threshold": threshold, "temperature": temperature, "private_tokens": private}
+    chosen = {
+        "threshold_noise": noise,
+        "threshold": threshold,
+        "temperature": temperature,
+        "private_tokens": private,
+    }
     assert share_of_rho(Decoder(seed, contexts, **chosen), steps) <= 1
 
 
 def test_it_comes_close_and_a_seventh_of_the_noise_costs_more() -> None:
     # Tokens that cost next to nothing leave the tests alone, whose known bound is far from tight.
-    alone = {"temperature": 50.0, "public_temperature": 50.0, "private_tokens": 1, "threshold_noise": 3.0}
+    alone = {
+        "temperature": 50.0,
+        "public_temperature": 50.0,
+        "private_tokens": 1,
+        "threshold_noise": 3.0,
+    }
     decoders = [Decoder(seed, 1, **alone) for seed in range(4)]
     assert 0.04 < max(share_of_rho(decoder, 3) for decoder in decoders) <= 1
     assert max(share_of_rho(decoder, 3, spared=0.15) for decoder in decoders) > 1
@@ -125,7 +170,9 @@ def test_it_comes_close_and_a_seventh_of_the_noise_costs_more() -> None:
 
 @settings(max_examples=2000)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 9))
-def test_one_context_moves_a_distance_by_no_more_than_its_share(seed: int, contexts: int, size: int) -> None:
+def test_one_context_moves_a_distance_by_no_more_than_its_share(
+    seed: int, contexts: int, size: int
+) -> None:
     random, decoder = np.random.default_rng(seed), Decoder(0, 1)
     anchor = np.log(random.dirichlet(np.full(size, 0.2)).clip(1e-30))
     rows = random.choice([-30.0, -1.0, 0.0, 1.0, 30.0], size=(contexts, size))
@@ -135,17 +182,18 @@ def test_one_context_moves_a_distance_by_no_more_than_its_share(seed: int, conte
 
 
 def test_all_tokens_are_bounded_together_however_many() -> None:
-    mechanism = Mechanism.model_validate(FIELDS)
+    mechanism = mechanism_with(FIELDS)
     assert mechanism.kinds == ("approximate",) and math.isinf(mechanism.eta(ADDED) or 0)
     accountant = ApproximateAccountant.of(mechanism, ADDED)
     assert accountant is not None
-    # By the paper: (c / (s tau))^2 / 2 and 2 / (s sigma)^2 for each private token. A draw's own curve lies below.
+    # By the paper: (c / (s tau))^2 / 2 and 2 / (s sigma)^2 for each private token. A draw's own
+    # curve lies below.
     paper = 2 * ((1 / (2 * 0.8)) ** 2 / 2 + 2 / (2 * 0.7) ** 2)
     assert 0.8 * paper < accountant.most_rho < 1.002 * paper
     found = [accountant.epsilon(tokens, 1e-5) for tokens in (1, 10, 10**6)]
     assert {each.epsilon for each in found} == {accountant.budgets_epsilon(1e-5)}
     assert math.isfinite(found[0].epsilon) and accountant.parts(9).rho == accountant.most_rho
-    dearer = Mechanism.model_validate(FIELDS | {"private_tokens": 3}).rho(ADDED)
+    dearer = mechanism_with(FIELDS | {"private_tokens": 3}).rho(ADDED)
     assert dearer == pytest.approx(1.5 * accountant.most_rho)
     for change in (ContextChange("replace"), ContextChange("add_remove", 2), None):
         unknown = ApproximateAccountant.of(mechanism, change)
@@ -166,7 +214,9 @@ def test_which_token_is_private_and_whose_noise_is_new() -> None:
     assert quantiles(first, None) == pytest.approx({"distances": seventh, "thresholds": seventh})
     assert list(quantiles(second, first)) == ["distances"] and quantiles(last, second) == {}
     again = {TEST: np.array([0.3, -0.7, 0.0])}
-    assert quantiles(again, first) == pytest.approx({"distances": 0.5, "thresholds": math.exp(-1) / 2})
+    assert quantiles(again, first) == pytest.approx(
+        {"distances": 0.5, "thresholds": math.exp(-1) / 2}
+    )
     assert np.isnan([*quantiles({TEST: np.array([0.3, math.nan, math.inf])}, first).values()]).all()
 
 
@@ -185,4 +235,4 @@ def test_which_token_is_private_and_whose_noise_is_new() -> None:
 )
 def test_what_is_not_the_mechanism_is_refused(changed: dict[str, Any]) -> None:
     with pytest.raises((ValidationError, ValueError)):
-        Mechanism.model_validate(FIELDS | changed)
+        mechanism_with(FIELDS | changed)

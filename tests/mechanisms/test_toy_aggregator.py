@@ -1,5 +1,8 @@
-"""A new aggregator is a plug-in: this one, of a package that is not part of dpaudit, is generated with, audited,
-replayed, attacked, compared and reported without any change in the product."""
+"""A new aggregator is a plug-in.
+
+This one, of a package that is not part of dpaudit, is generated with, audited, replayed, attacked,
+compared and reported without any change in the product.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from dpaudit.cli import cli
 from dpaudit.mechanisms import Arrays
 from dpaudit.runs import BatchHeader, RunReader, RunWriter, Step, aggregate_digest
 from tests.mechanisms import test_conformance as conformance
+from tests.nesting import nested, read_run
 from tests.plug_ins import PACKAGE, plugged_in
 
 Floats = NDArray[np.floating[Any]]
@@ -29,7 +33,11 @@ def naive(values: Floats, scale: float = 2.5) -> Floats:
 
 
 def record(values: Floats, clip: float, width: int) -> Arrays:
-    extremes = np.array([[min(column), max(column)] for column in values.T.tolist()]).T if len(values) else None
+    extremes = (
+        np.array([[min(column), max(column)] for column in values.T.tolist()]).T
+        if len(values)
+        else None
+    )
     return {"trimmed": naive(values)} | ({} if extremes is None else {"extremes": extremes})
 
 
@@ -52,7 +60,7 @@ def test_its_neighbours_lie_in_its_box_and_its_steps_come_back(tmp_path: Path) -
     conformance.check_round_trip(TOY, tmp_path)
 
 
-# --- through the program ----------------------------------------------------------------------------------------------
+# --- through the program --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +77,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for aggregator in ({"aggregator": NAME, "scale": 2.5}, {"aggregator": "median"}):
             config = folder / f"{aggregator['aggregator']}.yaml"
             config.write_text(json.dumps(settings(folder, aggregator)))  # JSON is YAML too
-            code, said = dpaudit("generate", config, "--out", folder / str(aggregator["aggregator"]))
+            code, said = dpaudit(
+                "generate", config, "--out", folder / str(aggregator["aggregator"])
+            )
             assert code == 0, said
         yield folder
 
@@ -80,7 +90,7 @@ def settings(folder: Path, aggregator: dict[str, Any]) -> dict[str, Any]:
         "model": {"name": str(folder / "model"), "device": "cpu"},
         "prompt": {"template": "pt", "examples_per_context": 1, "max_example_tokens": 32},
         "batching": {"rule": "hashed", "batches_per_label": 3, "generate_per_label": 2},
-        "mechanism": {"clip": 4.0, "temperature": 1.0, **aggregator},
+        "mechanism": nested({"clip": 4.0, "temperature": 1.0, **aggregator}),
         "decoding": {"max_tokens": 4},
         "record": {"contexts": True},
         "chosen_from": {"batching": "public", "settings": "public"},
@@ -96,45 +106,60 @@ def dpaudit(*arguments: object) -> tuple[int, str]:
 
 
 def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_path: Path) -> None:
-    mechanism = json.loads((made / NAME / "run.json").read_text())["mechanism"]
-    assert (mechanism["aggregator"], mechanism["scale"]) == (NAME, 2.5)
-    assert "divisor" not in mechanism
+    mechanism = read_run(made / NAME)["mechanism"]
+    assert mechanism["aggregator"] == {"kind": NAME, "scale": 2.5}
     code, said = dpaudit("verify", made / NAME)
     assert code == 0, said
     evidence = ("--data", made / "records.csv", "--evidence", 4)
-    code, said = dpaudit("report", made / NAME, *evidence, "--out", tmp_path, "--sarif", tmp_path / "run.sarif")
+    code, said = dpaudit(
+        "report", made / NAME, *evidence, "--out", tmp_path, "--sarif", tmp_path / "run.sarif"
+    )
     assert code == 0, said
     assert {path.name for path in tmp_path.iterdir()} >= {
         "report.html", "report.json", "report.md", "junit.xml", "run.sarif"
     }  # fmt: skip
-    checks = {check["id"]: check for check in json.loads((tmp_path / "report.json").read_text())["checks"]}
-    for check in ("replay.logits", "replay.lower-bound", "neighbors.removal", "neighbors.regenerated"):
+    checks = {
+        check["id"]: check for check in json.loads((tmp_path / "report.json").read_text())["checks"]
+    }
+    for check in (
+        "replay.logits",
+        "replay.lower-bound",
+        "neighbors.removal",
+        "neighbors.regenerated",
+    ):
         assert checks[check]["status"] == "pass", checks[check]
     assert {check["status"] for check in checks.values()} == {"pass", "skip"}
     assert NAME in (tmp_path / "report.html").read_text()
-    code, said = dpaudit("report", made / NAME, "--audience", "public", "--out", tmp_path / "public")
+    code, said = dpaudit(
+        "report", made / NAME, "--audience", "public", "--out", tmp_path / "public"
+    )
     assert code == 0, said
 
 
 def test_its_run_is_inspected_and_compared_with_a_median_run(made: Path, tmp_path: Path) -> None:
     code, said = dpaudit("inspect", made / NAME, "--batch", 0)
     assert code == 0, said
-    code, said = dpaudit("compare", made / NAME, made / "median", "--out", tmp_path / "comparison.html")
+    code, said = dpaudit(
+        "compare", made / NAME, made / "median", "--out", tmp_path / "comparison.html"
+    )
     assert code == 0, said
     assert NAME in (tmp_path / "comparison.html").read_text()
-    code, said = dpaudit("figures", made / NAME, "--out", tmp_path / "figures")
+    code, said = dpaudit("compare", made / NAME, "--figures", tmp_path / "figures")
     assert code == 0, said
 
 
 def replanted(run: Path, out: Path, fault: Callable[[Step], Step]) -> Path:
-    """The run written anew, with a fault in the first step of each batch that the digest of its vector follows."""
+    """The run rewritten with a fault in each batch's first step; its vector's digest follows."""
     reader = RunReader(run)
     with RunWriter.create(
         out, reader.manifest.model_copy(update={"claim": None}),
         tokenizer_json=reader.tokenizer_json(), assignment=reader.assignment(),
     ) as writer:  # fmt: skip
         for number in reader.batches:
-            with reader.batch(number) as batch, writer.batch(BatchHeader(**vars(batch.header))) as written:
+            with (
+                reader.batch(number) as batch,
+                writer.batch(BatchHeader(**vars(batch.header))) as written,
+            ):
                 for position, step in enumerate(batch.steps()):
                     written.write(fault(step) if position == 0 else step)
                 (sample,) = batch.samples()

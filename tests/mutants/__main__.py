@@ -1,11 +1,9 @@
-"""Plant faults one at a time, and see whether the tests notice: `python -m tests.mutants`, in the repository's root.
+"""Plant faults in a package and list the unnoticed: `python -m tests.mutants --package accounting`.
 
-Every mutant is applied to a copy of the tracked files, and its tests run there until one fails, without the slow ones.
-In the end all tests that failed run once without a fault: a kill is the mutant's doing. A mutant that does not fit its
-file is an error.
-
-results.md has a line for each. Its column "Before" says what became of the same fault at bb62dc5, before the tests were
-halved; it is kept as it is.
+Every fault is planted in a copy of the repository. There those of the package's tests run that can
+tell of its file, until one fails (likeliest_first.py). In the end the tests that failed run once
+without a fault: a kill is the mutant's doing. Read the survivors by hand: some change nothing that
+anybody could notice.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,148 +19,181 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from compileall import compile_dir
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.planting import Mutant, mutants
 
-RESULTS = Path(__file__).with_name("results.md")
-HEAD = "| Mutant | Fault | Before | After |\n|---|---|---|---|\n"
-NOT_TRIED = "not tried"
-#: Seconds until tests count as hung, which is a kill too.
-PATIENCE, HUNG = 300, "tests that do not end"
+#: The tests among which those are that ought to notice a fault in a package.
+TESTS = {
+    "mechanisms": (
+        "tests/mechanisms",
+        "tests/accounting",
+        "tests/runs",
+        "tests/checks/test_clean_runs.py",
+    ),
+    "accounting": (
+        "tests/accounting",
+        "tests/claims",
+        "tests/auditing",
+        "tests/checks/test_clean_runs.py",
+    ),
+    "checks": ("tests/checks", "tests/auditing"),
+}
+#: Seconds until one test counts as hung, which is a kill, and until all tests of a mutant were
+#: given enough time.
+HUNG, PATIENCE = 60, 150
+#: What became of a mutant.
+KILLED, SURVIVED, UNDECIDED = "killed", "survived", "undecided"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: `by` is the first test that failed, None where none did, after so many seconds."""
+    """What became of a mutant, and the test that failed."""
 
     mutant: Mutant
-    by: str | None
-    seconds: float
-    error: str = ""
-
-    def __str__(self) -> str:
-        """Its cell of the table."""
-        return f"error: {self.error}" if self.error else f"killed by `{self.by}`" if self.by else "survived"
+    outcome: str
+    killer: str = ""
 
 
-def table(known: dict[str, list[str]]) -> str:
-    """The table of results, from what is known before and after by the mutants' ids, in the catalogue's order."""
-    rows = [(f"`{mutant.id}`", mutant.fault, *known[mutant.id]) for mutant in MUTANTS]
-    return HEAD + "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
-
-
-def known_results() -> dict[str, list[str]]:
-    """Before and after by id, as results.md has them."""
-    known = {mutant.id: [NOT_TRIED, NOT_TRIED] for mutant in MUTANTS}
-    for line in RESULTS.read_text(encoding="utf-8").splitlines()[2:] if RESULTS.exists() else ():
-        name, _, *cells = line.strip("| ").split(" | ")
-        if name.strip("`") in known:
-            known[name.strip("`")] = [cell.replace("\\|", "|") for cell in cells]
-    return known
-
-
-def problems(root: Path) -> Iterator[str]:
-    """What keeps mutants from being planted, by id."""
-    for name, count in Counter(mutant.id for mutant in MUTANTS).items():
-        if count > 1:
-            yield f"{name}: {count} mutants have this id"
-    for mutant in MUTANTS:
-        path = root / mutant.file
-        found = path.read_text(encoding="utf-8").count(mutant.old) if path.is_file() else 0
-        if found != 1 or mutant.old == mutant.new:
-            yield f"{mutant.id}: its text is {found} times in {mutant.file}, instead of once, or it changes nothing"
-        yield from (f"{mutant.id}: there is no {test}" for test in mutant.tests if not (root / test).exists())
-
-
-def copy_tracked(root: Path, to: Path) -> None:
-    """Copy what git tracks, links as links. Its byte code is known by the source's digest: ages are too close here."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, check=True, capture_output=True, text=True).stdout
-    for name in filter(None, listed.split("\0")):
-        if os.path.lexists(root / name):
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(root / name, to / name, follow_symlinks=False)
+def copy_repository(root: Path, to: Path) -> None:
+    """Copy the checkout, with the egg-info's entry points; byte code goes by source digests."""
+    ignored = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "site")
+    shutil.copytree(root, to, symlinks=True, ignore=ignored)
     compile_dir(to, quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
 
-def failures(root: Path, *arguments: str, patience: float | None = None) -> tuple[list[str], str]:
-    """Which tests fail, in order, by pytest with these arguments; and why it could not say, if so."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow", *arguments]
-    env = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+def run_tests(
+    copy: Path, tests: Sequence[str], seconds: float, mutated: str = ""
+) -> tuple[str, list[str]]:
+    """Run tests in a copy; return what became of its mutant, and the tests that failed."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not slow and not model",
+    ]
+    command += ["-o", f"faulthandler_timeout={HUNG}", "-o", "faulthandler_exit_on_timeout=true"]
+    command += ["-x", "-p", "tests.mutants.likeliest_first"] if mutated else []
+    path = os.pathsep.join(filter(None, [str(copy), os.environ.get("PYTHONPATH")]))
+    env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MUTATED": mutated}
+    process = subprocess.Popen(
+        [*command, *tests],
+        cwd=copy,
+        env=env,
+        text=True,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     try:
-        ran = subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, timeout=patience, check=False)
+        said, _ = process.communicate(timeout=max(seconds, 0))
     except subprocess.TimeoutExpired:
-        return [HUNG], ""
-    told = [line for line in ran.stdout.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]
-    if ran.returncode in (0, 1, 2) and bool(told) == bool(ran.returncode):
-        return [line.split(" ", 1)[1].split(" - ")[0] for line in told], ""
-    return [], f"pytest left with {ran.returncode}: {(ran.stdout + ran.stderr).strip().splitlines()[-1:]}"
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return UNDECIDED, []
+    failed = [
+        line.split(" ", 2)[1]
+        for line in said.splitlines()
+        if line.startswith(("FAILED tests/", "ERROR tests/"))
+    ]
+    return KILLED if process.returncode else SURVIVED, failed
 
 
-def judged(mutant: Mutant, root: Path) -> Verdict:
-    """Plant the fault in a copy, run its tests, and take it out again."""
-    path, start = root / mutant.file, time.monotonic()
+def judged(mutant: Mutant, tests: Sequence[str], copy: Path, until: float) -> Verdict:
+    """Plant the fault in a copy, run the tests, and take it out again."""
+    left = until - time.monotonic()
+    if left <= 0:
+        return Verdict(mutant, UNDECIDED)
+    path = copy / mutant.file
     text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+    path.write_text(mutant.source, encoding="utf-8")
     try:
-        found, error = failures(root, "-x", *mutant.tests, patience=PATIENCE)
+        outcome, failed = run_tests(copy, tests, min(left, PATIENCE), mutant.file)
     finally:
         path.write_text(text, encoding="utf-8")
-    return Verdict(mutant, found[0] if found else None, time.monotonic() - start, error)
+    return Verdict(mutant, outcome, "".join(failed[:1]))
 
 
-def verdicts(root: Path, mutants: Sequence[Mutant], jobs: int) -> Iterator[Verdict]:
-    """Each mutant's verdict as it comes, `jobs` at a time in a copy each; in the end again those that do not hold."""
+def verdicts(
+    found: Sequence[Mutant], tests: Sequence[str], root: Path, jobs: int, until: float
+) -> Iterator[Verdict]:
+    """Yield each mutant's verdict as it comes.
+
+    Leave with an error where a killer fails without a fault.
+    """
     copies: SimpleQueue[Path] = SimpleQueue()
 
     def judge(mutant: Mutant) -> Verdict:
         copy = copies.get()
         try:
-            return judged(mutant, copy)
+            return judged(mutant, tests, copy, until)
         finally:
             copies.put(copy)
 
     with TemporaryDirectory(prefix="dpaudit-mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
-        for number in range(jobs):
-            copy_tracked(root, Path(folder, str(number)))
-            copies.put(Path(folder, str(number)))
-        found = list[Verdict]()
-        for future in as_completed([pool.submit(judge, mutant) for mutant in mutants]):
-            found.append(future.result())
-            yield found[-1]
-        killers = {verdict.by for verdict in found if verdict.by and verdict.by != HUNG}
-        failing, problem = failures(copies.get(), *sorted(killers)) if killers else ([], "")
-        for verdict in found:
-            if verdict.by in failing or (problem and verdict.by):
-                yield replace(verdict, error=problem or f"{verdict.by} fails without it too")
+        whole = Path(folder, "0")
+        copy_repository(root, whole)
+        if run_tests(whole, ["--collect-only", *tests], PATIENCE)[0] != SURVIVED:
+            sys.exit(f"No fault is planted, and these tests cannot be collected: {tests}")
+        copies.put(whole)
+        for number in range(1, jobs):
+            copies.put(Path(shutil.copytree(whole, Path(folder, str(number)), symlinks=True)))
+        killers = set[str]()
+        for future in as_completed([pool.submit(judge, mutant) for mutant in found]):
+            yield (verdict := future.result())
+            killers |= {verdict.killer} - {""}
+        _, failed = run_tests(whole, sorted(killers), 10 * PATIENCE) if killers else ("", [])
+    if failed:
+        sys.exit(
+            f"These tests fail without a fault, so nothing is known of what they killed: {failed}"
+        )
 
 
-def main() -> int:
-    """Run the mutants; 0 where all died, 1 where some survived, 2 where one cannot be planted or judged."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="Plant faults and see who notices.")
-    parser.add_argument("--only", nargs="+", metavar="ID", choices=[mutant.id for mutant in MUTANTS])
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="mutants at a time (default: 1)")
-    parser.add_argument("--check", action="store_true", help="only see whether every mutant can be planted")
+def main() -> None:
+    """Run a sample of mutants, and write down those that were not killed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description="Plant faults and see who notices."
+    )
+    parser.add_argument("--package", required=True, choices=TESTS)
+    parser.add_argument(
+        "--sample", type=int, default=300, metavar="N", help="mutants to try (default: 300)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="another seed draws other mutants (default: 0)"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="mutants at a time"
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=24 * 60, help="begin no mutant after this time"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="list of survivors (build/mutants-PACKAGE.txt)"
+    )
     asked, root = parser.parse_args(), Path.cwd()
-    wrong = list(problems(root))
-    if wrong or asked.check:
-        sys.stdout.writelines(f"{line}\n" for line in wrong or [f"{len(MUTANTS)} mutants can be planted"])
-        return 2 if wrong else 0
-    known, found = known_results(), dict[str, Verdict]()
-    by_id = {mutant.id: mutant for mutant in MUTANTS}
-    for verdict in verdicts(root, [by_id[name] for name in asked.only or by_id], asked.jobs):
-        found[verdict.mutant.id] = verdict
-        known[verdict.mutant.id][1] = str(verdict)
-        print(f"{verdict.mutant.id}, {verdict.seconds:.0f} s: {verdict}", flush=True)  # noqa: T201
-        RESULTS.write_text(table(known), encoding="utf-8")
-    tally = Counter("error" if each.error else "died" if each.by else "survived" for each in found.values())
-    print(f"{tally['died']} mutants died, {tally['survived']} survived, {tally['error']} are errors")  # noqa: T201
-    return 2 if tally["error"] else 1 if tally["survived"] else 0
+    until = time.monotonic() + asked.minutes * 60
+    out = asked.out or root / f"build/mutants-{asked.package}.txt"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    found = mutants(asked.package, root, asked.sample, asked.seed)
+    tally = Counter[str]()
+    with out.open("w", encoding="utf-8") as file:
+        for verdict in verdicts(found, TESTS[asked.package], root, asked.jobs, until):
+            tally[verdict.outcome] += 1
+            mutant = verdict.mutant
+            print(f"{mutant.file}:{mutant.line}: {verdict.outcome} {verdict.killer}", flush=True)  # noqa: T201
+            if verdict.outcome != KILLED:
+                file.write(f"# {verdict.outcome}: {mutant.file}:{mutant.line}\n{mutant.diff}\n\n")
+                file.flush()
+    print(f"{dict(tally)}; those not killed are in {out}")  # noqa: T201
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

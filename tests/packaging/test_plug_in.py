@@ -1,4 +1,4 @@
-"""A package that is not part of dpaudit, installed into a fresh environment: its run, its check, its report."""
+"""A package beside dpaudit, installed into a fresh environment: its run, its check, its report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tests.mechanisms.test_toy_aggregator import settings
 from tests.packaging.test_wheel import ALONE, build
 from tests.plug_ins import PACKAGE
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform != "linux", reason="links environments")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="links environments"),
+]
 
 
 def environment_of(folder: Path) -> Path:
@@ -37,9 +40,20 @@ def test_installed_package_takes_part(tmp_path: Path) -> None:
     wheel, _ = build(tmp_path)
     python = environment_of(tmp_path / "environment")
     shutil.copytree(PACKAGE, tmp_path / "package")
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps", "--no-index"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(python),
+        "install",
+        "--no-deps",
+        "--no-index",
+    ]
     for source in (wheel, tmp_path / "package"):
-        subprocess.run([*pip, "--no-build-isolation", str(source)], check=True, capture_output=True, env=ALONE)
+        subprocess.run(
+            [*pip, "--no-build-isolation", str(source)], check=True, capture_output=True, env=ALONE
+        )
 
     save_tiny_model(tmp_path / "model")
     lines = ["label,text", *(f"north,{number} lorem ipsum" for number in range(14))]
@@ -64,5 +78,10 @@ def test_installed_package_takes_part(tmp_path: Path) -> None:
     assert check["title"] in page
     assert "acme-dpaudit" in page
 
-    subprocess.run([*pip[:-3], "uninstall", "--yes", "acme-dpaudit"], check=True, capture_output=True, env=ALONE)
+    subprocess.run(
+        [*pip[:-3], "uninstall", "--yes", "acme-dpaudit"],
+        check=True,
+        capture_output=True,
+        env=ALONE,
+    )
     dpaudit("verify", "run", code=2)

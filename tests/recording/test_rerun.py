@@ -1,6 +1,7 @@
-"""A recorded generator is run again without a record, its outputs frozen: each way that private data takes shows.
+"""A recorded generator reruns without a record, outputs frozen: all ways of private data show.
 
-The generators are a few lines of numpy each. One is run as a script by the command; the others in this process.
+The generators are a few lines of numpy each. One is run as a script by the command; the others in
+this process.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.recording.frozen import VARIABLE, Frozen
 from dpaudit.recording.rerun import Script, rerun
 from dpaudit.results.replay import Rerun
-from dpaudit.runs import Assigned, Claim, InputError, KeyedHash, Prompt, Record, RunReader, Stopping
+from dpaudit.runs import Assigned, Claim, Decoding, InputError, KeyedHash, Prompt, Record, RunReader
 from dpaudit.runs.manifest import Moved, Recorded, Rows
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -39,7 +40,7 @@ def honest(given: dict[str, Any], texts: list[str], everything: list[str]) -> di
 
 @dataclass(frozen=True)
 class Generator:
-    """What a script does: fields of the mechanism, what it hands over, and how settings follow from the records."""
+    """A script's behaviour: mechanism fields, what it hands over, and settings from the records."""
 
     fields: dict[str, Any]
     spoilt: Spoilt = honest
@@ -54,7 +55,9 @@ class Generator:
         if self.sliced:
             batches = [records[:8], records[8:16]]
             assignment = tuple(self._slices(placed.batching.key, records))
-        seen = Recorded(generator="toy", batches=Moved(tried=1, moved=1), rows=Rows(logit=0.0, support=0))
+        seen = Recorded(
+            generator="toy", batches=Moved(tried=1, moved=1), rows=Rows(logit=0.0, support=0)
+        )
         manifest = manifest_of(self.fields, placed, recorded=seen, **self.settings(records))
         with Recorder.create(path, manifest, assignment, tokenizer_json=self.tokenizer) as recorder:
             for number, texts in enumerate(batches):
@@ -77,7 +80,10 @@ class Generator:
     @staticmethod
     def _slices(key: Any, records: list[str]) -> list[Assigned]:
         digest = KeyedHash(bytes.fromhex(key)).digest
-        placed = [Assigned(digest("", text), i // 8 if i < 16 else None, None) for i, text in enumerate(records)]
+        placed = [
+            Assigned(digest("", text), i // 8 if i < 16 else None, None)
+            for i, text in enumerate(records)
+        ]
         return sorted(placed, key=lambda each: each.digest)
 
 
@@ -101,7 +107,7 @@ class InProcess(Script):
 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A run of a generator, made again without a record that is in a batch: the kinds of what moved."""
+    """The kinds of what moved when a generator's run was remade without a record of a batch."""
 
     def make(generator: Any, *, again: Any = None, shown: bool = True, most: int = 1) -> Any:
         data = tmp_path / "notes.txt"
@@ -111,7 +117,11 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         released = RunReader(tmp_path / "run")
         keyed = KeyedHash(bytes.fromhex(released.manifest.batching.key or ""))
         places = {each.digest: each.batch for each in released.assignment()}
-        rows = [i for i, text in enumerate(TEXTS, 1) if (places[keyed.digest("", text)] is not None) == shown]
+        rows = [
+            i
+            for i, text in enumerate(TEXTS, 1)
+            if (places[keyed.digest("", text)] is not None) == shown
+        ]
         script = InProcess("python", ("script.py", str(data)), again or generator, monkeypatch)
         found = rerun(tmp_path / "run", data, rows[:most], script, lambda said: None)
         return found[0] if most == 1 else found
@@ -136,7 +146,10 @@ def alike(given: dict[str, Any], texts: list[str], everything: list[str]) -> dic
     """Rows that are equal at the first step, as those of records that begin alike."""
     if not np.array_equal(given["contexts"], handed(MEDIAN, texts, 0)["contexts"]):
         return given
-    return {"contexts": np.ones_like(given["contexts"]), "aggregate": np.ones_like(given["aggregate"])}
+    return {
+        "contexts": np.ones_like(given["contexts"]),
+        "aggregate": np.ones_like(given["aggregate"]),
+    }
 
 
 def test_rows_that_are_alike_at_first_are_told_apart_later(made):
@@ -152,7 +165,9 @@ def peeking(given: dict[str, Any], texts: list[str], everything: list[str]) -> d
     return {"contexts": contexts, "aggregate": np.median(contexts, axis=0)}
 
 
-def private_support(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+def private_support(
+    given: dict[str, Any], texts: list[str], everything: list[str]
+) -> dict[str, Any]:
     """A token of the support by the number of records."""
     swapped = given["support"].copy()
     free = np.setdiff1d(np.arange(VOCABULARY), swapped)
@@ -161,7 +176,9 @@ def private_support(given: dict[str, Any], texts: list[str], everything: list[st
     return given | {"support": swapped[order]}
 
 
-def private_anchor(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+def private_anchor(
+    given: dict[str, Any], texts: list[str], everything: list[str]
+) -> dict[str, Any]:
     anchor = given["anchor"] + np.float32(0.01 * len(everything))
     return given | {"anchor": anchor, "aggregate": anchor + given["contexts"].sum(0) / 9}
 
@@ -185,14 +202,20 @@ def smallest_batch() -> Spoilt:
 
 def test_a_records_own_batch_is_drawn_from_what_its_mechanism_says(made):
     cooler = Generator(MEDIAN, temperature=lambda records: len(records) / len(TEXTS))
-    for generator in (Generator(MEDIAN, smallest_batch()), Generator(MEAN, smallest_batch()), cooler):
+    for generator in (
+        Generator(MEDIAN, smallest_batch()),
+        Generator(MEAN, smallest_batch()),
+        cooler,
+    ):
         found = made(generator)
         assert (kinds(found), found.unstable) == ({"draws"}, None), found
     assert kinds(made(Generator(MEDIAN, temperature=lambda records: 1.0))) == set()
 
 
 FAULTS = {
-    "settings": Generator(MEDIAN, settings=lambda records: {"stopping": Stopping(max_tokens=len(records) // 3)}),
+    "settings": Generator(
+        MEDIAN, settings=lambda records: {"decoding": Decoding(max_tokens=len(records) // 3)}
+    ),
     "places": Generator(MEDIAN, sliced=True),
     "rows": Generator(MEDIAN, peeking),
     "supports": Generator(ANCHORED, private_support),
@@ -213,28 +236,45 @@ def test_what_else_a_record_moves_has_a_name(made, kind, tmp_path):
 
 
 def private_settings(records: list[str]) -> dict[str, Any]:
-    """All texts, among them the one that goes, in a setting, in a mapping's keys and in a list; and how many."""
+    """All texts in a setting, in a mapping's keys and in a list, and the number of texts."""
     return {
-        "prompt": Prompt(template=" ".join(records), public_examples={text: (text,) for text in records}),
+        "prompt": Prompt(
+            template=" ".join(records), public_examples={text: (text,) for text in records}
+        ),
         "software": dict.fromkeys(records, "1"),
-        "stopping": Stopping(max_tokens=8, sequences=((len(records),),)),
+        "decoding": Decoding(max_tokens=8, sequences=((len(records),),)),
         "record": Record(vocabulary=len(records), contexts=True),
     }
 
 
-def private_vocabulary(given: dict[str, Any], texts: list[str], everything: list[str]) -> dict[str, Any]:
+def private_vocabulary(
+    given: dict[str, Any], texts: list[str], everything: list[str]
+) -> dict[str, Any]:
     return {name: value[..., : len(everything)] for name, value in given.items()}
 
 
 def test_settings_that_moved_are_named_without_their_texts(made):
-    found = made(Generator(MEDIAN, private_vocabulary, private_settings))
-    assert {"settings", "supports"} <= kinds(found)
-    names = {each.first.values["name"] for each in found.differences if each.kind == "settings"}
-    assert names == {"prompt.public_examples"}
-    assert not any(text in str(found) for text in TEXTS)
-    numbers = made(Generator(MEDIAN, settings=lambda records: {"stopping": Stopping(max_tokens=len(records) // 3)}))
+    def without_sequences(records: list[str]) -> dict[str, Any]:
+        return {
+            name: part for name, part in private_settings(records).items() if name != "decoding"
+        }
+
+    for stated, first in (
+        (private_settings, "decoding.sequences"),
+        (without_sequences, "prompt.public_examples"),
+    ):
+        found = made(Generator(MEDIAN, private_vocabulary, stated))
+        assert {"settings", "supports"} <= kinds(found)
+        names = {each.first.values["name"] for each in found.differences if each.kind == "settings"}
+        assert names == {first}
+        assert not any(text in str(found) for text in TEXTS)
+    numbers = made(
+        Generator(
+            MEDIAN, settings=lambda records: {"decoding": Decoding(max_tokens=len(records) // 3)}
+        )
+    )
     (settings,) = (each.first for each in numbers.differences if each.kind == "settings")
-    assert settings.values == {"name": "stopping.max_tokens", "before": 8, "after": 7}
+    assert settings.values == {"name": "decoding.max_tokens", "before": 8, "after": 7}
 
 
 def test_a_claim_that_was_stated_beforehand_is_a_setting(made):
@@ -280,7 +320,9 @@ def test_nothing_is_told_where_the_script_does_not_do_the_same_twice(made, tmp_p
 
 def test_what_is_made_so_is_no_run(tmp_path, monkeypatch):
     Generator(MEDIAN)(tmp_path / "run", TEXTS)
-    monkeypatch.setenv(VARIABLE, json.dumps({"released": str(tmp_path / "run"), "out": str(tmp_path / "again")}))
+    monkeypatch.setenv(
+        VARIABLE, json.dumps({"released": str(tmp_path / "run"), "out": str(tmp_path / "again")})
+    )
     Generator(MEDIAN)(tmp_path / "ignored", TEXTS)
     assert not (tmp_path / "ignored").exists()
     assert audit_run(tmp_path / "again").verdict == "error"
@@ -295,8 +337,16 @@ def test_what_cannot_be_run_again_is_one_error(made, tmp_path, monkeypatch):
     made(Generator(MEDIAN))
     run, data, generator = tmp_path / "run", tmp_path / "notes.txt", Generator(MEDIAN)
 
-    def again(rows: list[int], generator: Any = generator, file: Path = data, given: str = str(data)) -> Any:
-        return rerun(run, file, rows, InProcess("python", ("s.py", given), generator, monkeypatch), lambda said: None)
+    def again(
+        rows: list[int], generator: Any = generator, file: Path = data, given: str = str(data)
+    ) -> Any:
+        return rerun(
+            run,
+            file,
+            rows,
+            InProcess("python", ("s.py", given), generator, monkeypatch),
+            lambda said: None,
+        )
 
     def never(path: Path, records: list[str]) -> None:
         raise AssertionError("a row that is not there is told before the script runs")
@@ -305,7 +355,11 @@ def test_what_cannot_be_run_again_is_one_error(made, tmp_path, monkeypatch):
         ([5, 25], {"generator": never}, "has no row 25"),
         ([1], {"given": "other.txt"}, "is not given"),
         ([1], {"generator": lambda path, records: None}, "it recorded nothing"),
-        ([1], {"generator": lambda path, records: generator(path, records[:-1])}, "not the records of the run"),
+        (
+            [1],
+            {"generator": lambda path, records: generator(path, records[:-1])},
+            "not the records of the run",
+        ),
     ):
         with pytest.raises(InputError, match=problem):
             again(rows, **options)
@@ -323,7 +377,9 @@ def test_what_cannot_be_run_again_is_one_error(made, tmp_path, monkeypatch):
 
 
 #: Of a tokenizer that no audit knows.
-WORDS = Tokenizer(WordLevel({f"word{number}": number for number in range(VOCABULARY)}, unk_token="word0")).to_str()
+WORDS = Tokenizer(
+    WordLevel({f"word{number}": number for number in range(VOCABULARY)}, unk_token="word0")
+).to_str()
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -346,15 +402,31 @@ def test_the_command(dpaudit, tmp_path, kind, code, monkeypatch):
     if kind == "honest":
         monkeypatch.delitem(KNOWN_TOKENIZERS, read_tokenizer(tmp_path / "run"))
         (text,) = (
-            check for check in audit_run("run", reruns=[Rerun(5, None, ())]).checks if check.id == "release.text"
+            check
+            for check in audit_run("run", reruns=[Rerun(5, None, ())]).checks
+            if check.id == "release.text"
         )
         assert [note.code for note in text.notes] == ["release.name-tokenizer"]
     command = ("--", sys.executable, "script.py", kind, "run", "notes.txt")
     found, out, err = dpaudit(
-        "replay", "run", "--data", "notes.txt", "--without", 5, "--tokenizer", "words.json", "--json", *command
+        "replay",
+        "run",
+        "--data",
+        "notes.txt",
+        "--without",
+        5,
+        "--tokenizer",
+        "words.json",
+        "--json",
+        *command,
     )
     checks = {check["id"]: check for check in json.loads(out)["checks"]}
     assert checks["replay.frozen"]["status"] == ("pass" if kind == "honest" else "fail"), err
-    assert found == code, [check for check in checks.values() if check["status"] not in ("pass", "skip")]
+    assert found == code, [
+        check for check in checks.values() if check["status"] not in ("pass", "skip")
+    ]
     assert dpaudit("replay", "run", "--data", "notes.txt", "--without", 5)[0] == 2
-    assert dpaudit("replay", "run", "--data", "notes.txt", "--without", 5, "--steps", 3, *command)[0] == 2
+    assert (
+        dpaudit("replay", "run", "--data", "notes.txt", "--without", 5, "--steps", 3, *command)[0]
+        == 2
+    )

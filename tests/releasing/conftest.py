@@ -32,14 +32,24 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def released(
     make_run: Callable[..., Run], tmp_path: Path, keys: Path, empty_figures: None
 ) -> Callable[..., tuple[Path, AuditResult]]:
-    """Releases a run of some kind, signed, and gives the folder and the audit. `release`: of `write_release`."""
+    """A function that releases and signs a run of some kind, and returns the folder and the audit.
+
+    `release`: arguments of `write_release`.
+    """
     pytest.importorskip("pyarrow")
 
-    def make(question: Question | None = None, *, release: dict[str, Any] | None = None, **kind: Any) -> Any:
+    def make(
+        question: Question | None = None, *, release: dict[str, Any] | None = None, **kind: Any
+    ) -> Any:
         run = make_run(**{"aggregator": "mean", "sizes": (3, 4, 5, 4)} | kind)
         result = audit_run(run.path, question)
         folder = tmp_path / f"texts{len(list(tmp_path.iterdir()))}"
-        write_release(result, RunReader(run.path), folder, **{"signer": read_signer(keys / "key")} | (release or {}))
+        write_release(
+            result,
+            RunReader(run.path),
+            folder,
+            **{"signer": read_signer(keys / "key")} | (release or {}),
+        )
         return folder, result
 
     return make
@@ -47,7 +57,7 @@ def released(
 
 @pytest.fixture
 def contents() -> Callable[[Path], dict[str, str]]:
-    """Everything that a folder holds as text by file, with what Parquet and envelopes hold inside."""
+    """All contents of a folder as text by file, including the insides of Parquet and envelopes."""
 
     def read(folder: Path) -> dict[str, str]:
         found = {}

@@ -31,7 +31,9 @@ FILES = {"README.md": "01" * 32, "data/train.parquet": "02" * 32}
 @pytest.fixture
 def passed(make_run: Callable[..., Run]) -> AuditResult:
     result = make_run(aggregator="mean").audit()
-    return held_to(result, PolicyFile(Policy(policy_version=1, name="the house", epsilon=1000), POLICY))
+    return held_to(
+        result, PolicyFile(Policy(policy_version=1, name="the house", epsilon=1000), POLICY)
+    )
 
 
 def test_both_statements_say_what_the_public_report_says(passed: AuditResult) -> None:
@@ -39,17 +41,25 @@ def test_both_statements_say_what_the_public_report_says(passed: AuditResult) ->
     found, summary = statements(public, "approximate", COMMITMENT, FILES, NOW)
     claim, audit, tool = (found.configured(kind) for kind in (ClaimTested, Audit, Tool))
     assert claim.annotations.epsilon == public.claim.epsilon
-    assert (claim.annotations.delta, claim.annotations.unit) == (public.claim.delta, public.claim.unit)
+    assert (claim.annotations.delta, claim.annotations.unit) == (
+        public.claim.delta,
+        public.claim.unit,
+    )
     assert (audit.annotations.evidence, audit.annotations.guarantee) == (2, str(public.guarantee))
     assert set(audit.annotations.not_made) == set(public.not_checked)
     assert tool.annotations.dpaudit == public.run.dpaudit
     assert found.configured(Commitment).digest.sha256 == COMMITMENT
-    assert (found.configured(PolicyMet).digest.sha256, found.configured(PolicyMet).annotations.name) == (
+    assert (
+        found.configured(PolicyMet).digest.sha256,
+        found.configured(PolicyMet).annotations.name,
+    ) == (
         POLICY,
         "the house",
     )
     assert found.predicate.result == "PASSED"
-    assert set(found.predicate.passed_tests) == {check.id for check in passed.checks if check.status == "pass"}
+    assert set(found.predicate.passed_tests) == {
+        check.id for check in passed.checks if check.status == "pass"
+    }
     assert {each.name: each.digest.sha256 for each in found.subject} == FILES
     assert summary.subject == found.subject
     assert summary.predicate.time_created == "2026-11-24T12:00:00Z"
@@ -58,6 +68,19 @@ def test_both_statements_say_what_the_public_report_says(passed: AuditResult) ->
         jsonschema.validate(statement.document(), json_schema("attestation"))
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(statement.document() | {"new": 1}, json_schema("attestation"))
+
+
+def test_names_the_plug_ins_that_took_part(passed: AuditResult) -> None:
+    public = public_form(passed)
+    took_part = {"a-package": "1.2"}
+    with_them = public.model_copy(
+        update={"run": public.run.model_copy(update={"plugins": took_part})}
+    )
+    for result, expected in ((public, public.run.plugins), (with_them, took_part)):
+        found, _ = statements(result, "approximate", COMMITMENT, FILES, NOW)
+        tool = found.configured(Tool)
+        assert tool is not None and tool.annotations.plugins == expected
+        jsonschema.validate(found.document(), json_schema("attestation"))
 
 
 def test_a_withheld_claim_has_no_figure(make_run: Callable[..., Run]) -> None:
@@ -75,7 +98,9 @@ def test_only_a_pass_in_its_public_form_is_attested(passed: AuditResult) -> None
             statements(result, "approximate", COMMITMENT, FILES, NOW)
 
 
-def test_envelopes_are_signed_and_verify_by_their_key_alone(passed: AuditResult, tmp_path: Path) -> None:
+def test_envelopes_are_signed_and_verify_by_their_key_alone(
+    passed: AuditResult, tmp_path: Path
+) -> None:
     make_key(tmp_path / "key")
     make_key(tmp_path / "other")
     both = statements(public_form(passed), "approximate", COMMITMENT, FILES, NOW)
@@ -126,7 +151,7 @@ def test_what_is_no_attestation_is_refused(content: bytes) -> None:
 
 
 def test_others_read_and_verify_it(passed: AuditResult, tmp_path: Path) -> None:
-    """By the bindings of in-toto's own attestations, and by securesystemslib, from the files alone."""
+    """in-toto's own bindings and securesystemslib verify the attestations from the files alone."""
     parser = pytest.importorskip("google.protobuf.json_format")
     protos = pytest.importorskip("in_toto_attestation.v1.statement_pb2")
     results = pytest.importorskip("in_toto_attestation.predicates.test_result.v0.test_result_pb2")

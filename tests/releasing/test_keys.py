@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 
 from dpaudit.releasing.keys import make_key, read_public_key, read_signer
 from dpaudit.runs import InputError
@@ -29,7 +34,10 @@ def test_a_key_is_made_for_its_owner_alone(tmp_path: Path, dpaudit: Command) -> 
     assert code == 0
     assert stat.S_IMODE((tmp_path / "release-key").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "release-key.pub").stat().st_mode) == 0o644
-    signer, public = read_signer(tmp_path / "release-key"), read_public_key(tmp_path / "release-key.pub")
+    signer, public = (
+        read_signer(tmp_path / "release-key"),
+        read_public_key(tmp_path / "release-key.pub"),
+    )
     assert signer.public_key == public
     assert f"Key id: {public.keyid}" in out
     public.verify_signature(signer.sign(b"text"), b"text")
@@ -74,13 +82,17 @@ def test_a_file_of_two_keys_is_refused(tmp_path: Path) -> None:
 def test_a_key_under_which_anybody_can_sign_is_refused(tmp_path: Path) -> None:
     """Points of small order: what is signed under one of them is signed by whoever likes."""
     one = bytes([1, *[0] * 31])
-    Ed25519PublicKey.from_public_bytes(one).verify(one + bytes(32), b"any text")  # a signature that nobody's key made
+    Ed25519PublicKey.from_public_bytes(one).verify(
+        one + bytes(32), b"any text"
+    )  # a signature that nobody's key made
     p = 2**255 - 19
     eight = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
     for y in (0, 1, p - 1, p, p + 1, eight, p - eight):
         for sign in (0, 1 << 255):
             point = Ed25519PublicKey.from_public_bytes((y | sign).to_bytes(32, "little"))
-            (tmp_path / "weak.pub").write_bytes(point.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+            (tmp_path / "weak.pub").write_bytes(
+                point.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+            )
             with pytest.raises(InputError, match="anybody can sign"):
                 read_public_key(tmp_path / "weak.pub")
 
@@ -112,8 +124,12 @@ def test_a_private_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_key_is_refused(tmp_path: Path) -> None:
     make_key(tmp_path / "key")
     other = generate_private_key(65537, 2048)
-    (tmp_path / "rsa").write_bytes(other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    (tmp_path / "rsa.pub").write_bytes(other.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    (tmp_path / "rsa").write_bytes(
+        other.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    (tmp_path / "rsa.pub").write_bytes(
+        other.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    )
     (tmp_path / "text").write_text("a text")
     (tmp_path / "large").write_bytes(b"x" * 10_000)
     os.mkfifo(tmp_path / "pipe")

@@ -1,4 +1,4 @@
-"""A policy is a gate of its own: every rule can be met and missed by name, and what it does not know it refuses."""
+"""A policy is a gate: every rule can be met and missed by name, and unknown ones are refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def test_each_rule_is_met_and_missed_by_its_name(audited: AuditResult, name: str
     if missed is not None:
         found = held_to(audited, policy(**{name: missed}))
         lacking = name in ("evidence", "checks")
-        assert (found.verdict, outcome(found, name)) == (("not_verified", "skip") if lacking else ("fail", "fail"))
+        assert (found.verdict, outcome(found, name)) == (
+            ("not_verified", "skip") if lacking else ("fail", "fail")
+        )
         assert found.guarantee.code == f"verdict.policy-{'open' if lacking else 'unmet'}"
         assert found.guarantee.values["rules"] == (f"policy.{name.replace('_', '-')}",)
         assert found.caveats == ()
@@ -93,7 +95,9 @@ def test_a_level_is_missed_where_its_checks_were_not_made(audited: AuditResult) 
 
 def quality_that(**added: float | None) -> Quality:
     def one(measure: str, difference: float, spread: float | None) -> Added:
-        return Added.model_validate({"measure": measure, "difference": difference, "spread": spread})
+        return Added.model_validate(
+            {"measure": measure, "difference": difference, "spread": spread}
+        )
 
     difference, spread = added["difference"], added["spread"]
     assert difference is not None
@@ -122,18 +126,31 @@ def test_quality_is_held_against_the_public_baseline(
     audited: AuditResult, difference: float, spread: float | None, status: str
 ) -> None:
     measured = quality_that(difference=difference, spread=spread)
-    assert outcome(held_to(audited, policy(quality="public-baseline"), measured), "quality") == status
+    assert (
+        outcome(held_to(audited, policy(quality="public-baseline"), measured), "quality") == status
+    )
 
 
-def test_quality_is_no_gate_beside_a_claim_that_rests_on_secret_batches(make_run: Callable[..., Run]) -> None:
-    """It looks at private records, which choose a key then; a claim that holds at the batch level rests on no key."""
+def test_quality_is_no_gate_beside_a_claim_that_rests_on_secret_batches(
+    make_run: Callable[..., Run],
+) -> None:
+    """Quality looks at private records, which then choose a key.
+
+    A claim that holds at the batch level rests on no key.
+    """
     run, measured = (
         make_run(secret=True, sizes=(4, 5, 4, 5), aggregator="mean"),
         quality_that(difference=0.1, spread=0.01),
     )
     result = run.audit()
-    assert result.verdict == "pass" and result.claim is not None and result.claim.batch_epsilon is not None
-    assert outcome(held_to(result, policy(quality="public-baseline"), measured), "quality") == "fail"
+    assert (
+        result.verdict == "pass"
+        and result.claim is not None
+        and result.claim.batch_epsilon is not None
+    )
+    assert (
+        outcome(held_to(result, policy(quality="public-baseline"), measured), "quality") == "fail"
+    )
     run.edit_manifest({"claim.epsilon": result.claim.batch_epsilon})
     known = run.audit()
     assert outcome(held_to(known, policy(quality="public-baseline"), measured), "quality") == "pass"
@@ -168,7 +185,9 @@ def test_signers_are_for_what_is_signed(audited: AuditResult) -> None:
 
 
 @pytest.mark.parametrize("said", ["no", "unknown"])
-def test_a_policy_can_demand_a_model_that_never_saw_the_records(make_run: Callable[..., Run], said: str) -> None:
+def test_a_policy_can_demand_a_model_that_never_saw_the_records(
+    make_run: Callable[..., Run], said: str
+) -> None:
     run = make_run()
     run.edit_manifest({"model.trained_on_records": said})
     run.rehash()
@@ -179,7 +198,9 @@ def test_a_policy_can_demand_a_model_that_never_saw_the_records(make_run: Callab
         assert code in {caveat.code for caveat in audience.caveats}
         assert audience.run.settings.model.trained_on_records == said
     found = held_to(audited, policy(trained_on_records="no"))
-    assert (found.verdict, outcome(found, "trained_on_records")) == (("pass",) * 2 if said == "no" else ("fail",) * 2)
+    assert (found.verdict, outcome(found, "trained_on_records")) == (
+        ("pass",) * 2 if said == "no" else ("fail",) * 2
+    )
 
 
 @pytest.mark.parametrize("no", ["no", '"no"', "'no'"])
@@ -192,7 +213,9 @@ def test_the_word_no_is_no_boolean(tmp_path: Path, no: str) -> None:
 
 def test_every_rule_is_tried_here() -> None:
     assert set(TRIED) | {"rho", "quality", "trained_on_records", "signers"} == set(RULES)
-    assert list(RULES) == [name for name in Policy.model_fields if name not in ("policy_version", "name")]
+    assert list(RULES) == [
+        name for name in Policy.model_fields if name not in ("policy_version", "name")
+    ]
 
 
 def test_a_run_that_fails_its_audit_stays_failed(make_run: Callable[..., Run]) -> None:
@@ -208,10 +231,12 @@ def test_a_public_report_names_the_policy_and_no_figure(audited: AuditResult) ->
     assert found.policy is not None and found.policy.name == "of the house"
     rules = [check for check in found.checks if check.id.startswith("policy.")]
     assert {check.measured for check in rules} == {""}
-    assert not any(char.isdigit() for check in rules for char in check.title + check.detail + check.expected)
+    assert not any(
+        char.isdigit() for check in rules for char in check.title + check.detail + check.expected
+    )
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
@@ -229,31 +254,63 @@ def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
 
 WRONG = {
     "an unknown field": ("policy_version: 1\nepsilonn: 3", "epsilonn", "no such field"),
-    "an unknown check": ("policy_version: 1\nchecks: [release.txet]", "checks", "Did you mean release.text?"),
+    "an unknown check": (
+        "policy_version: 1\nchecks: [release.txet]",
+        "checks",
+        "Did you mean release.text?",
+    ),
     "no version": ("epsilon: 3", "policy_version", "missing"),
     "another version": ("policy_version: 2\nepsilon: 3", "policy_version", "the value is 2"),
     "nothing asked": ("policy_version: 1", "", "asks for one thing at least"),
     "no mapping": ("- epsilon", "", "holds no mapping of fields"),
     "a field twice": ("policy_version: 1\nepsilon: 3\nepsilon: 4", "line 3", "given twice"),
-    "a field without a value": ("policy_version: 1\nunit: record\nepsilon:", "epsilon", "has no value"),
-    "fields merged in": ("policy_version: 1\n<<: {epsilon: 1, epsilon: 100}", "line 2", "merged in"),
+    "a field without a value": (
+        "policy_version: 1\nunit: record\nepsilon:",
+        "epsilon",
+        "has no value",
+    ),
+    "fields merged in": (
+        "policy_version: 1\n<<: {epsilon: 1, epsilon: 100}",
+        "line 2",
+        "merged in",
+    ),
     "a negative epsilon": ("policy_version: 1\nepsilon: -1", "epsilon", "the value is -1"),
     "text for a number": ("policy_version: 1\nepsilon: three", "epsilon", "the value is 'three'"),
-    "a number as text": ('policy_version: 1\nepsilon: "3"', "epsilon", "is '3'. Allowed: a number, without quotes."),
-    "a version that is no number": ("policy_version: true\nepsilon: 3", "policy_version", "is True. Allowed: 1."),
-    "one check alone": ("policy_version: 1\nchecks: release.text", "checks", "Allowed: a list, such as"),
+    "a number as text": (
+        'policy_version: 1\nepsilon: "3"',
+        "epsilon",
+        "is '3'. Allowed: a number, without quotes.",
+    ),
+    "a version that is no number": (
+        "policy_version: true\nepsilon: 3",
+        "policy_version",
+        "is True. Allowed: 1.",
+    ),
+    "one check alone": (
+        "policy_version: 1\nchecks: release.text",
+        "checks",
+        "Allowed: a list, such as",
+    ),
     "a check that is no id": ("policy_version: 1\nchecks: [Text]", "checks.0", "the id of a check"),
     "an infinite epsilon": ("policy_version: 1\nepsilon: .inf", "epsilon", "the value is inf"),
     "a share above 1": ("policy_version: 1\nshort_texts: 2", "short_texts", "the value is 2"),
     "a level that is none": ("policy_version: 1\nevidence: 5", "evidence", "the value is 5"),
     "an unknown kind": ("policy_version: 1\nkinds: [empirical]", "kinds.0", "empirical"),
-    "no kinds": ("policy_version: 1\nkinds: []", "kinds", "the value is []. Allowed: a list of one"),
+    "no kinds": (
+        "policy_version: 1\nkinds: []",
+        "kinds",
+        "the value is []. Allowed: a list of one",
+    ),
     "a signer that is no key": (
         "policy_version: 1\nsigners: [me]",
         "signers.0",
         "Allowed: 64 digits from 0 to 9 and a to f.",
     ),
-    "a model that saw the records": ("policy_version: 1\ntrained_on_records: yes", "trained_on_records", "'yes'"),
+    "a model that saw the records": (
+        "policy_version: 1\ntrained_on_records: yes",
+        "trained_on_records",
+        "'yes'",
+    ),
     "a boolean for a word": (
         "policy_version: 1\ntrained_on_records: false",
         "trained_on_records",
@@ -266,7 +323,10 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_policy_that_asks_for_what_is_unknown_is_refused(
-    tmp_path: Path, make_run: Callable[..., Run], dpaudit: Callable[..., tuple[int, str, str]], name: str
+    tmp_path: Path,
+    make_run: Callable[..., Run],
+    dpaudit: Callable[..., tuple[int, str, str]],
+    name: str,
 ) -> None:
     text, where, said = WRONG[name]
     path = tmp_path / "policy.yaml"
@@ -280,15 +340,23 @@ def test_a_policy_that_asks_for_what_is_unknown_is_refused(
 
 
 def test_commands_hold_a_run_to_a_policy(
-    tmp_path: Path, make_run: Callable[..., Run], dpaudit: Callable[..., tuple[int, str, str]], empty_figures: None
+    tmp_path: Path,
+    make_run: Callable[..., Run],
+    dpaudit: Callable[..., tuple[int, str, str]],
+    empty_figures: None,
 ) -> None:
     run = make_run()
     path = written(tmp_path, epsilon=1000, relation="add_remove", delta=1)
     assert dpaudit("verify", run.path, "--policy", path)[0] == 0
     path = written(tmp_path, epsilon=0.5, relation="add_remove", unit="context")
-    code, out, err = dpaudit("verify", run.path, "--policy", path, "--junit", "found/junit.xml", "--sarif", "a.sarif")
+    code, out, err = dpaudit(
+        "verify", run.path, "--policy", path, "--junit", "found/junit.xml", "--sarif", "a.sarif"
+    )
     assert code == 1
-    assert "FAIL policy.epsilon: measured epsilon" in out and "FAIL policy.unit: measured record" in out
+    assert (
+        "FAIL policy.epsilon: measured epsilon" in out
+        and "FAIL policy.unit: measured record" in out
+    )
     assert "the policy: policy.epsilon and policy.unit" in " ".join(err.split())
     cases = ET.parse(tmp_path / "found" / "junit.xml").iter("testcase")
     failed = {case.get("name") for case in cases if case.find("failure") is not None}
@@ -324,12 +392,23 @@ def test_findings_are_not_written_into_the_record(
 def test_a_policy_bounds_either_level(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean", sizes=(4, 5, 4, 5), secret=True).audit()
     claim = result.claim
-    assert claim is not None and claim.batch_epsilon is not None and claim.epsilon < claim.batch_epsilon
-    assert held_to(result, policy(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon)).verdict == "pass"
+    assert (
+        claim is not None
+        and claim.batch_epsilon is not None
+        and claim.epsilon < claim.batch_epsilon
+    )
+    assert (
+        held_to(result, policy(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon)).verdict
+        == "pass"
+    )
     for rules in ({"epsilon": claim.epsilon * 0.99}, {"batch_epsilon": claim.batch_epsilon * 0.99}):
         found = held_to(result, policy(**rules))
         assert [outcome(found, name) for name in rules] == ["fail"]
     unsaid = result.model_copy(update={"claim": claim.model_copy(update={"batch_epsilon": None})})
-    assert outcome(held_to(unsaid, policy(batch_epsilon=1000)), "batch_epsilon") == "fail", "readers' level is no bound"
+    assert outcome(held_to(unsaid, policy(batch_epsilon=1000)), "batch_epsilon") == "fail", (
+        "readers' level is no bound"
+    )
     equal = make_run(aggregator="mean", sizes=(4, 5, 4, 5)).audit()
-    assert outcome(held_to(equal, policy(batch_epsilon=1000)), "batch_epsilon") == "pass", "it is of either level"
+    assert outcome(held_to(equal, policy(batch_epsilon=1000)), "batch_epsilon") == "pass", (
+        "it is of either level"
+    )

@@ -42,11 +42,13 @@ from dpaudit.results import (
     TokenBand,
     TokenCosts,
     TokenCurve,
+    Zcdp,
 )
 from tests.settings import settings
 
 HOSTILE = (
-    '<script>alert(1)</script> | `tick` | [click](javascript:alert(1)) "><img src=x onerror=alert(1)>\n'
+    '<script>alert(1)</script> | `tick` | [click](javascript:alert(1)) "><img src=x '
+    "onerror=alert(1)>\n"
     "# heading | \u202egnp.exe\u202c | \x1b[31mred\x1b[0m | [bold]markup[/bold] | "
     "مرحبا 👩‍👩‍👧 | {{ 7 * 7 }} | @someone \x00"
 )
@@ -71,10 +73,10 @@ def check(check_id: str, status: Status = "pass", **fields: Any) -> CheckResult:
 
 
 MEDIAN = {
-    "aggregator": "median",
-    "clip": 6.0,
+    "contribution": {"kind": "logits", "clip": 6.0, "grid": None},
+    "aggregator": {"kind": "median"},
+    "draw": {"kind": "softmax"},
     "temperature": 1.25,
-    "divisor": None,
     "support": {"kind": "full", "size": None},
 }
 
@@ -84,8 +86,17 @@ def run_summary(parts: Mapping[str, Any] | None = None, **fields: Any) -> RunSum
     stated = {
         "mechanism": MEDIAN,
         "batching": {"rule": "hashed-records", "batches": 40, "labels": ["business", "sport"]},
-        "stopping": {"max_tokens": 48, "sequences": [[0], [2, 2]]},
-        "model": {"name": "SmolLM2-135M-Instruct", "digest": "ab" * 32, "trained_on_records": "unknown"},
+        "decoding": {
+            "max_tokens": 48,
+            "sequences": [[0], [2, 2]],
+            "least_tokens": 0,
+            "no_line_breaks": False,
+        },
+        "model": {
+            "name": "SmolLM2-135M-Instruct",
+            "digest": "ab" * 32,
+            "trained_on_records": "unknown",
+        },
         "software": {"python": "3.11.9", "torch": "2.4.0"},
         **(parts or {}),
     }
@@ -98,7 +109,9 @@ def run_summary(parts: Mapping[str, Any] | None = None, **fields: Any) -> RunSum
     })  # fmt: skip
 
 
-def batches(count: int, labels: tuple[str | None, ...] = ("business", "sport")) -> tuple[BatchResult, ...]:
+def batches(
+    count: int, labels: tuple[str | None, ...] = ("business", "sport")
+) -> tuple[BatchResult, ...]:
     source = random.Random(5)
     rows = []
     for index in range(count):
@@ -120,10 +133,15 @@ def batches(count: int, labels: tuple[str | None, ...] = ("business", "sport")) 
     return tuple(rows)
 
 
-def curve(length: int = 48, count: int = 40, exact: float = 2.0, theorem1: float = 2.2) -> TokenCurve:
+def curve(
+    length: int = 48, count: int = 40, exact: float = 2.0, theorem1: float = 2.2
+) -> TokenCurve:
     """A curve that ends at the run's own figures."""
     source = random.Random(7)
-    mean = tuple(0.05 * math.exp(-position / 15) + 0.02 + source.uniform(0, 0.01) for position in range(length))
+    mean = tuple(
+        0.05 * math.exp(-position / 15) + 0.02 + source.uniform(0, 0.01)
+        for position in range(length)
+    )
     shares = tuple((position + 1) / length for position in range(length))
     return TokenCurve(
         position=tuple(range(1, length + 1)),
@@ -167,7 +185,10 @@ def shaded(batch: int, words: tuple[str, ...], cost: float = 0.4, **fields: Any)
             rise=exact[place] / 2,
             fall=exact[place],
             probability=0.25,
-            likeliest=(Alternative(text=" else", probability=0.5), Alternative(text="\n", probability=0.125)),
+            likeliest=(
+                Alternative(text=" else", probability=0.5),
+                Alternative(text="\n", probability=0.125),
+            ),
         )
         for place, word in enumerate(words)
     )
@@ -182,7 +203,9 @@ def empirical(rows: tuple[BatchResult, ...]) -> Empirical:
         for place, row in enumerate(worst)
     ]
     largest = abs(losses[0].loss) if losses else None
-    return Empirical(leave_one_out_max=largest, contexts=sum(row.contexts for row in rows), worst=tuple(losses))
+    return Empirical(
+        leave_one_out_max=largest, contexts=sum(row.contexts for row in rows), worst=tuple(losses)
+    )
 
 
 #: Of runs whose levels are equal, and of runs whose levels are not.
@@ -195,14 +218,32 @@ SECRET = Amplification(
 
 
 def ex_post(rows: tuple[BatchResult, ...], rebalancing: float = 0.0, **changes: Any) -> ExPost:
-    worst = {name: max((getattr(row, name) for row in rows), default=0.0) for name in ("theorem1", "rise", "fall")}
+    worst = {
+        name: max((getattr(row, name) for row in rows), default=0.0)
+        for name in ("theorem1", "rise", "fall")
+    }
     exact = max(worst["rise"], worst["fall"])
-    fields = {"relation": "add_remove", "unit": "record", **worst, "exact": exact, "rebalancing": rebalancing}
+    fields = {
+        "relation": "add_remove",
+        "unit": "record",
+        **worst,
+        "exact": exact,
+        "rebalancing": rebalancing,
+    }
     fields |= {"amplification": EQUAL}
-    return ExPost(**{**fields, "epsilon": exact + rebalancing, "batch_epsilon": exact + rebalancing, **changes})
+    return ExPost(
+        **{
+            **fields,
+            "epsilon": exact + rebalancing,
+            "batch_epsilon": exact + rebalancing,
+            **changes,
+        }
+    )
 
 
-def entry(name: str, value: float, rule: str = "leaf", kind: Kind = "ex-post", **changes: Any) -> LedgerEntry:
+def entry(
+    name: str, value: float, rule: str = "leaf", kind: Kind = "ex-post", **changes: Any
+) -> LedgerEntry:
     return LedgerEntry(
         **{
             "name": name,
@@ -228,13 +269,20 @@ def ex_post_ledger(rows: tuple[BatchResult, ...], found: ExPost) -> LedgerEntry:
             row.exact or 0,
             "maximum",
             children=tuple(
-                entry(f"{name} summed over {row.steps} tokens", getattr(row, name), "sum", omitted=row.steps)
+                entry(
+                    f"{name} summed over {row.steps} tokens",
+                    getattr(row, name),
+                    "sum",
+                    omitted=row.steps,
+                )
                 for name in ("rise", "fall")
             ),
         )
         for row in ranked[:50]
     )
-    generation = entry("generation", found.exact, "maximum", children=listed, omitted=len(rows) - len(listed))
+    generation = entry(
+        "generation", found.exact, "maximum", children=listed, omitted=len(rows) - len(listed)
+    )
     rebalancing = entry("rebalancing", found.rebalancing)
     return entry("pipeline", found.batch_epsilon, "sum", children=(rebalancing, generation))
 
@@ -265,22 +313,29 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
             "verdict": "pass",
             "evidence": 2,
             "guarantee": said(
-                "The median run's released texts cost at most 2.5 nats ex post for adding or removing one record."
+                "The median run's released texts cost at most 2.5 nats ex post for adding or "
+                "removing one record."
             ),
             "caveats": (said("A caveat that stands beside the guarantee."),),
             "claim": CLAIM,
             "guarantees": Guarantees(ex_post=found, approximate=None, empirical=losses),
             "ledger": (ex_post_ledger(rows, found), empirical_ledger(losses)) if rows else (),
             "batches": rows,
-            "tokens": curve(count=count, exact=found.exact, theorem1=found.theorem1) if rows else None,
+            "tokens": curve(count=count, exact=found.exact, theorem1=found.theorem1)
+            if rows
+            else None,
             "checks": (
                 check("integrity.format", evidence=0),
                 check("integrity.hashes"),
                 check("record.range"),
-                check("rebalancing.noise", "skip", detail="No counts were noised.", applicable=False),
+                check(
+                    "rebalancing.noise", "skip", detail="No counts were noised.", applicable=False
+                ),
                 check("claim.epsilon"),
                 check("replay.logits", "skip", evidence=3, detail=REPLAY, made_with="--data FILE"),
-                check("replay.lower-bound", "skip", evidence=4, detail=REPLAY, made_with="--data FILE"),
+                check(
+                    "replay.lower-bound", "skip", evidence=4, detail=REPLAY, made_with="--data FILE"
+                ),
             ),
             "not_checked": ("replay.logits", "replay.lower-bound"),
             "run": run_summary(),
@@ -293,12 +348,18 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
 def failed_run() -> AuditResult:
     return median_run(
         verdict="fail",
-        guarantee=said("No guarantee: the run cost more than the 1.5 nats that it claims for one record."),
+        guarantee=said(
+            "No guarantee: the run cost more than the 1.5 nats that it claims for one record."
+        ),
         claim=CLAIM.model_copy(update={"epsilon": 1.5}),
         checks=(
             check("integrity.format"),
             check("record.range", "warn", measured="3 values at the clip"),
-            check("record.aggregate", "error", detail="The aggregate's file is missing. Write it with RunWriter."),
+            check(
+                "record.aggregate",
+                "error",
+                detail="The aggregate's file is missing. Write it with RunWriter.",
+            ),
             check(
                 "claim.epsilon",
                 "fail",
@@ -313,7 +374,9 @@ def failed_run() -> AuditResult:
 
 def attacked_run() -> AuditResult:
     """A mean run that a replay attacked, with a long curve and no losses of contexts."""
-    points = [CurvePoint(epsilon=e / 10, delta=0.3 * 0.9**e, delta_lower=0.2 * 0.9**e) for e in range(40)]
+    points = [
+        CurvePoint(epsilon=e / 10, delta=0.3 * 0.9**e, delta_lower=0.2 * 0.9**e) for e in range(40)
+    ]
     found = Attack(
         epsilon=0.41237,
         estimate=0.63219,
@@ -325,7 +388,9 @@ def attacked_run() -> AuditResult:
     )
     run = mean_run()
     return mean_run(
-        guarantees=run.guarantees.model_copy(update={"empirical": NO_LOSSES.model_copy(update={"attack": found})})
+        guarantees=run.guarantees.model_copy(
+            update={"empirical": NO_LOSSES.model_copy(update={"attack": found})}
+        )
     )
 
 
@@ -340,7 +405,12 @@ def public_run() -> AuditResult:
             "batches": (),
             "tokens": None,
             "checks": tuple(
-                each.model_copy(update={"measured": "", "detail": each.detail.replace("'runs/bbc median'", "RUN_DIR")})
+                each.model_copy(
+                    update={
+                        "measured": "",
+                        "detail": each.detail.replace("'runs/bbc median'", "RUN_DIR"),
+                    }
+                )
                 for each in run.checks
             ),
             "run": RunSummary(dpaudit="0.1.0"),
@@ -367,7 +437,9 @@ APPROXIMATE = Approximate(
 
 def approximate_ledger() -> LedgerEntry:
     def joint(name: str, value: float, **changes: Any) -> LedgerEntry:
-        return entry(name, value, **{"kind": "approximate", "delta": 4.4e-4, "rule": "joint", **changes})
+        return entry(
+            name, value, **{"kind": "approximate", "delta": 4.4e-4, "rule": "joint", **changes}
+        )
 
     token = joint("a token", 0.3, rule="leaf", delta=0.0)
     generation = joint("generation: 48 tokens", 2.2, children=(token,), omitted=47)
@@ -376,36 +448,48 @@ def approximate_ledger() -> LedgerEntry:
 
 
 def mean_run(**changes: Any) -> AuditResult:
-    """A mean run: an approximate guarantee that is claimed, beside an ex-post figure that is not."""
+    """A mean run that claims an approximate guarantee; its ex-post figure is not claimed."""
     rows = batches(12)
     found = ex_post(rows, rebalancing=0.25)
     return median_run(
         **{
-            "guarantee": said("Generating these texts was (2.5, 0.00044)-DP for adding or removing one record."),
-            "claim": ClaimResult(epsilon=2.5, delta=4.4e-4, kind="approximate", relation="add_remove", unit="record"),
-            "guarantees": Guarantees(ex_post=found, approximate=APPROXIMATE, empirical=empirical(rows)),
+            "guarantee": said(
+                "Generating these texts was (2.5, 0.00044)-DP for adding or removing one record."
+            ),
+            "claim": ClaimResult(
+                epsilon=2.5, delta=4.4e-4, kind="approximate", relation="add_remove", unit="record"
+            ),
+            "guarantees": Guarantees(
+                ex_post=found, approximate=APPROXIMATE, empirical=empirical(rows)
+            ),
             "ledger": (approximate_ledger(), ex_post_ledger(rows, found)),
             "batches": rows,
             "tokens": curve(count=12, exact=found.exact, theorem1=found.theorem1),
-            "run": run_summary({"mechanism": {**MEDIAN, "aggregator": "mean", "divisor": 32.0}}),
+            "run": run_summary(
+                {"mechanism": {**MEDIAN, "aggregator": {"kind": "mean", "divisor": 32.0}}}
+            ),
             **changes,
         }
     )
 
 
 def secret_run(**changes: Any) -> AuditResult:
-    """A mean run of three rounds, whose batches are secret: its levels differ, as claimed and as recomputed."""
+    """A mean run of three rounds with secret batches; its levels differ, claimed and recomputed."""
     run = mean_run()
     assert run.claim is not None and run.guarantees.ex_post is not None
     apart = {"epsilon": 0.47612345, "batch_epsilon": 2.31987654, "amplification": SECRET}
     found = run.guarantees.model_copy(
         update={
             "approximate": APPROXIMATE.model_copy(update=apart),
-            "ex_post": run.guarantees.ex_post.model_copy(update={"epsilon": 0.40912345, "amplification": SECRET}),
+            "ex_post": run.guarantees.ex_post.model_copy(
+                update={"epsilon": 0.40912345, "amplification": SECRET}
+            ),
         }
     )
     claim = run.claim.model_copy(update={"epsilon": 0.48, "batch_epsilon": 2.5})
-    guarantee = said("Generating these texts was (0.48, 0.00044)-DP for adding or removing one record.")
+    guarantee = said(
+        "Generating these texts was (0.48, 0.00044)-DP for adding or removing one record."
+    )
     return mean_run(**{"claim": claim, "guarantees": found, "guarantee": guarantee, **changes})
 
 
@@ -413,14 +497,24 @@ def secret_median_run(**changes: Any) -> AuditResult:
     """A median run whose batches are secret, which claims nothing at the batch level."""
     run = median_run()
     assert run.guarantees.ex_post is not None
-    found = run.guarantees.ex_post.model_copy(update={"epsilon": 0.6156789, "amplification": SECRET})
+    found = run.guarantees.ex_post.model_copy(
+        update={"epsilon": 0.6156789, "amplification": SECRET}
+    )
     claim = CLAIM.model_copy(update={"epsilon": 0.62})
-    return median_run(**{"claim": claim, "guarantees": run.guarantees.model_copy(update={"ex_post": found}), **changes})
+    return median_run(
+        **{
+            "claim": claim,
+            "guarantees": run.guarantees.model_copy(update={"ex_post": found}),
+            **changes,
+        }
+    )
 
 
 def budget_use(length: int = 48, **changes: Any) -> BudgetUse:
     """Contexts that drop out from the fifth token on, with a few that take part again."""
-    active = [min(1.0, 1.4 * math.exp(-place / 9) + 0.05 * (place % 7 == 0)) for place in range(length)]
+    active = [
+        min(1.0, 1.4 * math.exp(-place / 9) + 0.05 * (place % 7 == 0)) for place in range(length)
+    ]
     fields = {
         "budget": 0.1082561,
         "smallest": 0.1082561,
@@ -439,10 +533,54 @@ def budget_use(length: int = 48, **changes: Any) -> BudgetUse:
 def budgets_run(**changes: Any) -> AuditResult:
     """A mean run whose contexts have budgets of their own, which its guarantee is by."""
     run = mean_run()
-    by_budgets = {"method": "zcdp", "rho": 0.1082561, "batch_lower": None, "batch_rdp": APPROXIMATE.epsilon}
+    by_budgets = {
+        "method": "zcdp",
+        "rho": 0.1082561,
+        "batch_lower": None,
+        "batch_rdp": APPROXIMATE.epsilon,
+    }
     found = APPROXIMATE.model_copy(update=by_budgets)
     guarantees = run.guarantees.model_copy(update={"approximate": found})
     return mean_run(**{"guarantees": guarantees, "budgets": budget_use(), **changes})
+
+
+def rho_run(**changes: Any) -> AuditResult:
+    """A mean run with budgets that claims a rho, and says who made it."""
+    run, rho = budgets_run(), 0.11
+    zcdp = Zcdp(
+        relation="add_remove",
+        unit="record",
+        rho=0.1082561,
+        rebalancing=0.0,
+        tokens=48,
+        any_length=True,
+        advantage=0.19,
+    )
+    tree = entry(
+        "pipeline",
+        zcdp.rho,
+        kind="zcdp",
+        children=(entry("generation", zcdp.rho, kind="zcdp"),),
+        rule="sum",
+    )
+    assert run.run.settings is not None
+    made_by = run.run.settings.model_copy(
+        update={"made_by": "The records team <records@example.org>"}
+    )
+    return budgets_run(
+        **{
+            "guarantee": said(
+                "Generating these texts was 0.11-zCDP for adding or removing one record."
+            ),
+            "claim": ClaimResult(
+                rho=rho, delta=4.4e-4, kind="zcdp", relation="add_remove", unit="record"
+            ),
+            "guarantees": run.guarantees.model_copy(update={"zcdp": zcdp}),
+            "ledger": (tree, *run.ledger),
+            "run": run.run.model_copy(update={"settings": made_by}),
+            **changes,
+        }
+    )
 
 
 def approximate_only_run() -> AuditResult:
@@ -491,7 +629,8 @@ def nested(depth: int) -> LedgerEntry:
 
 
 def hostile_run() -> AuditResult:
-    mechanism = {**MEDIAN, "aggregator": HOSTILE, "clip": HOSTILE, HOSTILE: {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}}
+    parts = {"contribution": {"kind": "logits", "clip": HOSTILE}, "aggregator": {"kind": HOSTILE}}
+    mechanism = {**MEDIAN, **parts, HOSTILE: {HOSTILE: [HOSTILE, {HOSTILE: HOSTILE}]}}
     mechanism |= {"long": "x" * 200_000, "many": {str(index): index for index in range(5_000)}}
     run = run_summary({"mechanism": mechanism}, path=HOSTILE, dpaudit=HOSTILE)
     return median_run(
@@ -499,13 +638,26 @@ def hostile_run() -> AuditResult:
         guarantee=said(HOSTILE),
         caveats=(said(HOSTILE),),
         ledger=(
-            entry(HOSTILE, 1.0, "sum", reference=HOSTILE, children=(entry("y" * 100_000, math.nan),), omitted=1),
+            entry(
+                HOSTILE,
+                1.0,
+                "sum",
+                reference=HOSTILE,
+                children=(entry("y" * 100_000, math.nan),),
+                omitted=1,
+            ),
             nested(50),
         ),
         batches=batches(5, labels=(HOSTILE, None, "\u202eabc", "y" * 100_000, "")),
         checks=(
             check(
-                HOSTILE, "fail", title=HOSTILE, measured=HOSTILE, expected=HOSTILE, detail=HOSTILE, reference=HOSTILE
+                HOSTILE,
+                "fail",
+                title=HOSTILE,
+                measured=HOSTILE,
+                expected=HOSTILE,
+                detail=HOSTILE,
+                reference=HOSTILE,
             ),
             check("claim.epsilon", "skip", detail=HOSTILE),
             check("claim.epsilon", "skip", evidence=9),
@@ -526,15 +678,27 @@ def infinite_run() -> AuditResult:
     rows = batches(3)
     rows = (rows[0].model_copy(update={"theorem1": math.inf, "exact": math.inf}), *rows[1:])
     result = median_run(3)
-    bad = {"theorem1": math.inf, "exact": math.nan, "rise": math.inf, "fall": math.nan, "epsilon": math.inf}
+    bad = {
+        "theorem1": math.inf,
+        "exact": math.nan,
+        "rise": math.inf,
+        "fall": math.nan,
+        "epsilon": math.inf,
+    }
     bad |= {"batch_epsilon": math.inf}
-    losses = Empirical(leave_one_out_max=math.inf, contexts=3, worst=(ContextLoss(batch=0, slot=0, loss=-math.inf),))
+    losses = Empirical(
+        leave_one_out_max=math.inf,
+        contexts=3,
+        worst=(ContextLoss(batch=0, slot=0, loss=-math.inf),),
+    )
     found = ex_post(batches(3), relation="replace", unit="context", **bad)
     return result.model_copy(
         update={
             "batches": rows,
             "guarantees": Guarantees(ex_post=found, approximate=None, empirical=losses),
-            "ledger": (entry("pipeline", math.inf, "sum", children=(entry("generation", math.nan),)),),
+            "ledger": (
+                entry("pipeline", math.inf, "sum", children=(entry("generation", math.nan),)),
+            ),
             "tokens": TokenCurve(
                 position=(1, 2, 3),
                 batches=(3, 3, 2),
@@ -552,6 +716,7 @@ BUILDERS: dict[str, Callable[[], AuditResult]] = {
     "failed": failed_run,
     "mean": mean_run,
     "budgets": budgets_run,
+    "rho": rho_run,
     "secret": secret_run,
     "secret median": secret_median_run,
     "attacked": attacked_run,
@@ -564,7 +729,8 @@ BUILDERS: dict[str, Callable[[], AuditResult]] = {
     "hostile": hostile_run,
     "infinite": infinite_run,
 }
-#: Results cannot be changed, so each is built once: tests tell rendered pages apart by the object they are of.
+#: Results cannot be changed, so each is built once: tests tell rendered pages apart by the object
+#: they are of.
 SAMPLES = {name: functools.cache(build) for name, build in BUILDERS.items()}
 
 
@@ -596,7 +762,10 @@ def html_of() -> Callable[[AuditResult], str]:
 
     def get(result: AuditResult) -> str:
         if id(result) not in rendered:
-            rendered[id(result)] = (result, render_html(result))  # kept, so that its id stays its own
+            rendered[id(result)] = (
+                result,
+                render_html(result),
+            )  # kept, so that its id stays its own
         return rendered[id(result)][1]
 
     return get
@@ -605,14 +774,18 @@ def html_of() -> Callable[[AuditResult], str]:
 @pytest.fixture(scope="session")
 def comparison(results: dict[str, AuditResult]) -> Comparison:
     """Results of both kinds, whole ones and others, one with a hostile name."""
-    named = {name: results[name] for name in ("median", "mean", "failed", "infinite", "public", "secret")}
+    named = {
+        name: results[name] for name in ("median", "mean", "failed", "infinite", "public", "secret")
+    }
     return compare_runs(named | {HOSTILE: results["hostile"]})
 
 
 @pytest.fixture(scope="session")
 def comparison_page(comparison: Comparison) -> str:
     """That comparison as a page, one of whose links is no path."""
-    return render_comparison_html(comparison, {"median": "../a b/report.html", "mean": "javascript:alert(1)"})
+    return render_comparison_html(
+        comparison, {"median": "../a b/report.html", "mean": "javascript:alert(1)"}
+    )
 
 
 @pytest.fixture
@@ -628,7 +801,8 @@ GOLDEN = Path(__file__).with_name("golden")
 def golden() -> Callable[[str, str], None]:
     """Holds a text against the file of this name in tests/reports/golden.
 
-    With DPAUDIT_UPDATE_GOLDEN=1 it writes the file instead: read the difference before you commit it.
+    With DPAUDIT_UPDATE_GOLDEN=1 it writes the file instead: read the difference before you commit
+    it.
     """
 
     def hold(name: str, text: str) -> None:
@@ -638,6 +812,8 @@ def golden() -> Callable[[str, str], None]:
             GOLDEN.mkdir(exist_ok=True)
             path.write_bytes(content)
         assert path.exists(), f"no {path.name}: write it with DPAUDIT_UPDATE_GOLDEN=1"
-        assert path.read_bytes().decode() == content.decode(), f"{path.name} differs: see DPAUDIT_UPDATE_GOLDEN"
+        assert path.read_bytes().decode() == content.decode(), (
+            f"{path.name} differs: see DPAUDIT_UPDATE_GOLDEN"
+        )
 
     return hold

@@ -1,4 +1,4 @@
-"""What a report says of canaries: apart from other figures, in all private formats, and in no public one."""
+"""Canaries in reports: apart from other figures, in all private formats, and in no public one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from rich.console import Console
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.engineers import kind_sections
-from dpaudit.reports.terminal import print_summary
+from dpaudit.reports.terminal import summary
+from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import AuditResult, CanaryGuesses
 from dpaudit.results.rounding import lower_bound
 
 
 def in_terminal(result: AuditResult) -> str:
     file = io.StringIO()
-    print_summary(result, Console(file=file, width=400))
+    print_document(summary(result), Console(file=file, width=400))
     return file.getvalue()
 
 
@@ -33,17 +34,23 @@ FORMATS: dict[str, Callable[[AuditResult], str]] = {
 
 @pytest.fixture
 def result(make_run: Callable[..., Any]) -> AuditResult:
-    audited: AuditResult = make_run(sizes=(4,) * 24, canaries=24, aggregator="mean", divisor=8.0).audit()
+    audited: AuditResult = make_run(
+        sizes=(4,) * 24, canaries=24, aggregator="mean", divisor=8.0
+    ).audit()
     return audited
 
 
 @pytest.mark.parametrize("render", FORMATS.values(), ids=FORMATS)
-def test_guesses_epsilon_and_power_are_said(result: AuditResult, render: Callable[[AuditResult], str]) -> None:
+def test_guesses_epsilon_and_power_are_said(
+    result: AuditResult, render: Callable[[AuditResult], str]
+) -> None:
     found = result.guarantees.empirical.canaries
     assert found is not None
     shown = render(result)
     assert f"{found.right} of 24" in shown
-    assert (lower_bound(found.epsilon) if found.epsilon else "above 0") in shown and lower_bound(found.most) in shown
+    assert (lower_bound(found.epsilon) if found.epsilon else "above 0") in shown and lower_bound(
+        found.most
+    ) in shown
     assert "of 24" not in render(public_form(result))
 
 

@@ -1,9 +1,8 @@
-"""Figures as files: what they hold, that they say what they are, and the command that writes them."""
+"""Figures as files: their contents, their descriptions, and the command that writes them."""
 
 from __future__ import annotations
 
 import io
-import json
 import math
 import os
 import re
@@ -11,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -19,7 +19,6 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dpaudit.auditing.comparison import batch_spread
 from dpaudit.cli import main
 from dpaudit.reports.drawing import drawable, in_page
 from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files, why_not_drawn
@@ -39,11 +38,15 @@ PAIR = (("median run", "median"), ("_mean run", "mean"))
 Command = Callable[..., tuple[int, str, str]]
 HOSTILE = '<script>alert(1)</script> --> & "$\\frac{$ \x1b[31m\u202e日\ufffe'
 ALL: tuple[Format, ...] = ("svg", "png", "pdf")
-OF_A_RUN = ("batch-histogram", "token-curve", "growth", "directions", "losses")
+OF_A_RUN = ("batch-histogram", "token-curve", "growth")
 
 
-def drawn(*runs: tuple[str, AuditResult], formats: tuple[Format, ...] = ("svg",)) -> dict[str, bytes]:
-    return figure_files([named(*run) for run in runs], formats, "dpaudit figures runs/a --out figures")
+def drawn(
+    *runs: tuple[str, AuditResult], formats: tuple[Format, ...] = ("svg",)
+) -> dict[str, bytes]:
+    return figure_files(
+        [named(*run) for run in runs], formats, "dpaudit compare runs/a --figures figures"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +56,9 @@ def seen() -> dict[Any, dict[str, bytes]]:
 
 
 @pytest.fixture
-def files_of(samples: Samples, seen: dict[Any, dict[str, bytes]]) -> Callable[..., dict[str, bytes]]:
+def files_of(
+    samples: Samples, seen: dict[Any, dict[str, bytes]]
+) -> Callable[..., dict[str, bytes]]:
     """The files of samples, each given as its label and its name."""
 
     def get(*runs: tuple[str, str]) -> dict[str, bytes]:
@@ -65,14 +70,16 @@ def files_of(samples: Samples, seen: dict[Any, dict[str, bytes]]) -> Callable[..
 
 
 def named(name: str, result: AuditResult) -> FigureRun:
-    return FigureRun(name, f"runs/{name}", result, batch_spread(name, result))
+    return FigureRun(name, f"runs/{name}", result)
 
 
 def words(svg: bytes) -> str:
     """All text that is drawn."""
     root = ElementTree.fromstring(svg)
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    return " | ".join(text for node in root.iter("{http://www.w3.org/2000/svg}text") for text in node.itertext())
+    return " | ".join(
+        text for node in root.iter("{http://www.w3.org/2000/svg}text") for text in node.itertext()
+    )
 
 
 def canvas(draw: Callable[[Figure], None]) -> Figure:
@@ -81,7 +88,7 @@ def canvas(draw: Callable[[Figure], None]) -> Figure:
     return figure
 
 
-# --- one run ---------------------------------------------------------------------------------------------------------
+# --- one run --------------------------------------------------------------------------------------
 
 
 def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) -> None:
@@ -89,9 +96,17 @@ def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) ->
     stems = [f"bbc-{name}" for name in OF_A_RUN]
     assert set(files) == {f"{stem}.{ending}" for stem in stems for ending in ALL} | {CAPTIONS}
     histogram, curve, *others = (words(files[f"{stem}.svg"]) for stem in stems)
-    for text, figure in zip(("(tokens)", "rise = fall", "the bound"), others, strict=True):
+    for text, figure in zip(("(tokens)",), others, strict=True):
         assert text in figure and "(nats)" in figure and "bbc" in figure
-    for text in ("bbc", "n = 40", "Ex-post epsilon of a batch (nats)", "Batches", "Theorem 1", "exact", "mean"):
+    for text in (
+        "bbc",
+        "n = 40",
+        "Ex-post epsilon of a batch (nats)",
+        "Batches",
+        "Theorem 1",
+        "exact",
+        "mean",
+    ):
         assert text in histogram
     for text in (
         "bbc",
@@ -108,7 +123,9 @@ def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) ->
             assert picture.info["dpi"] == pytest.approx((200, 200), abs=0.1)
             assert picture.convert("RGB").getpixel((0, 0)) == (255, 255, 255)
             assert "Internal" in picture.info["Description"]
-        assert files[f"{stem}.pdf"].startswith(b"%PDF-") and files[f"{stem}.pdf"].endswith(b"%%EOF\n")
+        assert files[f"{stem}.pdf"].startswith(b"%PDF-") and files[f"{stem}.pdf"].endswith(
+            b"%%EOF\n"
+        )
         assert b"FontType 3" not in files[f"{stem}.pdf"] and b"/Type3" not in files[f"{stem}.pdf"]
 
 
@@ -117,9 +134,14 @@ def test_an_svg_needs_no_variables_and_no_style_sheet(files_of: Files) -> None:
         text = file.decode()
         if name != CAPTIONS:
             assert (
-                "var(" not in text and "<style" not in text and "currentColor" not in text and "http-equiv" not in text
+                "var(" not in text
+                and "<style" not in text
+                and "currentColor" not in text
+                and "http-equiv" not in text
             )
-            assert re.search(r'<svg[^>]* width="[\d.]+pt" height="[\d.]+pt"|height="[\d.]+pt"', text)
+            assert re.search(
+                r'<svg[^>]* width="[\d.]+pt" height="[\d.]+pt"|height="[\d.]+pt"', text
+            )
             assert "font-family: 'DejaVu Sans', Verdana, Arial, sans-serif" in text
             assert "Internal: computed from private data." in text
             assert "<dc:date" not in text
@@ -133,9 +155,9 @@ def test_figures_hold_the_results_own_values(samples: Samples) -> None:
     axes = canvas(drawing.draw).axes[0]
     lines = {line.get_label(): line.get_xdata() for line in axes.lines}
     assert list(lines["largest exact"]) == [max(exact)] * 2
-    assert lines[next(label for label in lines if str(label).startswith("mean"))][0] == pytest.approx(
-        math.fsum(exact) / len(exact)
-    )
+    assert lines[next(label for label in lines if str(label).startswith("mean"))][
+        0
+    ] == pytest.approx(math.fsum(exact) / len(exact))
     assert sum(bar.get_height() for bar in axes.containers[0]) == len(exact)
     assert result.tokens.band is not None
     panel = next(axes for axes in canvas(curve.draw).axes if axes.lines)
@@ -144,7 +166,9 @@ def test_figures_hold_the_results_own_values(samples: Samples) -> None:
         assert list(drawn_lines[label].get_ydata()) == list(values)
         assert list(drawn_lines[label].get_xdata()) == list(result.tokens.position)
     corners = panel.collections[0].get_paths()[0].vertices[:, 1]
-    assert {*result.tokens.band.low, *result.tokens.band.high} <= {float(value) for value in corners}
+    assert {*result.tokens.band.low, *result.tokens.band.high} <= {
+        float(value) for value in corners
+    }
 
 
 def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
@@ -159,7 +183,7 @@ def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
 
 
 def test_every_kind_of_run_can_be_drawn(files_of: Files) -> None:
-    for name, figures in [("one batch", 3), ("infinite", 5), ("user", 5), ("budgets", 6)]:
+    for name, figures in [("one batch", 3), ("infinite", 3), ("user", 3), ("budgets", 4)]:
         files = files_of((name, name))
         assert len(files) == figures + 1  # the captions
         for file, content in files.items():
@@ -180,10 +204,12 @@ def test_costs_that_are_all_infinite_are_no_figure(samples: Samples) -> None:
     result = samples["infinite"]()
     batches = tuple(batch.model_copy(update={"exact": math.inf}) for batch in result.batches)
     assert "finite" in why_not_drawn(result.model_copy(update={"batches": batches, "tokens": None}))
-    assert why_not_drawn(result.model_copy(update={"batches": batches})) == ""  # the first token's cost is finite
+    assert (
+        why_not_drawn(result.model_copy(update={"batches": batches})) == ""
+    )  # the first token's cost is finite
 
 
-# --- several runs ----------------------------------------------------------------------------------------------------
+# --- several runs ---------------------------------------------------------------------------------
 
 
 def test_several_runs_share_two_figures(files_of: Files) -> None:
@@ -200,9 +226,15 @@ def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
     series = [run.series(run.name) for run in runs]
     spreads, curves = batch_spreads(series), token_curves(series)
     assert spreads is not None and curves is not None
-    ticks = [collection.get_segments() for collection in canvas(spreads.draw).axes[0].collections][-3:]
+    ticks = [collection.get_segments() for collection in canvas(spreads.draw).axes[0].collections][
+        -3:
+    ]
     for segments, result in zip(ticks, results, strict=True):
-        costs = [batch.exact for batch in result.batches if batch.exact is not None and math.isfinite(batch.exact)]
+        costs = [
+            batch.exact
+            for batch in result.batches
+            if batch.exact is not None and math.isfinite(batch.exact)
+        ]
         assert sorted(segment[0][0] for segment in segments) == sorted(costs)
     lines = next(axes for axes in canvas(curves.draw).axes if axes.lines).lines
     for line, result in zip(lines, results, strict=True):
@@ -212,11 +244,16 @@ def test_shared_figures_hold_each_runs_own_values(samples: Samples) -> None:
 
 
 def test_no_two_lines_look_the_same_even_in_grey(samples: Samples) -> None:
-    series = [named(f"r{place}", samples["median"]()).series(f"r{place}") for place in range(MOST_RUNS)]
+    series = [
+        named(f"r{place}", samples["median"]()).series(f"r{place}") for place in range(MOST_RUNS)
+    ]
     curves = token_curves(series)
     assert curves is not None
     lines = next(axes for axes in canvas(curves.draw).axes if axes.lines).lines
-    looks = {(line.get_marker(), line.get_linestyle(), str(line._unscaled_dash_pattern)) for line in lines}
+    looks = {
+        (line.get_marker(), line.get_linestyle(), str(line._unscaled_dash_pattern))
+        for line in lines
+    }
     assert len(looks) == MOST_RUNS
 
 
@@ -246,16 +283,26 @@ def test_other_neighbours_are_named_beside_each_run(files_of: Files) -> None:
     alike, apart = files_of(*PAIR), files_of(("good", "user"), ("bad", "failed"))
     for name in ("all-batch-spreads.svg", "all-token-curves.svg"):
         assert "add/remove" not in words(alike[name])
-        assert "record, add/remove" in words(apart[name]) and "user, add/remove" in words(apart[name])
+        assert "record, add/remove" in words(apart[name]) and "user, add/remove" in words(
+            apart[name]
+        )
 
 
 def test_hostile_names_are_text(samples: Samples) -> None:
-    files = drawn((HOSTILE, samples["hostile"]()), (HOSTILE, samples["median"]()), (".." * 9, samples["mean"]()))
+    files = drawn(
+        (HOSTILE, samples["hostile"]()),
+        (HOSTILE, samples["median"]()),
+        (".." * 9, samples["mean"]()),
+    )
     assert all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name) for name in files)
     assert len(files) == 3 * len(OF_A_RUN) + 3
     for name, content in files.items():
-        prose = re.sub(rb"`+.*?`+", b"", content) if name == CAPTIONS else content  # nothing is markup in code
-        assert b"<script" not in prose and b"\x1b" not in content and "\u202e".encode() not in content
+        prose = (
+            re.sub(rb"`+.*?`+", b"", content) if name == CAPTIONS else content
+        )  # nothing is markup in code
+        assert (
+            b"<script" not in prose and b"\x1b" not in content and "\u202e".encode() not in content
+        )
         if name.endswith("svg"):
             words(content)
     assert '<script>alert(1)</script> --> & "$' in words(files["all-token-curves.svg"])
@@ -264,7 +311,13 @@ def test_hostile_names_are_text(samples: Samples) -> None:
 def test_names_that_are_alike_get_numbers(samples: Samples) -> None:
     from dpaudit.reports.figure_files import _distinct
 
-    assert _distinct(["run", "RUN", "run", "run-3", "all"], ["all"]) == ["run", "RUN-2", "run-3", "run-3-2", "all-2"]
+    assert _distinct(["run", "RUN", "run", "run-3", "all"], ["all"]) == [
+        "run",
+        "RUN-2",
+        "run-3",
+        "run-3-2",
+        "all-2",
+    ]
     files = drawn(("run", samples["one batch"]()), ("run", samples["one batch"]()))
     assert "run-2-token-curve.svg" in files and "run-2" in words(files["all-batch-spreads.svg"])
 
@@ -274,7 +327,7 @@ def test_what_the_font_lacks_is_marked() -> None:
     assert drawable("x" * 50, 40) == "x" * 39 + "…"
 
 
-# --- the command -----------------------------------------------------------------------------------------------------
+# --- the command ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -295,25 +348,27 @@ def test_the_command_writes_privately_and_says_that_it_is_internal(
     make_run: Any, dpaudit: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "new/figures"
-    code, printed, err = dpaudit("figures", make_run().path, "--out", out, "--name", "a")
+    code, printed, err = dpaudit("compare", make_run().path, "--figures", out, "--name", "a")
     assert code == 0
     assert "Internal." in err
     assert sorted(printed.split()) == sorted(str(path) for path in out.iterdir())
     stems = [f"a-{name}" for name in OF_A_RUN]
-    assert {path.name for path in out.iterdir()} == {CAPTIONS} | {f"{s}.{end}" for s in stems for end in ("svg", "png")}
+    assert {path.name for path in out.iterdir()} == {CAPTIONS} | {
+        f"{s}.{end}" for s in stems for end in ("svg", "png")
+    }
     assert {stat.S_IMODE(path.stat().st_mode) for path in out.iterdir()} == {0o600}
     assert stat.S_IMODE(out.stat().st_mode) == 0o700
 
 
 @pytest.mark.usefixtures("empty_figures")
-def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+def test_files_of_before_are_replaced_and_others_kept(
+    make_run: Any, dpaudit: Command, tmp_path: Path
+) -> None:
     run = make_run()
     stem = Path(run.path).name
-    arguments = ("figures", run.path, "--out", tmp_path / "out", "--format", "svg", "--json")
-    _, printed, err = dpaudit(*arguments)
-    found = json.loads(printed)
-    assert (found["audience"], err) == ("internal", "")
-    first = {path: Path(path).read_bytes() for path in found["files"]}
+    arguments = ("compare", run.path, "--figures", tmp_path / "out", "--format", "svg")
+    printed = dpaudit(*arguments)[1]
+    first = {path: Path(path).read_bytes() for path in printed.split()}
     (tmp_path / "out/mine.svg").write_text("mine")
     (tmp_path / f"out/{stem}-token-curve.svg").write_text("old")
     assert dpaudit(*arguments)[0] == 0
@@ -322,10 +377,12 @@ def test_files_of_before_are_replaced_and_others_kept(make_run: Any, dpaudit: Co
 
 
 @pytest.mark.usefixtures("empty_figures")
-def test_a_link_in_a_figures_place_is_not_followed(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+def test_a_link_in_a_figures_place_is_not_followed(
+    make_run: Any, dpaudit: Command, tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / f"out/{CAPTIONS}").symlink_to(tmp_path / "elsewhere")
-    code, _, err = dpaudit("figures", make_run().path, "--out", tmp_path / "out")
+    code, _, err = dpaudit("compare", make_run().path, "--figures", tmp_path / "out")
     assert code == 2 and CAPTIONS in err
     assert [path.name for path in (tmp_path / "out").iterdir()] == [CAPTIONS]
 
@@ -347,27 +404,34 @@ def test_a_run_that_cannot_be_read_leaves_no_figure(
         bad = make_run(seed=1)
         bad.steps_file(0).write_bytes(b"PK")
         bad = bad.path
-    code, printed, err = dpaudit("figures", run.path, bad, "--out", out)
-    assert (code, printed) == (2, "")
-    assert err.startswith("dpaudit: ")
+    code, _, err = dpaudit("compare", run.path, bad, "--figures", out)
+    assert code == 2 and err.startswith("dpaudit: ")
     assert not out.exists()
 
 
 @pytest.mark.usefixtures("empty_figures")
-def test_a_failed_audit_exits_with_its_code_and_figures(make_run: Any, dpaudit: Command, tmp_path: Path) -> None:
+def test_a_failed_audit_exits_with_its_code_and_figures(
+    make_run: Any, dpaudit: Command, tmp_path: Path
+) -> None:
     run = make_run()
     run.edit_manifest({"claim.epsilon": run.exact * 0.99})
     run.rehash()
-    assert dpaudit("figures", run.path, "--out", tmp_path / "out", "--format", "svg")[0] == 1
+    assert dpaudit("compare", run.path, "--figures", tmp_path / "out", "--format", "svg")[0] == 1
     assert (tmp_path / f"out/{CAPTIONS}").exists()
 
 
 def test_a_run_without_batch_costs_is_refused_by_its_path(
-    make_run: Any, dpaudit: Command, tmp_path: Path, samples: Samples, monkeypatch: pytest.MonkeyPatch
+    make_run: Any,
+    dpaudit: Command,
+    tmp_path: Path,
+    samples: Samples,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dpaudit.api.audits.audit_run", lambda *_, **__: samples["approximate only"]())
+    monkeypatch.setattr(
+        "dpaudit.api.audits.audit_run", lambda *_, **__: samples["approximate only"]()
+    )
     make_run().path.rename(tmp_path / "mean")
-    code, printed, err = dpaudit("figures", tmp_path / "mean", "--out", tmp_path / "out")
+    code, printed, err = dpaudit("compare", tmp_path / "mean", "--figures", tmp_path / "out")
     assert (code, printed) == (2, "")
     assert "mean: this run has no ex-post cost" in err and "(epsilon, delta)" in err
     assert not (tmp_path / "out").exists()
@@ -376,20 +440,23 @@ def test_a_run_without_batch_costs_is_refused_by_its_path(
 @pytest.mark.parametrize("names", [["a"], ["a", "b", "c"]])
 def test_each_run_has_one_name(dpaudit: Command, tmp_path: Path, names: list[str]) -> None:
     options = [word for name in names for word in ("--name", name)]
-    code, _, err = dpaudit("figures", "one", "two", "--out", tmp_path / "out", *options)
+    code, _, err = dpaudit("compare", "one", "two", "--figures", tmp_path / "out", *options)
     assert code == 2 and "2 runs" in err
 
 
 def test_runs_that_no_figure_can_tell_apart_are_refused(dpaudit: Command, tmp_path: Path) -> None:
-    assert "named twice" in dpaudit("figures", "one", "one", "--out", tmp_path / "out")[2]
-    assert str(MOST_RUNS) in dpaudit("figures", *range(MOST_RUNS + 1), "--out", tmp_path / "out")[2]
+    assert "named twice" in dpaudit("compare", "one", "one", "--figures", tmp_path / "out")[2]
+    assert (
+        str(MOST_RUNS)
+        in dpaudit("compare", *range(MOST_RUNS + 1), "--figures", tmp_path / "out")[2]
+    )
 
 
 @pytest.mark.parametrize("place", ["", "steps", "steps/new", "figures", "run.json/x"])
 def test_figures_inside_a_run_are_refused(make_run: Any, dpaudit: Command, place: str) -> None:
     run = make_run()
     before = sorted(Path(run.path).rglob("*"))
-    code, printed, _ = dpaudit("figures", run.path, "--out", Path(run.path) / place)
+    code, printed, _ = dpaudit("compare", run.path, "--figures", Path(run.path) / place)
     assert (code, printed) == (2, "")
     assert sorted(Path(run.path).rglob("*")) == before
 
@@ -402,7 +469,8 @@ from dpaudit.reports.figure_files import FigureRun, figure_files
 from dpaudit.results import AuditResult
 
 result = AuditResult.model_validate_json(Path(sys.argv[1]).read_text("utf-8"))
-files = figure_files([FigureRun("run", "runs/run", result, None)], ("svg", "pdf"), "dpaudit figures runs/run")
+files = figure_files([FigureRun("run", "runs/run", result)], ("svg", "pdf"), \
+"dpaudit compare runs/run")
 print(hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest())
 """
 
@@ -410,9 +478,12 @@ print(hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest())
 def test_every_process_draws_the_same_bytes(samples: Samples, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(samples["one batch"]().to_json(), "utf-8")
     command = [sys.executable, "-W", "error", "-c", DRAW, str(tmp_path / "report.json")]
-    runs = (
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True)
-        for seed in ("1", "77")
-    )
-    first, second = (run.stdout for run in runs)
-    assert first == second != b""
+    another = {
+        **os.environ,
+        "PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") == "77" else "77",
+    }
+    there = subprocess.run(command, check=True, env=another, capture_output=True, text=True).stdout
+    with pytest.MonkeyPatch.context() as patch, io.StringIO() as said, redirect_stdout(said):
+        patch.setattr(sys, "argv", command[-2:])
+        exec(DRAW, {})
+        assert said.getvalue() == there != ""

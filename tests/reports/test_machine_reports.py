@@ -17,7 +17,10 @@ Samples = Mapping[str, Callable[[], AuditResult]]
 
 
 def _cases(result: AuditResult) -> dict[str, ET.Element]:
-    return {case.get("name") or "": case for case in ET.fromstring(render_junit(result)).iter("testcase")}
+    return {
+        case.get("name") or "": case
+        for case in ET.fromstring(render_junit(result)).iter("testcase")
+    }
 
 
 def _sarif(result: AuditResult) -> dict[str, Any]:
@@ -25,7 +28,7 @@ def _sarif(result: AuditResult) -> dict[str, Any]:
     return dict(run)
 
 
-# --- JUnit -----------------------------------------------------------------------------------------------------------
+# --- JUnit ----------------------------------------------------------------------------------------
 
 
 def test_junit_parses_and_its_counts_are_true(results: dict[str, AuditResult]) -> None:
@@ -34,14 +37,21 @@ def test_junit_parses_and_its_counts_are_true(results: dict[str, AuditResult]) -
         assert root.tag == "testsuites"
         assert len(list(root.iter("testcase"))) == len(result.checks)
         for suite in (root, *root):
-            counted = [("failures", "failure"), ("errors", "error"), *[("skipped", "skipped")] * (suite is not root)]
+            counted = [
+                ("failures", "failure"),
+                ("errors", "error"),
+                *[("skipped", "skipped")] * (suite is not root),
+            ]
             for attribute, tag in counted:
                 assert int(suite.get(attribute) or -1) == len(list(suite.iter(tag)))
             assert int(suite.get("tests") or -1) == len(list(suite.iter("testcase")))
 
 
 def test_public_findings_say_what_is_compared(samples: Samples) -> None:
-    checks = tuple(check.model_copy(update={"measured": "", "detail": ""}) for check in samples["failed"]().checks)
+    checks = tuple(
+        check.model_copy(update={"measured": "", "detail": ""})
+        for check in samples["failed"]().checks
+    )
     public = samples["failed"]().model_copy(update={"audience": "public", "checks": checks})
     for text in (render_junit(public), render_sarif(public)):
         assert "Compares: at most 2.5 nats" in text
@@ -49,7 +59,9 @@ def test_public_findings_say_what_is_compared(samples: Samples) -> None:
     skipped = tuple(check.model_copy(update={"detail": ""}) for check in samples["public"]().checks)
     cases = _cases(samples["public"]().model_copy(update={"checks": skipped}))
     messages = {
-        name: found.get("message") for name, case in cases.items() if (found := case.find("skipped")) is not None
+        name: found.get("message")
+        for name, case in cases.items()
+        if (found := case.find("skipped")) is not None
     }
     assert messages == {
         "rebalancing.noise": "Does not apply.",
@@ -62,7 +74,9 @@ def test_junit_is_red_where_a_pass_needed_a_check_that_was_not_made(samples: Sam
     result = samples["median"]().model_copy(update={"evidence": 3, "verdict": "fail"})
     failure = _cases(result)["replay.logits"].find("failure")
     assert failure is not None
-    assert "evidence level 3 was asked for. Run `dpaudit report 'runs/bbc median'" in (failure.get("message") or "")
+    assert "evidence level 3 was asked for. Run `dpaudit report 'runs/bbc median'" in (
+        failure.get("message") or ""
+    )
     assert _cases(result)["replay.lower-bound"].find("skipped") is not None
 
 
@@ -74,7 +88,7 @@ def test_junit_holds_no_character_that_xml_forbids(samples: Samples) -> None:
     assert "\ufffd" in text
 
 
-# --- SARIF -----------------------------------------------------------------------------------------------------------
+# --- SARIF ----------------------------------------------------------------------------------------
 
 
 def test_sarif_has_the_structure_of_the_standard(results: dict[str, AuditResult]) -> None:
@@ -104,7 +118,9 @@ def test_sarif_has_the_structure_of_the_standard(results: dict[str, AuditResult]
             assert note["level"] == "note"
             assert note["message"]["text"].startswith(("Not made", "Does not apply"))
             assert rules[note["associatedRule"]["index"]]["id"] == note["associatedRule"]["id"]
-        assert len(run["results"]) + len(notes) == sum(check.status != "pass" for check in result.checks)
+        assert len(run["results"]) + len(notes) == sum(
+            check.status != "pass" for check in result.checks
+        )
 
 
 def test_sarif_leads_to_the_named_file_of_the_run(samples: Samples) -> None:
@@ -121,7 +137,9 @@ def test_sarif_leads_to_the_named_file_of_the_run(samples: Samples) -> None:
     ]
     for values, uri in named:
         result = samples["failed"]()
-        failed = next(check for check in result.checks if check.status == "fail").model_copy(update={"values": values})
+        failed = next(check for check in result.checks if check.status == "fail").model_copy(
+            update={"values": values}
+        )
         (found,) = _sarif(result.model_copy(update={"checks": (failed,)}))["results"]
         assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == uri
 

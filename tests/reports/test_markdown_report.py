@@ -18,7 +18,9 @@ Samples = Mapping[str, Callable[[], AuditResult]]
 
 def _tokens(text: str) -> list[str]:
     flat = []
-    for token in MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text):
+    for token in (
+        MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
+    ):
         flat += [token.type, *(child.type for child in token.children or ())]
     return flat
 
@@ -37,7 +39,11 @@ def test_tables_have_as_many_cells_in_every_row(results: dict[str, AuditResult])
 def test_every_table_row_reaches_the_reader(samples: Samples) -> None:
     for made in samples.values():
         text = render_markdown(made())
-        rows = [line for line in text.splitlines() if line.startswith("|") and not re.match(r"\| ---:? ", line)]
+        rows = [
+            line
+            for line in text.splitlines()
+            if line.startswith("|") and not re.match(r"\| ---:? ", line)
+        ]
         assert _tokens(text).count("tr_open") == len(rows)
 
 
@@ -49,14 +55,20 @@ def test_no_html_no_links_no_extra_headings(samples: Samples) -> None:
         for kind in ("html_inline", "html_block", "link_open", "image", "s_open"):
             assert kind not in found
         assert found.count("heading_open") == 1 + headings(build(result).blocks)
-        assert found.count("fence") == 1 + sum(bool(sample.text) for sample in result.samples[:PAGE])
+        assert found.count("fence") == 1 + sum(
+            bool(sample.text) for sample in result.samples[:PAGE]
+        )
 
 
 def headings(blocks: Sequence[Block]) -> int:
     """How many headings stand in blocks, but for the document's own."""
     of_sections = sum(1 + headings(each.blocks) for each in blocks if isinstance(each, Section))
     inside = sum(headings(each.blocks) for each in blocks if isinstance(each, Columns))
-    return of_sections + inside + sum(len(each.texts[: each.page]) for each in blocks if isinstance(each, Texts))
+    return (
+        of_sections
+        + inside
+        + sum(len(each.texts[: each.page]) for each in blocks if isinstance(each, Texts))
+    )
 
 
 def test_escaped_text_reads_back_as_itself() -> None:
@@ -85,7 +97,11 @@ def test_escaped_text_reads_back_as_itself() -> None:
         for written in (escaped(text), code(text)):
             inline = reader.parse(written)[1]
             assert "".join(child.content for child in inline.children or ()) == text
-            cell = [token for token in reader.parse(f"| h |\n| --- |\n| {written} |") if token.type == "inline"][1]
+            cell = [
+                token
+                for token in reader.parse(f"| h |\n| --- |\n| {written} |")
+                if token.type == "inline"
+            ][1]
             assert "".join(child.content for child in cell.children or ()) == text
 
 
@@ -102,7 +118,11 @@ def test_a_public_report_has_no_place_for_what_was_measured(samples: Samples) ->
 
 
 def test_what_was_not_made_is_told_apart_from_what_is_not_about_the_run(samples: Samples) -> None:
-    text = render_markdown(samples["median"]()).partition("## What was not checked")[2].partition("\n## Sign-off")[0]
+    text = (
+        render_markdown(samples["median"]())
+        .partition("## What was not checked")[2]
+        .partition("\n## Sign-off")[0]
+    )
     not_made, _, others = text.partition("\n## ")
     not_about = others.partition("does not apply")[2]
     command = "Run `dpaudit report 'runs/bbc median' --data FILE --evidence 4`."
@@ -111,13 +131,19 @@ def test_what_was_not_made_is_told_apart_from_what_is_not_about_the_run(samples:
 
 
 def test_a_thousand_batches_list_fifty(large_run: AuditResult) -> None:
-    listed = render_markdown(large_run).partition("## What each batch cost")[2].partition("\n## ")[0]
+    listed = (
+        render_markdown(large_run).partition("## What each batch cost")[2].partition("\n## ")[0]
+    )
     assert len([line for line in listed.splitlines() if re.match(r"\| \d+ \|", line)]) == 50
 
 
 def test_a_long_ledger_is_cut_and_says_so(large_run: AuditResult) -> None:
     text = render_markdown(large_run)
-    ledger = text[text.index("### Composition: Ex-post epsilon") : text.index("### Composition: Empirical losses")]
+    ledger = text[
+        text.index("### Composition: Ex-post epsilon") : text.index(
+            "### Composition: Empirical losses"
+        )
+    ]
     assert len(re.findall(r"^ +- batch ", ledger, re.MULTILINE)) == 10
     assert "990 more, not listed here" in ledger
     assert len(text) < 40_000
@@ -125,4 +151,6 @@ def test_a_long_ledger_is_cut_and_says_so(large_run: AuditResult) -> None:
 
 def test_no_heading_without_a_body(results: dict[str, AuditResult]) -> None:
     for result in results.values():
-        assert not re.search(r"^#+ .*\n+#+ (?!#)", render_markdown(result).replace("\n###", "\nsub"), re.MULTILINE)
+        assert not re.search(
+            r"^#+ .*\n+#+ (?!#)", render_markdown(result).replace("\n###", "\nsub"), re.MULTILINE
+        )

@@ -1,4 +1,7 @@
-"""Quality in a report and in a comparison: beside the budgets, and never one column for what cannot be compared."""
+"""Quality in reports and comparisons, beside the budgets.
+
+Values that cannot be compared never share a column.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 from rich.console import Console
 
 from dpaudit.auditing.comparison import compare_runs
+from dpaudit.reports import compare
 from dpaudit.reports.audit_document import render_html, render_markdown
-from dpaudit.reports.compare import render_comparison_html, tables
-from dpaudit.reports.quality import about, details, rows, shown
-from dpaudit.reports.terminal import print_quality, print_summary
-from dpaudit.results import AuditResult, QualityColumn, RunScore
+from dpaudit.reports.document import Paragraph, Section, Table
+from dpaudit.reports.quality import about, build, details, rows, shown
+from dpaudit.reports.terminal import summary
+from dpaudit.reports.wording import say
+from dpaudit.reports.writers.terminal import print_document
+from dpaudit.results import AuditResult, Comparison
 from dpaudit.results.quality import (
     Added,
     Baseline,
@@ -51,7 +56,14 @@ def quality(
 ) -> Quality:
     texts = Texts(texts=40, distinct=38, digest=digest)
     settings = MauveSettings(
-        n=n, clusters=2, iterations=500, initialisations=5, explained_variance=0.9, scaling=5.0, points=32, seeds=(0, 1)
+        n=n,
+        clusters=2,
+        iterations=500,
+        initialisations=5,
+        explained_variance=0.9,
+        scaling=5.0,
+        points=32,
+        seeds=(0, 1),
     )
     mauve = Mauve(
         settings=settings,
@@ -69,10 +81,20 @@ def quality(
         reference=texts,
         label_lines=3,
         own=own,
-        features=Encoder(name=name, digest=DIGEST, max_tokens=256, pooling="mean", dimensions=8, normalized=True),
+        features=Encoder(
+            name=name, digest=DIGEST, max_tokens=256, pooling="mean", dimensions=8, normalized=True
+        ),
         held_out=None
         if tested is None
-        else HeldOut(origin="split", share=0.5, seed=0, test=texts, own=own, dropped_real=0, dropped_synthetic=0),
+        else HeldOut(
+            origin="split",
+            share=0.5,
+            seed=0,
+            test=texts,
+            own=own,
+            dropped_real=0,
+            dropped_synthetic=0,
+        ),
         mauve=mauve,
         downstream=downstream,
         warnings=(f"Mind {HOSTILE}",),
@@ -110,11 +132,19 @@ def test_figures_have_their_spread_where_there_is_one() -> None:
 
 def test_every_report_has_it_and_says_that_it_is_internal(evaluated: AuditResult) -> None:
     console = Console(file=io.StringIO(), width=80, color_system=None)
-    print_summary(evaluated, console)
-    page, markdown, terminal = render_html(evaluated), render_markdown(evaluated), console.file.getvalue()  # type: ignore[attr-defined]
+    print_document(summary(evaluated), console)
+    page, markdown, terminal = (
+        render_html(evaluated),
+        render_markdown(evaluated),
+        console.file.getvalue(),
+    )  # type: ignore[attr-defined]
     for text in (page, markdown, terminal):
         said = " ".join(text.split())
-        assert "Quality of the texts" in said and "0.375 ± 0.177" in said and "leak private information" in said
+        assert (
+            "Quality of the texts" in said
+            and "0.375 ± 0.177" in said
+            and "leak private information" in said
+        )
     assert "<b>x" not in page and "\u202e" not in page + markdown + terminal
     assert page.index('id="not-checked"') < page.index('id="quality"') < page.index('id="settings"')
 
@@ -130,7 +160,7 @@ def test_a_result_for_readers_outside_never_shows_it(evaluated: AuditResult) -> 
 
 def test_what_is_printed_fits_and_is_escaped() -> None:
     console = Console(file=io.StringIO(), width=60, color_system=None)
-    print_quality(quality(), console)
+    print_document(build(quality()), console)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "Internal." in text and "\u202e" not in text
     assert max(map(len, text.splitlines())) <= 60
@@ -155,65 +185,73 @@ def test_whose_texts_they_are_and_how_many_taught_a_classifier() -> None:
             ),
         )
         found = quality(own=own, tested=probe)
-        assert said in about(found) and said in dict(details(found))["Test texts"]
+        assert said in about(found) and ("own" in dict(details(found))["Test texts"]) == (
+            own is not None
+        )
         cells = ("0.500 (30 texts)", "0.700 ± 0.141 (12 texts)", "0.900 (1,500 texts)")
-        assert rows(found)[1] == ("Accuracy, linear probe", *cells, "40 test texts, most frequent label 0.750")
+        assert rows(found)[1] == (
+            "Accuracy, linear probe",
+            *cells,
+            "40 test texts, most frequent label 0.750",
+        )
 
 
-def test_runs_without_an_epsilon_have_their_quality_too(median: AuditResult) -> None:
-    neither = {"ex_post": None, "approximate": None}
-    bare = median.model_copy(update={"guarantees": median.guarantees.model_copy(update=neither)})
-    results = {"one": with_quality(bare, quality()), "two": with_quality(median, quality()), "three": bare}
-    found = [table for table in tables(compare_runs(results)) if table.title.startswith("Quality")]
-    assert [table.title for table in found] == ["Quality beside ex-post epsilon", "Quality of runs without an epsilon"]
-    assert found[1].header == ("MAUVE, n = 20", "Real texts")
-    assert [number for number, _ in found[1].rows] == [1, 3]
-    assert found[1].rows[0][1][0].text == "0.375 ± 0.177"
-    assert "Quality of runs without an epsilon" in render_comparison_html(compare_runs(results))
-    assert compare_runs(results).to_json().count("no epsilon pays") == 1
+def compared(found: Comparison) -> tuple[dict[str, list[str]], list[str]]:
+    """Rows of a comparison's table of quality, and what is said below it."""
+    (section,) = (
+        each
+        for each in compare.build(found).blocks
+        if isinstance(each, Section) and each.id == "quality"
+    )
+    (table,) = (block for block in section.blocks if isinstance(block, Table))
+    said = [str(block.words) for block in section.blocks if isinstance(block, Paragraph)]
+    return {str(row.cells[0]): [*map(str, row.cells[1:])] for row in table.rows}, said
 
 
-LEVELS = ("ε, release level", "ε, batch level")
+def test_scores_under_the_same_conditions_share_a_row(
+    median: AuditResult, mean: AuditResult
+) -> None:
+    bare = median.model_copy(
+        update={
+            "guarantees": median.guarantees.model_copy(
+                update={"ex_post": None, "approximate": None}
+            )
+        }
+    )
+    results = {
+        "one": with_quality(bare, quality()),
+        "two": with_quality(median, quality(name="as a folder")),
+        "three": bare,
+        "four": with_quality(mean, quality()),
+    }
+    found = compare_runs(results)
+    (column,) = found.quality
+    assert [score.run for score in column.scores] == ["one", "two", "four"]
+    table, said = compared(found)
+    (row, real) = table.values()
+    assert row[0] == row[1] == row[3] == "0.375 ± 0.177" and row[2] == real[2] == "–"
+    assert "no epsilon covers" in " ".join(said)
+    assert found.to_json().count("no epsilon pays") == 1
 
 
-def column_titles(results: dict[str, AuditResult]) -> list[tuple[str, ...]]:
-    found = [table for table in tables(compare_runs(results)) if table.title.startswith("Quality")]
-    return [table.header for table in found]
-
-
-def test_one_column_for_the_same_conditions(median: AuditResult, mean: AuditResult) -> None:
-    results = {"one": with_quality(median, quality()), "two": with_quality(median, quality(name="as a folder"))}
-    assert column_titles(results) == [(*LEVELS, "MAUVE, n = 20", "Real texts")]
-    results["mean"] = with_quality(mean, quality())
-    titles = [table.title for table in tables(compare_runs(results)) if table.title.startswith("Quality")]
-    assert titles == ["Quality beside ex-post epsilon", "Quality beside approximate DP"]
-
-
-def test_other_conditions_have_columns_of_their_own(median: AuditResult) -> None:
-    for other, titles in [
-        (quality(n=30), ("MAUVE, n = 20", "MAUVE, n = 30")),
-        (quality(digest="cd" * 32), ("MAUVE, n = 20 (1)", "MAUVE, n = 20 (2)")),
-    ]:
-        results = {"one": with_quality(median, quality()), "two": with_quality(median, other), "three": median}
-        assert column_titles(results) == [(*LEVELS, titles[0], "Real texts", titles[1], "Real texts")]
-        page = render_comparison_html(compare_runs(results))
-        assert "each has a column of its own" in page and "no epsilon covers" in page and "<b>x" not in page
-        (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
-        assert [[cell.text for cell in cells[2:]].count("–") for _, cells in table.rows] == [2, 2, 4]
-
-
-def test_a_column_refuses_figures_of_other_conditions() -> None:
-    def score(conditions: str) -> RunScore:
-        return RunScore(run="x", score=scores((0.5,)), ceiling=None, conditions=conditions * 32)
-
-    make: Callable[..., Any] = QualityColumn
-    assert make(measure="mauve", n=2, features="x", figures=(score("ab"), score("ab")))
-    with pytest.raises(ValidationError, match="other conditions"):
-        make(measure="mauve", n=2, features="x", figures=(score("ab"), score("cd")))
+def test_scores_under_other_conditions_have_rows_of_their_own(median: AuditResult) -> None:
+    for other in (quality(n=30), quality(digest="cd" * 32)):
+        found = compare_runs(
+            {
+                "one": with_quality(median, quality()),
+                "two": with_quality(median, other),
+                "no": median,
+            }
+        )
+        assert [len(column.scores) for column in found.quality] == [1, 1]
+        table, _ = compared(found)
+        assert [row.count("–") for row in table.values()] == [2, 2, 2, 2]
+        page = compare.render_comparison_html(found)
+        assert "no epsilon covers" in page and "<b>x" not in page
 
 
 def test_nothing_evaluated_gives_no_table(median: AuditResult) -> None:
-    assert column_titles({"one": median, "two": median}) == []
+    assert compare_runs({"one": median, "two": median}).quality == ()
 
 
 def probe(run: tuple[float, ...], public: tuple[float, ...], real: tuple[float, ...]) -> Downstream:
@@ -236,7 +274,9 @@ def test_a_difference_has_the_spread_of_seeds_of_draws_and_of_test_texts() -> No
     mauve, accuracy = found.baseline.added
     stds = [scores(values).std for values in ((0.25, 0.5), (0.2, 0.4), (0.8, 0.9))]
     assert mauve.difference == pytest.approx(0.075)
-    assert mauve.spread == pytest.approx(math.hypot(stds[0] or 0, stds[1] or 0))  # draws of real texts vary less
+    assert mauve.spread == pytest.approx(
+        math.hypot(stds[0] or 0, stds[1] or 0)
+    )  # draws of real texts vary less
     assert accuracy.difference == pytest.approx(0.4)
     test_texts = 0.9 * 0.1 / 40 + 0.5 * 0.5 / 40
     assert accuracy.spread == pytest.approx(math.sqrt(2 * (stds[2] or 0) ** 2 + test_texts))
@@ -244,9 +284,17 @@ def test_a_difference_has_the_spread_of_seeds_of_draws_and_of_test_texts() -> No
 
 @pytest.mark.parametrize(
     ("difference", "spread", "outcome"),
-    [(0.3, 0.1, "more"), (0.2, 0.1, "nothing"), (-0.2, 0.1, "nothing"), (-0.3, 0.1, "less"), (0.3, None, "unknown")],
+    [
+        (0.3, 0.1, "more"),
+        (0.2, 0.1, "nothing"),
+        (-0.2, 0.1, "nothing"),
+        (-0.3, 0.1, "less"),
+        (0.3, None, "unknown"),
+    ],
 )
-def test_within_twice_its_spread_a_difference_is_chance(difference: float, spread: float | None, outcome: str) -> None:
+def test_within_twice_its_spread_a_difference_is_chance(
+    difference: float, spread: float | None, outcome: str
+) -> None:
     assert Added(measure="mauve", difference=difference, spread=spread).outcome == outcome
 
 
@@ -262,12 +310,23 @@ def test_a_single_seed_tells_nothing() -> None:
 @pytest.mark.parametrize(
     ("public", "tested", "first", "line"),
     [
-        ((0.2, 0.4), None, "The records added nothing: the same", "MAUVE: +0.075 ± 0.226, nothing that can be told"),
-        ((0.2, 0.4), probe((0.9,), (0.1,), (0.8, 0.9)), "The records added something:", "linear probe: +0.800 ± "),
+        (
+            (0.2, 0.4),
+            None,
+            "The records added nothing: the same",
+            "MAUVE: +0.075 ± 0.226, nothing that can be told",
+        ),
+        (
+            (0.2, 0.4),
+            probe((0.9,), (0.1,), (0.8, 0.9)),
+            "The records added something:",
+            "linear probe: +0.800 ± ",
+        ),
         (
             (0.99, 0.99),
             probe((0.1,), (0.9,), (0.8, 0.8)),
-            "The records added nothing: the same prompts without any record, at epsilon 0, do better.",
+            "The records added nothing: the same prompts without any record, at epsilon 0, do "
+            "better.",
             "less with the records",
         ),
     ],
@@ -277,31 +336,46 @@ def test_every_report_says_what_the_records_added(
 ) -> None:
     found = quality(public=public, tested=tested)
     console = Console(file=io.StringIO(), width=160, color_system=None)
-    print_quality(found, console)
+    print_document(build(found), console)
     result = with_quality(median, found)
     for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
         said = " ".join(text.split())
-        assert first in said and line in said and "Public only" in said and "without any record, epsilon 0" in said
-    print_summary(result, console)
-    assert "public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
+        assert (
+            first in said
+            and line in said
+            and "Public only" in said
+            and "without any record, epsilon 0" in said
+        )
+    print_document(summary(result), console)
+    assert "Public only" in console.file.getvalue() and first[:25] in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_without_a_baseline_nothing_is_said_of_what_was_added(evaluated: AuditResult) -> None:
-    assert "Public only" not in render_html(evaluated) and "records added" not in render_markdown(evaluated)
+    assert "Public only" not in render_html(evaluated)
+    markdown = render_markdown(evaluated)
+    assert say("not-evaluated") in markdown and markdown.count("records added") == 1
 
 
-def test_a_comparison_has_the_baseline_beside_each_run(median: AuditResult, mean: AuditResult) -> None:
+def test_a_comparison_has_the_baseline_beside_each_run(
+    median: AuditResult, mean: AuditResult
+) -> None:
     beside = quality(public=(0.2, 0.4), tested=probe((0.9,), (0.1,), (0.8, 0.9)))
-    results = {"one": with_quality(median, beside), "two": with_quality(median, quality()), "mean": mean}
-    (table,) = (table for table in tables(compare_runs(results)) if table.title.startswith("Quality"))
-    assert table.header[2:5] == ("MAUVE, n = 20", "Public only", "Real texts")
-    assert [cells[3].text for _, cells in table.rows] == ["0.300 ± 0.141", "–", "–"]
-    notes = [note for note in table.notes if note.startswith("Added by records")]
-    assert notes == [
-        "Added by records, MAUVE, n = 20: run 1 +0.075 ± 0.226, nothing that can be told from chance.",
-        "Added by records, Accuracy, linear probe, 40 test texts: run 1 +0.800 ± 0.120 with the records.",
+    results = {
+        "one": with_quality(median, beside),
+        "two": with_quality(median, quality()),
+        "mean": mean,
+    }
+    table, said = compared(compare_runs(results))
+    (public,) = (
+        row
+        for name, row in table.items()
+        if name.startswith("1: ") and name.endswith(", public only")
+    )
+    assert public == ["0.300 ± 0.141", "–", "–"]
+    assert [note for note in said if note.startswith("Added by records")] == [
+        "Added by records, 1: run 1 +0.075 ± 0.226, nothing that can be told from chance.",
+        "Added by records, 2: run 1 +0.800 ± 0.120 with the records.",
     ]
-    assert "Added by records" in render_comparison_html(compare_runs(results))
 
 
 def given(gain: float, error: float | None = 0.1, digest: str = DIGEST) -> HeldOutLikelihood:
@@ -322,9 +396,21 @@ def given(gain: float, error: float | None = 0.1, digest: str = DIGEST) -> HeldO
     ("likelihood", "first", "line"),
     [
         (given(1.5), "The records added something:", "+1.500 ± 0.100 with the records."),
-        (given(0.125), "at epsilon 0, do as well.", "+0.125 ± 0.100, nothing that can be told from chance."),
-        (given(-0.5), "at epsilon 0, do better.", "-0.500 ± 0.100, less with the records than without any."),
-        (given(0.5, None), "Whether the records added anything is not known:", "+0.500, of which one text cannot tell"),
+        (
+            given(0.125),
+            "at epsilon 0, do as well.",
+            "+0.125 ± 0.100, nothing that can be told from chance.",
+        ),
+        (
+            given(-0.5),
+            "at epsilon 0, do better.",
+            "-0.500 ± 0.100, less with the records than without any.",
+        ),
+        (
+            given(0.5, None),
+            "Whether the records added anything is not known:",
+            "+0.500, of which one text cannot tell",
+        ),
     ],
 )
 def test_every_report_says_what_was_added_to_held_out_texts(
@@ -333,7 +419,7 @@ def test_every_report_says_what_was_added_to_held_out_texts(
     """Without a baseline, too: the public prompt alone stands beside it."""
     found = quality().model_copy(update={"likelihood": likelihood})
     console = Console(file=io.StringIO(), width=240, color_system=None)
-    print_quality(found, console)
+    print_document(build(found), console)
     result = with_quality(median, found)
     for text in (render_html(result), render_markdown(result), console.file.getvalue()):  # type: ignore[attr-defined]
         said = " ".join(text.split())
@@ -343,22 +429,24 @@ def test_every_report_says_what_was_added_to_held_out_texts(
     assert rows(found)[0][2] == "–"  # no texts without records were measured
 
 
-def test_likelihoods_of_other_texts_or_supports_have_columns_of_their_own(median: AuditResult) -> None:
-    def compared(other: HeldOutLikelihood, **changed: Any) -> list[str]:
+def test_likelihoods_of_other_texts_or_supports_have_rows_of_their_own(median: AuditResult) -> None:
+    def columns(other: HeldOutLikelihood, **changed: Any) -> int:
         second = with_quality(median, quality().model_copy(update={"likelihood": other}))
         second = second.model_copy(update={"run": run_summary(changed)})
-        found = compare_runs(
-            {"one": with_quality(median, quality().model_copy(update={"likelihood": given(1.5)})), "two": second}
-        )
-        (table,) = (table for table in tables(found) if table.title.startswith("Quality"))
-        notes = " ".join(table.notes)
+        first = with_quality(median, quality().model_copy(update={"likelihood": given(1.5)}))
+        found = compare_runs({"one": first, "two": second})
+        notes = " ".join(compared(found)[1])
         assert "run 1 +1.500 ± 0.100 with the records" in notes and "run 2 +0.125" in notes
-        return [name for name in table.header if name.startswith("Held-out")]
+        return sum(column.measure == "likelihood" for column in found.quality)
 
-    name = "Held-out likelihood, nats a token, 8 test texts"
-    assert compared(given(0.125)) == [name]
-    assert compared(given(0.125), mechanism={**MEDIAN, "clip": 0.5}) == [name]
-    numbered = [f"{name} (1)", f"{name} (2)"]
-    assert compared(given(0.125, digest="cd" * 32)) == numbered
-    assert compared(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}}) == numbered
-    assert compared(given(0.125), prompt={"template": "own", "one_line": False}) == numbered
+    assert columns(given(0.125), mechanism=MEDIAN) == 1
+    assert (
+        columns(given(0.125), mechanism={**MEDIAN, "contribution": {"kind": "logits", "clip": 0.5}})
+        == 1
+    )
+    assert columns(given(0.125, digest="cd" * 32)) == 2
+    assert (
+        columns(given(0.125), mechanism={**MEDIAN, "support": {"kind": "public-top-k", "size": 5}})
+        == 2
+    )
+    assert columns(given(0.125), prompt={"template": "own", "one_line": False}) == 2

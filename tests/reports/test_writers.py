@@ -20,16 +20,30 @@ NODE = d.Node(HOSTILE, HOSTILE, "the sum of 2", HOSTILE, [d.Node(HOSTILE, "1", "
 EVERY = [
     d.Verdict("fail", HOSTILE, [d.Paragraph(HOSTILE, "lead", HOSTILE)]),
     d.Banner(HOSTILE, HOSTILE),
-    d.Section(HOSTILE, [d.Columns([d.Section(HOSTILE, [], note=HOSTILE, folded=True)])], id="there", status="warn"),
+    d.Section(
+        HOSTILE,
+        [d.Columns([d.Section(HOSTILE, [], note=HOSTILE, folded=True)])],
+        id="there",
+        status="warn",
+    ),
     d.KeyFigures([d.KeyFigure(HOSTILE, HOSTILE, HOSTILE)]),
     TABLE,
     d.Figure(None, HOSTILE, HOSTILE),
-    d.Texts([d.Text("a", HOSTILE, HOSTILE, [d.Piece(HOSTILE, 2, HOSTILE, "b")], HOSTILE, HOSTILE, TABLE)], HOSTILE),
+    d.Texts(
+        [
+            d.Text(
+                "a", HOSTILE, HOSTILE, [d.Piece(HOSTILE, 2, HOSTILE, "b")], HOSTILE, HOSTILE, TABLE
+            )
+        ],
+        HOSTILE,
+    ),
     d.Tree(NODE),
     d.Commands(["dpaudit report RUN"]),
     d.Items([HOSTILE], numbered=True),
-    d.Definitions([d.Entry(HOSTILE, HOSTILE, hint=HOSTILE), d.Entry(HOSTILE, entries=[d.Entry(HOSTILE)])]),
-    d.Outcomes([d.Outcome(HOSTILE, "c", "fail", HOSTILE, HOSTILE, [d.Statement(HOSTILE, HOSTILE, "cell")])]),
+    d.Definitions([d.Entry(HOSTILE, HOSTILE, hint=HOSTILE), d.Entry(HOSTILE)]),
+    d.Outcomes(
+        [d.Outcome(HOSTILE, "c", "fail", HOSTILE, HOSTILE, [d.Statement(HOSTILE, HOSTILE, "cell")])]
+    ),
 ]
 PAGE = d.Document(HOSTILE, EVERY, ("kind", HOSTILE), HOSTILE, contents=True)
 
@@ -49,7 +63,9 @@ def test_words_are_text_on_a_page() -> None:
 
 def test_words_are_text_in_markdown() -> None:
     found = []
-    for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown.render(PAGE)):
+    for token in (
+        MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown.render(PAGE))
+    ):
         found += [token.type, *(child.type for child in token.children or ())]
     assert not {"html_inline", "html_block", "link_open", "image"} & set(found)
     assert found.count("heading_open") == 4
@@ -63,13 +79,21 @@ def test_words_are_text_on_a_terminal() -> None:
 
 
 def test_links_lead_to_places_files_and_mail() -> None:
-    places = d.Link("here", "#there"), d.Link("a file", "a b/report.html"), d.Link("a@b.org", "mailto:a@b.org")
+    places = (
+        d.Link("here", "#there"),
+        d.Link("a file", "a b/report.html"),
+        d.Link("a@b.org", "mailto:a@b.org"),
+    )
     page = d.Document("Links", [d.Items(places)])
     assert Page(html.render(page)).values("href") == ["#main", *(place.target for place in places)]
-    assert markdown.render(page) == "# Links\n\n- here\n- [a file](<a b/report.html>)\n- <a@b.org>\n"
+    assert (
+        markdown.render(page) == "# Links\n\n- here\n- [a file](<a b/report.html>)\n- <a@b.org>\n"
+    )
 
 
 def test_a_tree_that_is_cut_counts_what_it_leaves_out() -> None:
     leaf = d.Node("leaf", "1", "", "", [])
-    cut = d.Node("root", "3", "the sum of 3", "", [leaf._replace(children=[leaf]), leaf, leaf]).cut(2, 2)
+    cut = d.Node("root", "3", "the sum of 3", "", [leaf._replace(children=[leaf]), leaf, leaf]).cut(
+        2, 2
+    )
     assert (len(cut.children), cut.omitted, cut.children[0].omitted) == (2, 1, 1)

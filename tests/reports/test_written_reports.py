@@ -14,9 +14,18 @@ import pytest
 
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.compare import render_comparison_html
-from dpaudit.reports.write import NoPlainFileError, write_comparison, write_reports, write_sarif
+from dpaudit.reports.machine import render_sarif
+from dpaudit.reports.write import NoPlainFileError, write_files, write_reports
 from dpaudit.results import AuditResult, RunSummary
-from dpaudit.results.rounding import bound, bound_against, delta_bound, lower_bound, nearest, saving, stated
+from dpaudit.results.rounding import (
+    bound,
+    bound_against,
+    delta_bound,
+    lower_bound,
+    nearest,
+    saving,
+    stated,
+)
 
 #: What is in a page is looked at elsewhere.
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -29,13 +38,22 @@ def _mode(path: Path) -> int:
 
 def test_files_and_new_folder_are_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
     paths = write_reports(samples["median"](), tmp_path / "new")
-    assert {path.name for path in paths.values()} == {"report.html", "report.json", "report.md", "junit.xml"}
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {path.name for path in paths.values()}
+    assert {path.name for path in paths.values()} == {
+        "report.html",
+        "report.json",
+        "report.md",
+        "junit.xml",
+    }
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        path.name for path in paths.values()
+    }
     assert _mode(tmp_path / "new") == 0o700
     assert {_mode(path) for path in paths.values()} == {0o600}
 
 
-def test_every_result_can_be_written_and_read_back(results: dict[str, AuditResult], tmp_path: Path) -> None:
+def test_every_result_can_be_written_and_read_back(
+    results: dict[str, AuditResult], tmp_path: Path
+) -> None:
     for result in results.values():
         text = result.to_json()
         assert AuditResult.model_validate_json(text).to_json() == text
@@ -83,7 +101,9 @@ NOT_PLAIN = {
 
 def test_what_is_no_plain_file_is_not_replaced(samples: Samples, tmp_path: Path) -> None:
     result = samples["unreadable"]()  # nothing in it takes time to draw
-    for kind, name in itertools.product(NOT_PLAIN, ("report.md", "findings.sarif", "comparison.html")):
+    for kind, name in itertools.product(
+        NOT_PLAIN, ("report.md", "findings.sarif", "comparison.html")
+    ):
         folder = tmp_path / kind / name.partition(".")[2]
         folder.mkdir(parents=True)
         refused_in(folder, result, kind, name)
@@ -94,8 +114,10 @@ def refused_in(tmp_path: Path, result: AuditResult, kind: str, name: str) -> Non
     before = (tmp_path / name).lstat()
     write: dict[str, Callable[[], object]] = {
         "report.md": lambda: write_reports(result, tmp_path),
-        "findings.sarif": lambda: write_sarif(result, tmp_path / name),
-        "comparison.html": lambda: write_comparison(compare_runs({"a": result}), tmp_path / name),
+        "findings.sarif": lambda: write_files({name: render_sarif(result)}, tmp_path),
+        "comparison.html": lambda: write_files(
+            {name: render_comparison_html(compare_runs({"a": result}))}, tmp_path
+        ),
     }
     with pytest.raises(NoPlainFileError, match="no plain file") as refused:
         write[name]()
@@ -113,22 +135,34 @@ def test_a_folder_may_be_a_link(samples: Samples, tmp_path: Path) -> None:
 
 
 def test_a_lone_surrogate_does_not_stop_the_report(samples: Samples, tmp_path: Path) -> None:
-    run = samples["median"]().model_copy(update={"run": RunSummary(path="a\ud800b", dpaudit="0.1.0")})
-    assert json.loads(write_reports(run, tmp_path)["json"].read_text("utf-8"))["run"]["path"] == "a\\ud800b"
+    run = samples["median"]().model_copy(
+        update={"run": RunSummary(path="a\ud800b", dpaudit="0.1.0")}
+    )
+    assert (
+        json.loads(write_reports(run, tmp_path)["json"].read_text("utf-8"))["run"]["path"]
+        == "a\\ud800b"
+    )
 
 
 def test_findings_are_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
-    write_sarif(samples["failed"](), tmp_path / "new" / "findings.sarif")
+    write_files({"findings.sarif": render_sarif(samples["failed"]())}, tmp_path / "new")
     assert _mode(tmp_path / "new" / "findings.sarif") == 0o600
-    assert json.loads((tmp_path / "new" / "findings.sarif").read_text("utf-8"))["version"] == "2.1.0"
+    assert (
+        json.loads((tmp_path / "new" / "findings.sarif").read_text("utf-8"))["version"] == "2.1.0"
+    )
 
 
 def test_a_comparison_is_the_owners_alone(samples: Samples, tmp_path: Path) -> None:
     comparison = compare_runs({name: samples[name]() for name in ("median", "mean")})
     page = tmp_path / "new" / "comparison.html"
-    write_comparison(comparison, page, {"median": "median/report.html"})
+    write_files(
+        {page.name: render_comparison_html(comparison, {"median": "median/report.html"})},
+        page.parent,
+    )
     assert _mode(page) == 0o600
-    assert page.read_text("utf-8") == render_comparison_html(comparison, {"median": "median/report.html"})
+    assert page.read_text("utf-8") == render_comparison_html(
+        comparison, {"median": "median/report.html"}
+    )
 
 
 def test_bounds_are_rounded_up() -> None:
@@ -173,7 +207,12 @@ def test_savings_in_nats_and_percent() -> None:
 
 
 def test_claims_are_never_rounded() -> None:
-    for value, shown in [(2.5, "2.5"), (6.0, "6"), (3.1234567890123, "3.1234567890123"), (1e300, "1e+300")]:
+    for value, shown in [
+        (2.5, "2.5"),
+        (6.0, "6"),
+        (3.1234567890123, "3.1234567890123"),
+        (1e300, "1e+300"),
+    ]:
         assert stated(value) == shown
 
 
@@ -187,7 +226,11 @@ def test_rounding_up_never_makes_a_held_claim_look_broken() -> None:
         (math.inf, 2.5, "infinite"),
     ]:
         assert bound_against(value, claimed) == shown
-    for value, claimed, shown in [(4.4e-4, 4.4e-4, "0.00044"), (1e-5, 1e-5, "1e-5"), (1.23456e-5, 2e-5, "1.24e-5")]:
+    for value, claimed, shown in [
+        (4.4e-4, 4.4e-4, "0.00044"),
+        (1e-5, 1e-5, "1e-5"),
+        (1.23456e-5, 2e-5, "1.24e-5"),
+    ]:
         assert delta_bound(value, claimed) == shown
     assert delta_bound(1.23456e-5, 1.23456e-5) == "1.23456e-5"
     assert delta_bound(0.9999999) == "0.9999999"

@@ -21,7 +21,6 @@ from dpaudit.results.quality import (
     Baseline,
     Downstream,
     Encoder,
-    Fit,
     HeldOut,
     HeldOutLikelihood,
     Mauve,
@@ -35,7 +34,13 @@ from dpaudit.results.quality import (
     added_by,
     scores,
 )
-from dpaudit.results.quality_file import EVALUATION, MAX_BYTES, read_quality, write_private, write_quality
+from dpaudit.results.quality_file import (
+    EVALUATION,
+    MAX_BYTES,
+    read_quality,
+    write_private,
+    write_quality,
+)
 from dpaudit.results.schemas import json_schema
 from dpaudit.runs import InputError, RunReader
 
@@ -56,7 +61,14 @@ def quality(samples: str = DIGEST, **fields: Any) -> Quality:
         points=32,
         seeds=(0, 1),
     )
-    encoder = Encoder(name="an encoder", digest=DIGEST, max_tokens=256, pooling="mean", dimensions=384, normalized=True)
+    encoder = Encoder(
+        name="an encoder",
+        digest=DIGEST,
+        max_tokens=256,
+        pooling="mean",
+        dimensions=384,
+        normalized=True,
+    )
     probe = Downstream(
         method="linear-probe",
         encoder=encoder,
@@ -72,8 +84,22 @@ def quality(samples: str = DIGEST, **fields: Any) -> Quality:
         "reference": texts,
         "own": 40,
         "features": encoder,
-        "held_out": HeldOut(origin="split", share=0.2, seed=0, test=texts, own=1, dropped_real=0, dropped_synthetic=0),
-        "mauve": Mauve(settings=settings, wanted=1000, real=40, score=scores((0.25, 0.5)), ceiling=scores((0.9, 0.95))),
+        "held_out": HeldOut(
+            origin="split",
+            share=0.2,
+            seed=0,
+            test=texts,
+            own=1,
+            dropped_real=0,
+            dropped_synthetic=0,
+        ),
+        "mauve": Mauve(
+            settings=settings,
+            wanted=1000,
+            real=40,
+            score=scores((0.25, 0.5)),
+            ceiling=scores((0.9, 0.95)),
+        ),
         "downstream": (probe,),
         "warnings": ("MAUVE is of few texts.",),
         "versions": {"mauve-text": "0.4.0"},
@@ -90,13 +116,17 @@ def edited(change: Callable[[Any], object]) -> str:
 def test_what_is_written_is_read_back_by_its_owner_alone(tmp_path: Path) -> None:
     path = write_quality(quality(), tmp_path / "new" / "report")
     assert read_quality(path.parent, lambda: DIGEST) == quality()
-    assert [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent, path.parent.parent)] == [0o600, 0o700, 0o700]
+    assert [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent, path.parent.parent)] == [
+        0o600,
+        0o700,
+        0o700,
+    ]
     assert [p.name for p in path.parent.iterdir()] == [EVALUATION]
     assert read_quality(tmp_path / "nowhere", pytest.fail) is None
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
-    loose = quality().model_copy(update={"own": 41})
+    loose = quality().model_copy(update={"own": -1})
     with pytest.raises(ValueError):
         write_quality(loose, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -109,15 +139,6 @@ def test_reports_have_no_digests_of_texts_and_comparisons_need_them(tmp_path: Pa
     write_quality(found, tmp_path)
     with pytest.raises(InputError, match="lacks the digests"):
         read_quality(tmp_path, lambda: DIGEST)
-
-
-def test_a_fit_is_measured_or_lost() -> None:
-    lost: dict[str, Any] = {"seed": 0, "learning_rate": 1.0, "weight_decay": 0.0, "epochs": 1, "chosen": False}
-    lost |= {"best_epoch": None, "validation_accuracy": None, "validation_loss": None}
-    assert Fit(**lost)
-    for change in ({"chosen": True}, {"validation_loss": 1.0}, {"best_epoch": 1, "validation_accuracy": 1.0}):
-        with pytest.raises(ValidationError):
-            Fit(**{**lost, **change})
 
 
 def test_figures_of_other_versions_are_not_compared() -> None:
@@ -160,7 +181,9 @@ def beside() -> Quality:
     assert mauve is not None
     mauve = mauve.model_copy(update={"public": scores((0.2, 0.3))})
     texts = Texts(texts=40, distinct=39, digest=DIGEST)
-    return quality(mauve=mauve, baseline=Baseline(samples=DIGEST, texts=texts, added=added_by(mauve, (), 0)))
+    return quality(
+        mauve=mauve, baseline=Baseline(samples=DIGEST, texts=texts, added=added_by(mauve, (), 0))
+    )
 
 
 def likely() -> Quality:
@@ -195,7 +218,12 @@ def test_what_is_written_is_valid_by_its_schema() -> None:
     for found in (quality(), beside(), likely(), quality(mauve=None, held_out=None)):
         document = json.loads(found.to_json())
         jsonschema.validate(document, schema)
-        for wrong in ({"audience": "public"}, {"samples": "x"}, {"new": 1}, {"schema_version": "2"}):
+        for wrong in (
+            {"audience": "public"},
+            {"samples": "x"},
+            {"new": 1},
+            {"schema_version": "2"},
+        ):
             with pytest.raises(jsonschema.ValidationError):
                 jsonschema.validate(document | wrong, schema)
 
@@ -208,9 +236,18 @@ def test_what_stands_beside_a_run_survives_a_round_trip(tmp_path: Path, found: Q
 
 def test_a_likelihood_is_a_measure_that_needs_no_baseline() -> None:
     (added,) = likely().added
-    assert (added.measure, added.difference, added.spread, added.outcome) == ("likelihood", 1.5, 0.2, "more")
+    assert (added.measure, added.difference, added.spread, added.outcome) == (
+        "likelihood",
+        1.5,
+        0.2,
+        "more",
+    )
     bare = likely().without_digests()
-    assert bare.likelihood is not None and bare.likelihood.texts.digest is None and bare.added == likely().added
+    assert (
+        bare.likelihood is not None
+        and bare.likelihood.texts.digest is None
+        and bare.added == likely().added
+    )
     assert not likely().model_copy(update={"likelihood": bare.likelihood}).has_digests
 
 
@@ -225,9 +262,9 @@ HOSTILE: dict[str, str | bytes] = {
     "infinity": '{"mauve": 1e999}',
     "above 1": edited(set_at("mauve", "score", "values", 0, value=1.5)),
     "a mean that is not the values'": edited(set_at("mauve", "score", "mean", value=0.99)),
-    "more of the run's own than there are": edited(set_at("own", value=41)),
-    "more test texts of its own than there are": edited(set_at("held_out", "own", value=41)),
-    "a variance that mauve-text cannot keep": edited(set_at("mauve", "settings", "explained_variance", value=0.99999)),
+    "a variance that mauve-text cannot keep": edited(
+        set_at("mauve", "settings", "explained_variance", value=0.99999)
+    ),
     "no digest": edited(set_at("reference", "digest", value=None)),
     "no values": edited(set_at("mauve", "score", "values", value=[])),
     "a value too few": edited(set_at("mauve", "settings", "seeds", value=[0, 1, 2])),
@@ -238,23 +275,34 @@ HOSTILE: dict[str, str | bytes] = {
     "no mark": edited(set_at("private", value="fit to publish")),
     "a field more": edited(set_at("surprise", value="<script>")),
     "a digest that is none": edited(set_at("reference", "digest", value="../../etc/passwd")),
-    "other settings": edited(set_at("downstream", 0, "method", value="fine-tuned")),
     "a long name": edited(set_at("features", "name", value="x" * 2000)),
-    "more added than measured": edited_beside(set_at("baseline", "added", 0, "difference", value=0.9)),
-    "a smaller spread than measured": edited_beside(set_at("baseline", "added", 0, "spread", value=0.001)),
+    "more added than measured": edited_beside(
+        set_at("baseline", "added", 0, "difference", value=0.9)
+    ),
+    "a smaller spread than measured": edited_beside(
+        set_at("baseline", "added", 0, "spread", value=0.001)
+    ),
     "no spread": edited_beside(set_at("baseline", "added", 0, "spread", value=None)),
-    "added to another measure": edited_beside(set_at("baseline", "added", 0, "measure", value="linear-probe")),
+    "added to another measure": edited_beside(
+        set_at("baseline", "added", 0, "measure", value="linear-probe")
+    ),
     "nothing said of what was added": edited_beside(set_at("baseline", "added", value=[])),
     "a figure without its baseline": edited_beside(set_at("baseline", value=None)),
-    "a baseline's value too few": edited_beside(set_at("mauve", "public", value=scores((0.2,)).model_dump())),
+    "a baseline's value too few": edited_beside(
+        set_at("mauve", "public", value=scores((0.2,)).model_dump())
+    ),
     "a gain that is not the losses'": edited_likely(set_at("gain", "mean", value=1.6)),
-    "a loss below 0": edited_likely(lambda f: [f["nll"].update(mean=-1.0), f["gain"].update(mean=5.5)]),
+    "a loss below 0": edited_likely(
+        lambda f: [f["nll"].update(mean=-1.0), f["gain"].update(mean=5.5)]
+    ),
     "an error that no texts have": edited_likely(set_at("gain", "error", value=0.05)),
     "an error of a single text": edited_likely(set_at("texts", "texts", value=1)),
     "no error of several texts": edited_likely(set_at("gain", "error", value=None)),
     "likelihood of no texts": edited_likely(set_at("texts", "texts", value=0)),
     "more supported tokens than there are": edited_likely(set_at("supported", value=101)),
-    "a likelihood without the digest of its texts": edited_likely(set_at("texts", "digest", value=None)),
+    "a likelihood without the digest of its texts": edited_likely(
+        set_at("texts", "digest", value=None)
+    ),
     "a likelihood added to a baseline of texts": edited_beside(
         set_at("baseline", "added", 0, "measure", value="likelihood")
     ),
@@ -273,7 +321,9 @@ def test_what_was_not_written_here_is_told_in_one_line_and_changes_no_verdict(
     # Of this run's own texts: otherwise those alone would be told.
     own = f'"samples": "{RunReader(run.path).digest("samples.jsonl")}"'.encode()
     content = content if isinstance(content, bytes) else content.encode()
-    (run / "report" / EVALUATION).write_bytes(content.replace(f'"samples": "{DIGEST}"'.encode(), own, 1))
+    (run / "report" / EVALUATION).write_bytes(
+        content.replace(f'"samples": "{DIGEST}"'.encode(), own, 1)
+    )
     code, err = report(run, capfd, tmp_path)
     assert code == 0
     (line,) = err.splitlines()
@@ -333,7 +383,10 @@ def test_a_failing_run_fails_with_an_evaluation_too(
 def test_the_public_form_of_a_result_has_none(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit().model_copy(update={"quality": quality()})
     assert public_form(result).quality is None
-    assert "MAUVE" not in public_form(result).to_json() and "mauve" not in public_form(result).to_json()
+    assert (
+        "MAUVE" not in public_form(result).to_json()
+        and "mauve" not in public_form(result).to_json()
+    )
 
 
 def test_writing_replaces_no_special_file(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The schemas that ship are those of the types, and what dpaudit writes and reads is valid by them.
 
-evaluation.json's documents are in test_quality_file.py, those of policies and attestations in tests/releasing.
+evaluation.json's documents are in test_quality_file.py, those of policies and attestations in
+tests/releasing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,11 @@ KINDS: tuple[dict[str, Any], ...] = (
 
 def validator(name: str) -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(
-        json.loads((resources.files("dpaudit") / "schemas" / f"{name}.schema.json").read_text(encoding="utf-8"))
+        json.loads(
+            (resources.files("dpaudit") / "schemas" / f"{name}.schema.json").read_text(
+                encoding="utf-8"
+            )
+        )
     )
 
 
@@ -65,7 +70,9 @@ def test_the_shipped_schema_is_current(name: str) -> None:
     if os.environ.get("DPAUDIT_UPDATE_SCHEMAS"):
         (FOLDER / f"{name}.schema.json").write_text(schema_text(name), encoding="utf-8")
     shipped = (FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")
-    assert shipped == schema_text(name), "DPAUDIT_UPDATE_SCHEMAS=1 pytest tests/results/test_schemas.py writes it"
+    assert shipped == schema_text(name), (
+        "DPAUDIT_UPDATE_SCHEMAS=1 pytest tests/results/test_schemas.py writes it"
+    )
     jsonschema.Draft202012Validator.check_schema(json_schema(name))
 
 
@@ -73,7 +80,9 @@ def test_every_shipped_schema_is_of_a_type_and_versioned() -> None:
     assert {path.name.removesuffix(".schema.json") for path in FOLDER.iterdir()} == set(SCHEMAS)
     for name, kind in SCHEMAS.items():
         assert json_schema(name)["$id"] == f"urn:dpaudit:{name}:{kind.version}"
-        stated = kind.model.model_fields.get("format_version") or kind.model.model_fields.get("schema_version")
+        stated = kind.model.model_fields.get("format_version") or kind.model.model_fields.get(
+            "schema_version"
+        )
         assert stated is None or str(stated.default) == str(kind.version)
 
 
@@ -83,15 +92,21 @@ def runs(make_run: Callable[..., Any]) -> Iterator[Any]:
 
 def test_run_json(make_run: Callable[..., Any]) -> None:
     check = validator("run")
+    both = {"kind": "central", "central": 2, "divisor": 2.0}
     for manifest in (EXAMPLE / "run.json", *(run / "run.json" for run in runs(make_run))):
         fields = json.loads(manifest.read_text(encoding="utf-8"))
         check.validate(fields)
+        settings, made = fields["settings"], fields["made"]
+        wrong_settings = (
+            {"mechanism": settings["mechanism"] | {"new": 1}},
+            {"mechanism": settings["mechanism"] | {"aggregator": both}},
+            {"data": settings["data"] | {"records": 5}},
+        )
         for wrong in (
             fields | {"new": 1},
-            fields | {"format_version": 2},
-            fields | {"mechanism": fields["mechanism"] | {"new": 1}},
-            fields | {"mechanism": fields["mechanism"] | {"central": 2, "divisor": 2.0}},
-            {name: value for name, value in fields.items() if name != "record"},
+            fields | {"format": 1},
+            *(fields | {"settings": settings | each} for each in wrong_settings),
+            fields | {"made": {name: value for name, value in made.items() if name != "record"}},
         ):
             assert not check.is_valid(wrong)
 
@@ -108,7 +123,7 @@ def test_comparison_json(make_run: Callable[..., Any]) -> None:
     results = {f"run {number}": run.audit() for number, run in enumerate(runs(make_run))}
     document = json.loads(compare_runs(results).to_json())
     validator("comparison").validate(document)
-    assert not validator("comparison").is_valid(document | {"schema_version": "2"})
+    assert not validator("comparison").is_valid(document | {"schema_version": "1"})
 
 
 def test_numbers_that_are_not_finite_travel_as_text() -> None:

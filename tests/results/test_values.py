@@ -27,7 +27,10 @@ VALUES = st.one_of(SCALARS, st.lists(SCALARS).map(tuple))
 
 @given(st.dictionaries(st.text("abc"), VALUES), VALUES)
 def test_values_come_back_with_their_types(values: dict[str, Value], inner: Value) -> None:
-    found = Finding(code="some.code", values={**values, "why": Finding(code="other.code", values={"inner": inner})})
+    found = Finding(
+        code="some.code",
+        values={**values, "why": Finding(code="other.code", values={"inner": inner})},
+    )
     read = Finding.model_validate_json(found.model_dump_json())
     assert read == found
     assert repr(read) == repr(found)  # 1 is equal to 1.0, and to True
@@ -35,7 +38,10 @@ def test_values_come_back_with_their_types(values: dict[str, Value], inner: Valu
 
 @pytest.mark.parametrize("text", ["inf", "-inf", "nan"])
 def test_a_number_that_json_lacks_is_no_name(text: str) -> None:
-    found = Finding(code="some.code", values={"number": float(text), "name": text, "several": (1.5, float(text))})
+    found = Finding(
+        code="some.code",
+        values={"number": float(text), "name": text, "several": (1.5, float(text))},
+    )
     read = Finding.model_validate_json(found.model_dump_json())
     assert read.values["name"] == text
     several = read.values["several"]
@@ -47,5 +53,7 @@ def test_a_number_that_json_lacks_is_no_name(text: str) -> None:
 
 def test_either_form_of_a_number_reads_the_same() -> None:
     for how in ["", ":up", ":least", ":near", ":exact", ":stated"]:
-        bare, quantity = (render(f"{{it{how}}}", {"it": it}, {}) for it in (math.inf, Quantity(value=math.inf)))
+        bare, quantity = (
+            render(f"{{it{how}}}", {"it": it}, {}) for it in (math.inf, Quantity(value=math.inf))
+        )
         assert bare == quantity

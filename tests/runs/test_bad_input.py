@@ -25,7 +25,9 @@ DEEP = "[" * 100_000
 
 
 def complaints(result):
-    return "\n".join(f"{c.id}: {c.measured}: {c.detail}" for c in result.checks if c.status in ("fail", "error"))
+    return "\n".join(
+        f"{c.id}: {c.measured}: {c.detail}" for c in result.checks if c.status in ("fail", "error")
+    )
 
 
 def assert_refused(result, name, verdicts=("error",)):
@@ -62,7 +64,9 @@ def not_refused(make_run, cases):
             run.rehash()
         result = run.audit()
         json.loads(result.to_json().encode("utf-8"))
-        if result.verdict not in case.verdicts or not all(text in complaints(result) for text in case.named):
+        if result.verdict not in case.verdicts or not all(
+            text in complaints(result) for text in case.named
+        ):
             wrong[name] = f"{result.verdict}: {complaints(result)}"
         shutil.rmtree(run.path)
     return wrong
@@ -86,7 +90,7 @@ def digits(name, number):
     return damage
 
 
-# --- the path itself -------------------------------------------------------------------------------------------------
+# --- the path itself ------------------------------------------------------------------------------
 
 PATHS = {
     "missing": lambda path: None,
@@ -127,31 +131,31 @@ def test_file_that_may_not_be_read(make_run):
         assert_refused(result, name, ("error", "fail"))
 
 
-# --- run.json --------------------------------------------------------------------------------------------------------
+# --- run.json -------------------------------------------------------------------------------------
 
 TEXTS = {
     "empty": "",
-    "not JSON": "format_version: 1",
+    "not JSON": "format: 2",
     "deep": DEEP,
     "deep object": '{"a":' * 100_000,
     "array": "[1]",
     "string": '"run"',
     "null": "null",
-    "NaN": '{"format_version": NaN}',
-    "digits": '{"format_version": ' + "1" * 10_000 + "}",
+    "NaN": '{"format": NaN}',
+    "digits": '{"format": ' + "1" * 10_000 + "}",
     "huge": " " * (1 << 24) + "{}",
     "not UTF-8": b"\xff\xfe{}",
-    "lone surrogate": '{"format_version": "\\ud800"}',
+    "lone surrogate": '{"format": "\\ud800"}',
 }
 
 
-VERSIONS = (0, 2, "1", True, None, 1.0, [1], 10**300)
+VERSIONS = (0, 1, "2", True, None, 2.0, [2], 10**300)
 
 
-def test_manifest_that_is_not_json_of_format_1(make_run):
+def test_manifest_that_is_not_json_of_format_2(make_run):
     cases = {name: Case(bytes_of("run.json", text), ["run.json"]) for name, text in TEXTS.items()}
     for version in VERSIONS:
-        cases[f"version {version!r}"] = Case(field("format_version", version), ["run.json: format_version"])
+        cases[f"version {version!r}"] = Case(field("format", version), ["run.json: format"])
     assert not_refused(make_run, cases) == {}
 
 
@@ -167,8 +171,8 @@ FIELDS = {
     "batching.rule": "hashed-slots",
     "batching.cells": 3,
     "batching.labels": ["twice", "twice"],
-    "stopping.max_tokens": 10**9,
-    "stopping.sequences": "end",
+    "decoding.max_tokens": 10**9,
+    "decoding.sequences": "end",
     "record.vocabulary": 10**9,
     "record.width": 1,
     "record.dtype": "float16",
@@ -188,40 +192,75 @@ FIELDS = {
 
 
 def test_manifest_field_of_the_wrong_type_or_value(make_run):
-    # Without a claim the run is merely unfinished. A rule that spans several fields names the part they are in.
+    # Without a claim the run is merely unfinished. A rule that spans several fields names the part
+    # they are in.
     cases = {
-        name: Case(field(name, value), ["claim" if name == "claim" else "run.json", name.split(".")[0]])
+        name: Case(
+            field(name, value), ["claim" if name == "claim" else "run.json", name.split(".")[0]]
+        )
         for name, value in FIELDS.items()
     }
-    cases["float32 of a mean"] = Case(field("record.dtype", "float32"), ["record.dtype"], kind={"aggregator": "mean"})
+    cases["float32 of a mean"] = Case(
+        field("record.dtype", "float32"), ["record.dtype"], kind={"aggregator": "mean"}
+    )
     for name in ("claim.epsilon", "mechanism.clip", "mechanism.temperature"):
         for number in ("NaN", "Infinity", "-Infinity", "1e999"):
             cases[f"{name} {number}"] = Case(digits(name, number), ["run.json"])
     assert not_refused(make_run, cases) == {}
 
 
+def test_settings_that_what_was_made_contradicts(make_run):
+    mean = {"aggregator": "mean", "sizes": (4, 5, 6)}
+    cases = {
+        f"{name} {value}": Case(field(name, value), ["run.json", word], kind=kind)
+        for kind, name, value, word in (
+            (mean | {"budget": 0.5}, "privacy.epsilon", 1e-6, "claim.epsilon"),
+            (mean | {"budget": 0.5}, "privacy.delta", 1e-15, "claim.delta"),
+            (mean, "privacy.epsilon", 99.0, "mechanism.budget"),
+            (mean | {"budget": 0.5}, "privacy.canaries", 4000, "privacy.canaries"),
+            ({"canaries": 3, "sizes": (4, 5, 6, 4)}, "privacy.canaries", None, "privacy.canaries"),
+        )
+    }
+    cases["batches of each cluster"] = Case(
+        lambda run: run.edit_manifest(
+            dict.fromkeys(
+                ("batching.records_per_batch", "batching.most_batches", "batching.least_batches")
+            )
+            | {"batching.batches_per_cluster": 999}
+        ),
+        ["clusters", "batching.batches_per_cluster"],
+        kind=CLUSTERED,
+    )
+    assert not_refused(make_run, cases) == {}
+
+
 EXTREMES = [
     ({}, {"mechanism.temperature": 5e-324}),
     ({}, {"record.vocabulary": 1 << 22}),
-    ({}, {"stopping.max_tokens": 1 << 15}),
+    ({}, {"decoding.max_tokens": 1 << 15}),
     ({}, {"batching.batches": 1 << 24}),
     ({"aggregator": "mean"}, {"mechanism.temperature": 1e-200, "mechanism.divisor": 1e-200}),
     ({"aggregator": "mean"}, {"mechanism.clip": 1e15}),
     ({"aggregator": "mean"}, {"mechanism.divisor": 1e15}),
     ({"aggregator": "mean"}, {"data.records": 1 << 40}),
-    ({"aggregator": "mean"}, {"claim.delta": 5e-324, "claim.epsilon": 7.0}),  # three tokens of range 2.4
+    (
+        {"aggregator": "mean"},
+        {"claim.delta": 5e-324, "claim.epsilon": 7.0},
+    ),  # three tokens of range 2.4
 ]
 
 
 def test_extreme_settings_overflow_nowhere(make_run):
     cases = {
-        f"{kind} {change}": Case(lambda run, change=change: run.edit_manifest(change), [], ("fail", "error"), kind)
+        f"{kind} {change}": Case(
+            lambda run, change=change: run.edit_manifest(change), [], ("fail", "error"), kind
+        )
         for kind, change in EXTREMES
     }
     assert not_refused(make_run, cases) == {}
 
 
-# --- files missing, linked, of another kind --------------------------------------------------------------------------
+# --- files missing, linked, of another kind -------------------------------------------------------
 
 NAMES = [
     "run.json",
@@ -259,7 +298,10 @@ def test_file_that_is_missing_linked_or_of_another_kind(make_run):
         # A folder that holds nothing of ours where steps/ was: what is missing are the batches.
         for replace in (remove, link, make_folder, make_fifo):
             cases[f"{replace.__name__} {name}"] = Case(
-                lambda run, replace=replace, name=name: replace(run / name), [name], ("error", "fail"), rehash=False
+                lambda run, replace=replace, name=name: replace(run / name),
+                [name],
+                ("error", "fail"),
+                rehash=False,
             )
         if name not in ("run.json", "hashes", "steps"):
             cases[f"{name} is missing, and the hashes are forged"] = Case(
@@ -268,7 +310,7 @@ def test_file_that_is_missing_linked_or_of_another_kind(make_run):
     assert not_refused(make_run, cases) == {}
 
 
-# --- clusters --------------------------------------------------------------------------------------------------------
+# --- clusters -------------------------------------------------------------------------------------
 
 CLUSTERED = {"sizes": (1, 2, 1, 2), "clusters": "public-centers-rebalanced"}
 CLUSTERS = {
@@ -319,8 +361,6 @@ CLUSTERINGS = {
     "digest": "0" * 63,
     "counts": {"epsilon": 1.0, "scale": 0.0, "noised": "before-selection"},
     "counts.noised": "later",
-    "records_per_batch": None,
-    "most_batches": 0,
 }
 
 
@@ -328,33 +368,51 @@ def test_clusters_and_clusterings_of_the_wrong_type_or_value(make_run):
     def bad(damage, *named):
         return Case(damage, named, kind=CLUSTERED)
 
-    cases = {f"clusters {name}": bad(bytes_of("clusters", text), "clusters") for name, text in TEXTS.items()}
+    cases = {
+        f"clusters {name}": bad(bytes_of("clusters", text), "clusters")
+        for name, text in TEXTS.items()
+    }
     for name, value in CLUSTERS.items():
         change = {name: value}
-        cases[f"clusters {name}"] = bad(lambda run, change=change: run.edit_clusters(**change), "clusters", name)
+        cases[f"clusters {name}"] = bad(
+            lambda run, change=change: run.edit_clusters(**change), "clusters", name
+        )
     beyond = "centers holds a number that is not finite, or beyond 1,000,000"
     for number in (math.nan, math.inf, -1.1e6):
         cases[f"centers {number}"] = bad(no_embeddings(number), "clusters", beyond)
     for name, value in CLUSTERINGS.items():
-        cases[f"clustering {name}"] = bad(field(f"clustering.{name}", value), "run.json: clustering")
+        cases[f"clustering {name}"] = bad(
+            field(f"clustering.{name}", value), "run.json", "clustering"
+        )
     for name, settings_ in SETTINGS.items():
-        cases[f"settings {name}"] = bad(field("clustering.settings", settings_), "run.json", "clustering.settings")
+        cases[f"settings {name}"] = bad(
+            field("clustering.settings", settings_), "run.json", "clustering.settings"
+        )
     for number in ("NaN", "Infinity", "1e999", "1" + "0" * 400):
-        cases[f"settings {number}"] = bad(digits("clustering.settings", f'{{"k": {number}}}'), "run.json")
-    # Readers could differ over a key that is there twice: most take the last one, and some the first.
-    doubled = (("run.json", '"claim": null,'), ("run.json", '"created": "",'), ("clusters", '"kept": [[0], [0]],'))
+        cases[f"settings {number}"] = bad(
+            digits("clustering.settings", f'{{"k": {number}}}'), "run.json"
+        )
+    # Readers could differ over a key that is there twice: most take the last one, and some the
+    # first.
+    doubled = (
+        ("run.json", '"made": null,'),
+        ("run.json", '"format": 2,'),
+        ("clusters", '"kept": [[0], [0]],'),
+    )
     for name, key in doubled:
         cases[f"twice {key}"] = bad(twice(name, key), name, "a key is doubled")
     # Batches are of labels or of clusters.
     for name, value in {"batches_per_label": 9, "generate_per_label": 1}.items():
         cases[name] = bad(field(f"batching.{name}", value), "with a clustering")
-    cases["without clusters"] = Case(field("batching.generate_per_cluster", 1), ["generate_per_cluster"])
+    cases["without clusters"] = Case(
+        field("batching.generate_per_cluster", 1), ["generate_per_cluster"]
+    )
     assert not_refused(make_run, cases) == {}
 
 
 HUGE = [
     {"batching.generate_per_cluster": 1 << 24},
-    {"clustering.records_per_batch": 5e-324},
+    {"batching.records_per_batch": 5e-324},
     {"clustering.counts.scale": 5e-324},
     {"clustering.counts.scale": 1e15, "clustering.counts.epsilon": 5e-324},
     {"clustering.counts.epsilon": 1e15},
@@ -366,17 +424,22 @@ def test_extreme_clusterings_overflow_nowhere(make_run):
     cases = {}
     for change, aggregator in itertools.product(HUGE, ("median", "mean")):
         due = "pass" if [*change] == ["clustering.counts.epsilon"] else "fail"
-        damage, kind = (lambda run, change=change: run.edit_manifest(change)), CLUSTERED | {"aggregator": aggregator}
+        damage, kind = (
+            (lambda run, change=change: run.edit_manifest(change)),
+            CLUSTERED | {"aggregator": aggregator},
+        )
         cases[f"{aggregator} {change}"] = Case(damage, [], [due], kind)
     assert not_refused(make_run, cases) == {}
 
 
-# --- samples.jsonl, hashes, tokenizer.json ---------------------------------------------------------------------------
+# --- samples.jsonl, hashes, tokenizer.json --------------------------------------------------------
 
 
 def line_edit(change):
     """Edit the text of samples.jsonl as bytes."""
-    return lambda run: (run / "samples.jsonl").write_bytes(change((run / "samples.jsonl").read_bytes()))
+    return lambda run: (run / "samples.jsonl").write_bytes(
+        change((run / "samples.jsonl").read_bytes())
+    )
 
 
 SAMPLES = {
@@ -429,13 +492,22 @@ def test_damaged_hashes_tokenizer_and_foreign_files(make_run):
 
         cases[f"hashes {name}"] = Case(damage, ["integrity.hashes"], either, rehash=False)
     for text in (b"", b"{}", b"[]", b"null", b"\xff", DEEP.encode(), b'{"model": {}}'):
-        cases[f"tokenizer {text[:20]!r}"] = Case(bytes_of("tokenizer.json", text), ["tokenizer.json"], either)
-    for name in ("foreign.txt", "steps/foreign.zip", "steps/00000000.zip.part", os.fsdecode(b"\xff")):
-        cases[f"{name!r} added"] = Case(bytes_of(name, "added"), ["was added"], either, rehash=False)
+        cases[f"tokenizer {text[:20]!r}"] = Case(
+            bytes_of("tokenizer.json", text), ["tokenizer.json"], either
+        )
+    for name in (
+        "foreign.txt",
+        "steps/foreign.zip",
+        "steps/00000000.zip.part",
+        os.fsdecode(b"\xff"),
+    ):
+        cases[f"{name!r} added"] = Case(
+            bytes_of(name, "added"), ["was added"], either, rehash=False
+        )
     assert not_refused(make_run, cases) == {}
 
 
-# --- batch files -----------------------------------------------------------------------------------------------------
+# --- batch files ----------------------------------------------------------------------------------
 
 
 def test_truncated_batch_is_never_read_as_whole(make_run):
@@ -473,7 +545,11 @@ def test_changed_bytes_of_a_batch_never_raise_though_the_hashes_are_forged(make_
     run = make_run(sizes=(3,), vocabulary=6, max_tokens=2)
     whole = run.steps_file(0).read_bytes()
 
-    @given(st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+    @given(
+        st.lists(
+            st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), min_size=1, max_size=4
+        )
+    )
     @settings(max_examples=examples)
     def check(changes):
         damaged = bytearray(whole)
@@ -506,10 +582,19 @@ def test_batch_of_another_run(make_run):
 
 
 def test_batch_of_another_kind_of_run(make_run):
-    kinds = ({"sizes": (8, 9)}, {"vocabulary": 13}, {"dtype": "float64"}, {"aggregator": "mean"}, {"width": 3})
+    kinds = (
+        {"sizes": (8, 9)},
+        {"vocabulary": 13},
+        {"dtype": "float64"},
+        {"aggregator": "mean"},
+        {"width": 3},
+    )
     cases = {}
     for kind in kinds:
-        other, named = make_run(**kind).steps_file(0), "samples.jsonl" if "sizes" in kind else "00000000.zip"
+        other, named = (
+            make_run(**kind).steps_file(0),
+            "samples.jsonl" if "sizes" in kind else "00000000.zip",
+        )
         damage = partial(lambda other, run: shutil.copy(other, run.steps_file(0)), other)
         cases[str(kind)] = Case(damage, [named], ("error", "fail"))
     assert not_refused(make_run, cases) == {}
@@ -517,7 +602,9 @@ def test_batch_of_another_kind_of_run(make_run):
 
 def entry(name, change):
     """Change the bytes of one entry of a batch's zip file; its checksum follows."""
-    return lambda entries: [e._replace(data=change(e.data)) if e.name == name else e for e in entries]
+    return lambda entries: [
+        e._replace(data=change(e.data)) if e.name == name else e for e in entries
+    ]
 
 
 def metadata(name, *place, value):
@@ -536,7 +623,10 @@ def metadata(name, *place, value):
 
 def header(offset, number):
     """Set a field of a chunk's Blosc header: its own buffer says how large things are."""
-    return entry("central/c/0/0/0", lambda data: data[:offset] + struct.pack("<I", number) + data[offset + 4 :])
+    return entry(
+        "central/c/0/0/0",
+        lambda data: data[:offset] + struct.pack("<I", number) + data[offset + 4 :],
+    )
 
 
 GRID = ("chunk_grid", "configuration", "chunk_shape")
@@ -566,7 +656,9 @@ ZIPS = {
     "other dtype": metadata("central/zarr.json", "data_type", value="float64"),
     "other codec": metadata("central/zarr.json", "codecs", value=[CODEC]),
     "no codec": metadata("central/zarr.json", "codecs", value=[]),
-    "bits of tokens missing": lambda entries: [e for e in entries if not e.name.startswith("constant/")],
+    "bits of tokens missing": lambda entries: [
+        e for e in entries if not e.name.startswith("constant/")
+    ],
     "fewer bits of tokens": metadata("constant/zarr.json", "shape", value=[3, 1]),
     "bits of tokens cut": entry("constant/c/1/0", lambda data: data[:-3]),
     "bits of tokens a header only": entry("constant/c/1/0", lambda data: data[:3]),
@@ -577,13 +669,19 @@ ZIPS = {
         for e in entries
     ],
     "chunk larger than its array": entry("central/c/1/0/0", lambda data: data + bytes(1 << 16)),
-    "big-endian numbers": metadata("central/zarr.json", "codecs", 0, "configuration", "endian", value="big"),
-    "storage transformers": metadata("central/zarr.json", "storage_transformers", value=[{"name": "x"}]),
+    "big-endian numbers": metadata(
+        "central/zarr.json", "codecs", 0, "configuration", "endian", value="big"
+    ),
+    "storage transformers": metadata(
+        "central/zarr.json", "storage_transformers", value=[{"name": "x"}]
+    ),
     "other chunk names": metadata("central/zarr.json", "chunk_key_encoding", value={"name": "v2"}),
     "group for array": metadata("central/zarr.json", "node_type", value="group"),
     "other zarr": metadata("zarr.json", "zarr_format", value=2),
     "a field twice": entry("central/zarr.json", lambda data: b'{"shape": "hidden", ' + data[1:]),
-    "a field of the header twice": entry("zarr.json", lambda data: data.replace(b'{"id"', b'{"id": "hidden", "id"')),
+    "a field of the header twice": entry(
+        "zarr.json", lambda data: data.replace(b'{"id"', b'{"id": "hidden", "id"')
+    ),
     "blanks behind": entry("token/zarr.json", lambda data: data + b" " * 1000),
     "another byte order mark": entry("central/zarr.json", lambda data: b"\xef\xbb\xbf" + data),
     "false for zero": metadata("central/zarr.json", "fill_value", value=False),
@@ -592,8 +690,12 @@ ZIPS = {
     "more attributes of the group": metadata("zarr.json", "attributes", "note", value="hidden"),
     "more of an array": metadata("central/zarr.json", "note", value="hidden"),
     "attributes of an array": metadata("central/zarr.json", "attributes", "note", value="hidden"),
-    "more attributes of the tokens": metadata("token/zarr.json", "attributes", "note", value="hidden"),
-    "other compression": metadata("central/zarr.json", "codecs", 1, "configuration", "clevel", value=9),
+    "more attributes of the tokens": metadata(
+        "token/zarr.json", "attributes", "note", value="hidden"
+    ),
+    "other compression": metadata(
+        "central/zarr.json", "codecs", 1, "configuration", "clevel", value=9
+    ),
     "metadata not JSON": entry("central/zarr.json", lambda data: b"{"),
     "metadata deep": entry("central/zarr.json", lambda data: DEEP.encode()),
     "metadata huge": entry("central/zarr.json", lambda data: data + b" " * (1 << 24)),
@@ -610,8 +712,12 @@ ZIPS = {
     "more of a text": metadata("token/zarr.json", "attributes", "texts", 0, "note", value="hidden"),
     "no texts": metadata("token/zarr.json", "attributes", "texts", value=[]),
     "text of no token": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=0),
-    "text longer than its batch": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=4),
-    "text of 10^4000 tokens": metadata("token/zarr.json", "attributes", "texts", 0, "length", value=10**4000),
+    "text longer than its batch": metadata(
+        "token/zarr.json", "attributes", "texts", 0, "length", value=4
+    ),
+    "text of 10^4000 tokens": metadata(
+        "token/zarr.json", "attributes", "texts", 0, "length", value=10**4000
+    ),
 }
 
 
@@ -620,7 +726,9 @@ def test_hostile_batch_files(make_run, tmp_path):
     cases = {}
     for name, damage in ZIPS.items():
         cases[name] = Case(lambda run, damage=damage: run.rezip(0, damage), ["steps/00000000.zip"])
-    cases["doubled entry"] = cases["doubled entry"]._replace(named=["steps/00000000.zip", "an entry is doubled"])
+    cases["doubled entry"] = cases["doubled entry"]._replace(
+        named=["steps/00000000.zip", "an entry is doubled"]
+    )
     # A bomb is not decompressed.
     bomb = entry("central/c/0/0/0", lambda data: bytes(1 << 26))
     for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
@@ -635,7 +743,7 @@ def test_texts_beyond_the_public_maximum_are_refused(make_run):
     for aggregator in ("mean", "median"):
         run = make_run(sizes=(3, 4), aggregator=aggregator)
         longest = max(len(sample.tokens) for sample in RunReader(run.path).samples())
-        run.edit_manifest({"stopping.max_tokens": longest - 1})
+        run.edit_manifest({"decoding.max_tokens": longest - 1})
         run.rehash()
         assert_refused(run.audit(), "this is not a whole batch")
 
@@ -665,7 +773,9 @@ def test_row_that_would_not_fit_memory_is_refused(make_run):
     def grow(entries):
         entries = metadata("central/zarr.json", "shape", value=[3, *shape])(entries)
         entries = metadata("central/zarr.json", "data_type", value="uint64")(entries)
-        entries = metadata("central/zarr.json", "codecs", 1, "configuration", "typesize", value=8)(entries)
+        entries = metadata("central/zarr.json", "codecs", 1, "configuration", "typesize", value=8)(
+            entries
+        )
         return metadata("central/zarr.json", *GRID, value=[1, *shape])(entries)
 
     run.rezip(0, grow)

@@ -1,4 +1,4 @@
-"""Whatever a file of a run declares has a bound: no number, text or list of a manifest goes without one."""
+"""Every value that a run's file declares has a bound: every number, text and list of a manifest."""
 
 from __future__ import annotations
 
@@ -11,17 +11,34 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from dpaudit.mechanisms import AGGREGATORS, CONTRIBUTIONS, Mechanism
+from dpaudit.mechanisms import AGGREGATORS, CONTRIBUTIONS, Mean, Mechanism, TopClippedLogits
 from dpaudit.runs import InputError
 from dpaudit.runs.batches import BatchArrays, BatchHeader, Sample, _Ending
 from dpaudit.runs.layout import most_bytes
-from dpaudit.runs.manifest import Batching, Clusters, Data, Manifest, Model, Prompt, Record, Stopping
+from dpaudit.runs.manifest import (
+    Batching,
+    Clusters,
+    Data,
+    Decoding,
+    Manifest,
+    Model,
+    Prompt,
+    Record,
+)
 from dpaudit.runs.public import PublicTexts
 from dpaudit.runs.storage import open_storage
 from dpaudit.runs.strict_json import load
 from dpaudit.runs.text import Vocabulary
 
-KINDS: list[Any] = [Manifest, Clusters, PublicTexts, Sample, _Ending, *AGGREGATORS.values(), *CONTRIBUTIONS.values()]
+KINDS: list[Any] = [
+    Manifest,
+    Clusters,
+    PublicTexts,
+    Sample,
+    _Ending,
+    *AGGREGATORS.values(),
+    *CONTRIBUTIONS.values(),
+]
 
 
 def unbounded(schema: Any, place: str = "") -> Iterator[str]:
@@ -32,8 +49,13 @@ def unbounded(schema: Any, place: str = "") -> Iterator[str]:
     if not isinstance(schema, dict):
         return
     kind = schema.get("type")
-    least, most = (next((schema[key] for key in keys if key in schema), None) for keys in (("ge", "gt"), ("le", "lt")))
-    if kind in ("int", "float") and not all(end is not None and math.isfinite(end) for end in (least, most)):
+    least, most = (
+        next((schema[key] for key in keys if key in schema), None)
+        for keys in (("ge", "gt"), ("le", "lt"))
+    )
+    if kind in ("int", "float") and not all(
+        end is not None and math.isfinite(end) for end in (least, most)
+    ):
         yield f"{place}: {kind}"
     if kind == "str" and "max_length" not in schema and not _finite(schema.get("pattern")):
         yield f"{place}: {kind}"
@@ -43,7 +65,11 @@ def unbounded(schema: Any, place: str = "") -> Iterator[str]:
         yield f"{place}: {kind}"
     for key, inner in schema.items():
         if key not in ("metadata", "serialization"):
-            named = place if key in ("schema", "type", "items_schema", "definitions") else f"{place}.{key}"
+            named = (
+                place
+                if key in ("schema", "type", "items_schema", "definitions")
+                else f"{place}.{key}"
+            )
             yield from unbounded(inner, named)
 
 
@@ -72,7 +98,9 @@ def test_a_field_without_a_bound_is_found() -> None:
         names: dict[str, str] = {}
 
     found = list(unbounded(TypeAdapter(Outer).core_schema))
-    assert [sum(word in each for each in found) for word in ("int", "float", "str", "tuple", "dict")] == [1, 1, 2, 1, 1]
+    assert [
+        sum(word in each for each in found) for word in ("int", "float", "str", "tuple", "dict")
+    ] == [1, 1, 2, 1, 1]
 
 
 def test_json_is_counted_before_it_is_parsed() -> None:
@@ -85,7 +113,10 @@ def test_json_is_counted_before_it_is_parsed() -> None:
 
 
 def test_a_step_has_a_bound_for_writers_and_readers() -> None:
-    manifest = manifest_of(Mechanism(contribution="logits", clip=8.0, aggregator="mean", divisor=4.0, temperature=1.0))
+    mechanism = Mechanism(
+        contribution=TopClippedLogits(clip=8.0), aggregator=Mean(divisor=4.0), temperature=1.0
+    )
+    manifest = manifest_of(mechanism)
     assert BatchArrays(manifest, 63).given["contexts"] == ("<f8", (63, 256_000))
     with pytest.raises(InputError, match="at most 134,217,728 are read") as refused:
         BatchArrays(manifest, 65)
@@ -97,7 +128,7 @@ def manifest_of(mechanism: Mechanism) -> Manifest:
         created="2026-01-01T00:00:00Z",
         mechanism=mechanism,
         batching=Batching(rule="hashed-records", batches=1),
-        stopping=Stopping(max_tokens=3),
+        decoding=Decoding(max_tokens=3),
         record=Record(dtype="float64", vocabulary=256_000, contexts=True),
         data=Data(records=9),
         model=Model(name="none"),
@@ -108,7 +139,10 @@ def manifest_of(mechanism: Mechanism) -> Manifest:
 def test_no_file_of_another_name_is_opened(tmp_path: Path) -> None:
     for name in ("extra.bin", "steps/extra.bin", "../run.json", "steps/../run.json"):
         assert most_bytes(name) is None
-        with pytest.raises(InputError, match="file of format 1"), open_storage(tmp_path).open(name):
+        with (
+            pytest.raises(InputError, match="does not belong in a run directory"),
+            open_storage(tmp_path).open(name),
+        ):
             pass
 
 
@@ -118,7 +152,9 @@ ADDED = {"id": 2, "content": "<end>", "special": True}
 def serialised(**change: Any) -> str:
     """A tokenizer of two tokens, and of one that was added."""
     model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": [["a", 'b"]'], "a b\\\\"]}
-    return json.dumps({"model": model, "added_tokens": [ADDED], "decoder": {"type": "Fuse"}} | change)
+    return json.dumps(
+        {"model": model, "added_tokens": [ADDED], "decoder": {"type": "Fuse"}} | change
+    )
 
 
 def test_a_vocabulary_is_read_without_merges() -> None:
@@ -145,6 +181,8 @@ def test_a_vocabulary_is_read_without_merges() -> None:
         {"model": 3},
     ],
 )
-def test_a_vocabulary_that_readers_could_read_differently_is_refused(change: dict[str, Any]) -> None:
+def test_a_vocabulary_that_readers_could_read_differently_is_refused(
+    change: dict[str, Any],
+) -> None:
     with pytest.raises(ValueError, match=r"token|vocabulary"):
         Vocabulary.of(serialised(**change))

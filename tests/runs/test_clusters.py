@@ -1,4 +1,4 @@
-"""The file `clusters`: places of batches against a naive listing, centres bit for bit, and what it may not hold."""
+"""The file `clusters`: places of batches against a naive listing, exact centres, and refusals."""
 
 from __future__ import annotations
 
@@ -28,12 +28,18 @@ def listed(clusters: Clusters, generated: int) -> list[ClusterPlace]:
     places = []
     for label, (kept, batches) in enumerate(zip(clusters.kept, clusters.batches, strict=True)):
         for position, (center, count) in enumerate(zip(kept, batches, strict=True)):
-            places += [ClusterPlace(label, position, center, n, count) for n in range(count) if n < generated]
+            places += [
+                ClusterPlace(label, position, center, n, count)
+                for n in range(count)
+                if n < generated
+            ]
     return places
 
 
 rows = st.integers(1, 4).flatmap(
-    lambda keep: st.lists(st.lists(st.integers(1, 6), min_size=keep, max_size=keep), min_size=1, max_size=4)
+    lambda keep: st.lists(
+        st.lists(st.integers(1, 6), min_size=keep, max_size=keep), min_size=1, max_size=4
+    )
 )
 
 
@@ -42,7 +48,11 @@ def test_places_are_those_of_counting(batches: list[list[int]], generated: int) 
     kept = tuple(tuple(range(1, 2 * len(row), 2)) for row in batches)
     clusters = Clusters(method="public-centers", kept=kept, batches=tuple(map(tuple, batches)))
     places = ClusterPlaces(clusters, generated)
-    assert list(places) == [places[batch] for batch in range(len(places))] == listed(clusters, generated)
+    assert (
+        list(places)
+        == [places[batch] for batch in range(len(places))]
+        == listed(clusters, generated)
+    )
     assert places.counts == {count for row in batches for count in row}
     for batch in (-1, len(places)):
         with pytest.raises(IndexError, match="has the id"):
@@ -81,7 +91,13 @@ def test_a_run_says_how_its_centers_were_found(make_run):
     run = make_run(**CLUSTERED)
     stated = RunReader(run.path).manifest.clustering
     assert stated == run.spec.clustering()
-    assert stated.settings == {"k": 4, "projection": "none", "depth": 3, "count_scale": 40.0, "sum_sd": 60.0}
+    assert stated.settings == {
+        "k": 4,
+        "projection": "none",
+        "depth": 3,
+        "count_scale": 40.0,
+        "sum_sd": 60.0,
+    }
     assert [type(value) for value in stated.settings.values()] == [int, str, int, float, float]
 
 
@@ -102,8 +118,12 @@ WRONG = {
     "another shape": {"kept": ((0, 1, 2), (0, 1, 2))},
     "no counts": {"noisy_counts": ()},
     "other centres": {"centers": "AAAA" * 4},
-    "centres of another digest": {"centers": encoded_centers(np.zeros((4, 3), dtype=np.float32))[0]},
-    "centres beyond all embeddings": {"centers": encoded_centers(np.full((4, 3), 2e6, dtype=np.float32))[0]},
+    "centres of another digest": {
+        "centers": encoded_centers(np.zeros((4, 3), dtype=np.float32))[0]
+    },
+    "centres beyond all embeddings": {
+        "centers": encoded_centers(np.full((4, 3), 2e6, dtype=np.float32))[0]
+    },
 }
 
 
@@ -111,7 +131,9 @@ def test_a_writer_takes_no_clusters_that_a_reader_would_refuse(make_run, tmp_pat
     spec = make_run.generator(**CLUSTERED).spec
 
     def create(clusters=None):
-        RunWriter.create(tmp_path / "run", spec.manifest, tokenizer_json=None, assignment=[], clusters=clusters)
+        RunWriter.create(
+            tmp_path / "run", spec.manifest, tokenizer_json=None, assignment=[], clusters=clusters
+        )
 
     for change in WRONG.values():
         with pytest.raises(ValueError, match="clusters: "):

@@ -1,4 +1,4 @@
-"""A commitment is over all that is settled before the first token, keeps over all that follows, and tells nothing."""
+"""A commitment covers all that is settled before the first token, outlasts the rest, is secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpaudit.runs import (
     CanaryCoins,
     Claim,
     Clustering,
-    DecodingRules,
+    Decoding,
     Held,
     Manifest,
     Model,
@@ -26,24 +26,30 @@ from dpaudit.runs import (
     RunReader,
     RunWriter,
     Sampling,
-    Stopping,
     commitment_of,
 )
 from dpaudit.runs.commitment import SETTLED
 
 #: Another value of every field of run.json that is settled before the first token.
 OTHER = {
-    "format_version": 2,
     "sensitivity": "none",
     "created": "2025-01-01T00:00:01+00:00",
     "privacy": Privacy(relation="replace"),
     "batching": Batching(rule="hashed-records", batches=2, key="5eed" * 15 + "5eee"),
     "clustering": Clustering(
-        method="dpm", origin="noised", embedding="m", normalized=True, centers=2, keep=1, epsilon=1.0, delta=0.0
+        method="dpm",
+        origin="noised",
+        embedding="m",
+        normalize=True,
+        centers=2,
+        keep=1,
+        epsilon=1.0,
+        delta=0.0,
     ),
-    "origins": Origins(batching="private", settings="public"),
-    "stopping": Stopping(max_tokens=3, sequences=((11,), (1, 11), (2, 3), (7,))),
-    "decoding": DecodingRules(no_line_breaks=True),
+    "chosen_from": Origins(batching="private", settings="public"),
+    "decoding": Decoding(
+        max_tokens=3, sequences=((11,), (1, 11), (2, 3), (7,)), no_line_breaks=True
+    ),
     "sampling": Sampling(generator="test-seed", seed=1),
     "record": Record(vocabulary=12, contexts=True),
     "model": Model(name="miniature", dtype="float16"),
@@ -51,6 +57,7 @@ OTHER = {
     "software": {"dpaudit": "0"},
     "recorded": Recorded(generator="other 1.0"),
     "canaries": CanaryCoins(count=15, digest="00" * 32),
+    "made_by": "The records team",
     "claim_stated": "beforehand",
     "nonce": "00" * 32,
 }
@@ -72,10 +79,16 @@ def test_it_is_over_every_field_that_is_settled(run):
         "data": manifest.data.model_copy(update={"records": 999}),
         "mechanism": manifest.mechanism.model_copy(update={"temperature": 1.5}),
     }
-    assert other.keys() == Manifest.model_fields.keys() - {"claim", "commitment", "redrawn", "stopped_after"}, (
-        "a new field needs a line here"
-    )
-    found = {name: commitment_of(manifest.model_copy(update={name: value}), files) for name, value in other.items()}
+    assert other.keys() == Manifest.model_fields.keys() - {
+        "claim",
+        "commitment",
+        "redrawn",
+        "stopped_after",
+    }, "a new field needs a line here"
+    found = {
+        name: commitment_of(manifest.model_copy(update={name: value}), files)
+        for name, value in other.items()
+    }
     assert len({manifest.commitment, *found.values()}) == 1 + len(found)
 
 
@@ -115,7 +128,7 @@ def test_it_is_there_before_the_first_batch_and_stays(make_run, tmp_path):
 
 
 def test_equal_runs_have_unlike_commitments(make_run, tmp_path):
-    """Else whoever is given one could test a guess of the records by making the run that they would give."""
+    """Otherwise someone could test a guess of the records by making the run they would give."""
     generator = make_run.generator(sizes=(3, 4))
     found = set()
     for name in ("one", "other"):
@@ -138,9 +151,14 @@ def test_audit_says_what_it_was_not_given(run):
         for audience in (result, public_form(result)):
             codes = {caveat.code for caveat in audience.caveats}
             assert ("caveat.no-commitment" in codes) == (held.commitment is None)
-            assert ("caveat.no-head" in codes) == (held.head is None and held.commitment is not None)
+            assert ("caveat.no-head" in codes) == (
+                held.head is None and held.commitment is not None
+            )
         given = [name for name in ("commitment", "head") if getattr(held, name) is not None]
-        assert (check.code, check.values.get("given", ())) == ("given-holds" if given else "holds", tuple(given))
+        assert (check.code, check.values.get("given", ())) == (
+            "given-holds" if given else "holds",
+            tuple(given),
+        )
 
 
 def test_what_cannot_be_read_is_not_compared(run):
@@ -156,8 +174,13 @@ def test_a_commitment_that_is_taken_for_a_head_is_told(run):
     run.hold()
     swapped = Held(run.held.head, run.held.commitment)
     for held in (swapped, Held(head=swapped.head), Held(commitment=swapped.commitment)):
-        (check,) = [check for check in audit_run(run.path, held=held).checks if check.status == "fail"]
-        assert (check.id, [note.code for note in check.notes]) == ("integrity.commitment", ["integrity.swapped"])
+        (check,) = [
+            check for check in audit_run(run.path, held=held).checks if check.status == "fail"
+        ]
+        assert (check.id, [note.code for note in check.notes]) == (
+            "integrity.commitment",
+            ["integrity.swapped"],
+        )
 
 
 def test_result_holds_no_nonce(run):

@@ -28,12 +28,19 @@ def write(folder: Path, name: str, content: str | bytes, mode: int = 0o600) -> P
 def test_numbers_are_hmacs_of_run_batch_and_step_under_the_exclusive_or_of_the_parts() -> None:
     """Written out, since every run that was ever committed to hangs on it."""
     key = bytes(a ^ b for a, b in zip(*PARTS[:2], strict=True))
-    place = b"dpaudit committed draw v1\0" + bytes.fromhex(RUN) + (3).to_bytes(8, "big") + (257).to_bytes(8, "big")
+    place = (
+        b"dpaudit committed draw v1\0"
+        + bytes.fromhex(RUN)
+        + (3).to_bytes(8, "big")
+        + (257).to_bytes(8, "big")
+    )
     number = int.from_bytes(hmac.new(key, place, "sha256").digest(), "big")
     seed = CommittedSeed.of(PARTS[:2])
     assert seed.uniform(RUN, 3, 257) == (2 * number + 1) / 2**257
     assert CommittedSeed.of(PARTS[1::-1]).uniform(RUN, 3, 257) == seed.uniform(RUN, 3, 257)
-    assert seed.hashes == tuple(hashlib.sha256(b"dpaudit seed part v1\0" + part).hexdigest() for part in PARTS[:2])
+    assert seed.hashes == tuple(
+        hashlib.sha256(b"dpaudit seed part v1\0" + part).hexdigest() for part in PARTS[:2]
+    )
 
 
 def test_other_places_runs_and_seeds_have_unrelated_numbers() -> None:
@@ -50,14 +57,18 @@ def test_other_places_runs_and_seeds_have_unrelated_numbers() -> None:
         np.array([CommittedSeed.of(PARTS[:2]).uniform(*place) for place in places]),
     )
     for other, same in zip(
-        others, (table[:, :-1].ravel(), table[:-1].ravel(), table.ravel(), table.ravel()), strict=True
+        others,
+        (table[:, :-1].ravel(), table[:-1].ravel(), table.ravel(), table.ravel()),
+        strict=True,
     ):
         assert abs(np.corrcoef(other, same)[0, 1]) < 5 / len(other) ** 0.5
 
 
 def test_a_seed_shows_itself_in_no_representation() -> None:
     seed = CommittedSeed.of(PARTS[:1])
-    assert PARTS[0].hex() not in f"{seed} {seed!r} {seed.hashes}" and repr(PARTS[0]) not in repr(seed)
+    assert PARTS[0].hex() not in f"{seed} {seed!r} {seed.hashes}" and repr(PARTS[0]) not in repr(
+        seed
+    )
 
 
 def test_files_of_parts_are_read_in_any_case_and_with_white_space(tmp_path: Path) -> None:
@@ -87,7 +98,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("content", BAD.values(), ids=BAD)
-def test_rejects_a_file_that_is_no_random_part_and_quotes_none_of_it(content: str | bytes, tmp_path: Path) -> None:
+def test_rejects_a_file_that_is_no_random_part_and_quotes_none_of_it(
+    content: str | bytes, tmp_path: Path
+) -> None:
     with pytest.raises(InputError) as error:
         read_seed([write(tmp_path, "bad", content)])
     assert "bad" in str(error.value) and "dpaudit key --seed" in error.value.remedy
@@ -96,7 +109,10 @@ def test_rejects_a_file_that_is_no_random_part_and_quotes_none_of_it(content: st
 
 def test_rejects_parts_that_cancel_out(tmp_path: Path) -> None:
     third = bytes(a ^ b for a, b in zip(*PARTS[:2], strict=True))
-    files = [write(tmp_path, name, part.hex()) for name, part in zip("abc", (*PARTS[:2], third), strict=True)]
+    files = [
+        write(tmp_path, name, part.hex())
+        for name, part in zip("abc", (*PARTS[:2], third), strict=True)
+    ]
     again = write(tmp_path, "again", PARTS[0].hex())
     for wrong in (files, [files[0], again], [files[0], files[0]], [files[0], files[1], again]):
         with pytest.raises(InputError, match="cancel"):

@@ -1,4 +1,4 @@
-"""Codes of clipped logits: every bit pattern comes back, and honest values become small integers."""
+"""Codes of clipped logits: all bit patterns come back, and honest values become small integers."""
 
 from __future__ import annotations
 
@@ -28,17 +28,23 @@ DTYPES = st.sampled_from(["<f4", "<f8"])
 
 @st.composite
 def any_floats(draw):
-    """Arrays [rows, S] of arbitrary bit patterns: NaN payloads, infinities and both zeros among them."""
+    """Arrays [rows, S] of any bit patterns: NaN payloads, infinities and both zeros among them."""
     dtype = draw(DTYPES)
     shape = draw(st.tuples(st.integers(1, 6), st.integers(1, 9)))
     integers = dtype.replace("f", "u")
-    special = np.array([0.0, -0.0, 6.0, -6.0, np.inf, -np.inf, np.nan, -np.nan], dtype=dtype).view(integers).tolist()
+    special = (
+        np.array([0.0, -0.0, 6.0, -6.0, np.inf, -np.inf, np.nan, -np.nan], dtype=dtype)
+        .view(integers)
+        .tolist()
+    )
     bits = st.one_of(st.integers(0, np.iinfo(integers).max), st.sampled_from(special))
     return draw(arrays(integers, shape, elements=bits)).view(dtype)
 
 
 def same_bits(one, other):
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    return (
+        one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+    )
 
 
 @given(values=any_floats())
@@ -54,7 +60,9 @@ def test_every_bit_pattern_has_a_code_of_its_own(values):
 @given(dtype=DTYPES, data=st.data())
 def test_codes_are_in_the_order_of_the_values(dtype, data):
     numbers = st.floats(allow_nan=False, width=32 if dtype == "<f4" else 64)
-    values = np.sort(np.array([data.draw(st.lists(numbers, min_size=1, max_size=20))], dtype=dtype), axis=1)
+    values = np.sort(
+        np.array([data.draw(st.lists(numbers, min_size=1, max_size=20))], dtype=dtype), axis=1
+    )
     codes = FloatCode(dtype).encode(values)[0]
     # -0.0 and 0.0 are equal in value, and are told apart.
     assert ((codes[1:] >= codes[:-1]) | (values[0, 1:] == values[0, :-1])).all()
@@ -73,7 +81,13 @@ def test_next_float_has_the_next_code(value):
 def test_multiples_of_a_grid_become_small_integers():
     for dtype, (clip, grid, stored) in itertools.product(
         ["<f4", "<f8"],
-        [(6.0, 0.125, "|i1"), (127.0, 1.0, "|i1"), (128.0, 1.0, "<i2"), (12.0, 2.0**-6, "<i2"), (4.0, 2.0**-20, "<i4")],
+        [
+            (6.0, 0.125, "|i1"),
+            (127.0, 1.0, "|i1"),
+            (128.0, 1.0, "<i2"),
+            (12.0, 2.0**-6, "<i2"),
+            (4.0, 2.0**-20, "<i4"),
+        ],
     ):
         code = GridCode(dtype, grid, clip)
         assert code.stored == stored
@@ -94,14 +108,18 @@ def test_what_is_off_the_grid_is_refused_not_changed(values, grid):
     try:
         codes = code.encode(values)
     except ValueError as error:
-        assert "multiples of mechanism.grid" in str(error)
+        assert "multiples of mechanism.contribution.grid" in str(error)
         assert not all(within_and_on_grid(value, grid) for value in values.flat)
     else:
         assert same_bits(code.decode(codes), values)
 
 
 def within_and_on_grid(value, grid):
-    return abs(value) <= 6 and (value / grid) % 1 == 0 and not (value == 0 and math.copysign(1, value) < 0)
+    return (
+        abs(value) <= 6
+        and (value / grid) % 1 == 0
+        and not (value == 0 and math.copysign(1, value) < 0)
+    )
 
 
 @given(
@@ -129,7 +147,13 @@ def test_minus_zero_is_off_the_grid():
     assert code.encode(np.array([[0.0, -6.0]], dtype="<f4")).tolist() == [[0, -48]]
 
 
-@given(arrays("<i2", st.tuples(st.integers(1, 4), st.integers(1, 20)), elements=st.integers(-(2**15), 2**15 - 1)))
+@given(
+    arrays(
+        "<i2",
+        st.tuples(st.integers(1, 4), st.integers(1, 20)),
+        elements=st.integers(-(2**15), 2**15 - 1),
+    )
+)
 def test_any_codes_decode_and_those_beyond_the_clip_to_values_beyond_it(codes):
     values = GridCode("<f4", 2.0**-6, 12.0).decode(totals(differences(codes)))
     assert np.isfinite(values).all()
@@ -148,4 +172,11 @@ def test_constant_columns_go_last_and_come_back(codes):
 
 def test_smallest_integers():
     largest = (0, 255, 256, 65535, 65536, math.inf)
-    assert [IntegerCode("<i8", n).stored for n in largest] == ["|u1", "|u1", "<u2", "<u2", "<u4", "<i8"]
+    assert [IntegerCode("<i8", n).stored for n in largest] == [
+        "|u1",
+        "|u1",
+        "<u2",
+        "<u2",
+        "<u4",
+        "<i8",
+    ]

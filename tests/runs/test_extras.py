@@ -1,4 +1,7 @@
-"""What installs an optional part: dpaudit is on no index, so the command names what it was installed from."""
+"""The command that installs an optional part.
+
+dpaudit is on no index, so the command names what it was installed from.
+"""
 
 import json
 import re
@@ -23,7 +26,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("sysconfig.get_path", lambda name: str(site))
 
     def command(origin: object) -> list[str]:
-        (noted / "direct_url.json").write_text(origin if isinstance(origin, str) else json.dumps(origin))
+        (noted / "direct_url.json").write_text(
+            origin if isinstance(origin, str) else json.dumps(origin)
+        )
         return shlex.split(re.findall("un `(.*)`$", installing("generate"))[0])
 
     return command
@@ -35,8 +40,16 @@ def test_the_command_names_the_checkout_or_the_wheel(installed: Any, tmp_path: P
     wheel.touch()
     editable = {"url": checkout.as_uri(), "dir_info": {"editable": True}}
     assert installed(editable) == ["pip", "install", "-e", f"{checkout}[generate]"]
-    assert installed({"url": checkout.as_uri(), "dir_info": {}}) == ["pip", "install", f"{checkout}[generate]"]
-    assert installed({"url": wheel.as_uri(), "archive_info": {}}) == ["pip", "install", f"{wheel}[generate]"]
+    assert installed({"url": checkout.as_uri(), "dir_info": {}}) == [
+        "pip",
+        "install",
+        f"{checkout}[generate]",
+    ]
+    assert installed({"url": wheel.as_uri(), "archive_info": {}}) == [
+        "pip",
+        "install",
+        f"{wheel}[generate]",
+    ]
 
 
 def test_without_an_origin_the_command_is_for_a_checkout(installed: Any, tmp_path: Path) -> None:
@@ -60,8 +73,12 @@ def test_without_an_origin_the_command_is_for_a_checkout(installed: Any, tmp_pat
 def test_extras_that_messages_name_exist() -> None:
     listed = (ROOT / "pyproject.toml").read_text()
     sources = [
-        file.read_text("utf-8") for folder in ("dpaudit", "generation") for file in (ROOT / folder).rglob("*.py")
+        file.read_text("utf-8")
+        for folder in ("dpaudit", "generation")
+        for file in (ROOT / folder).rglob("*.py")
     ]
-    named = {name for source in sources for name in re.findall(r"installing\(['\"](\w+)['\"]\)", source)}
+    named = {
+        name for source in sources for name in re.findall(r"installing\(['\"](\w+)['\"]\)", source)
+    }
     assert named >= {"evaluate", "generate", "ray"}
     assert all(re.search(rf"^{name} = \[", listed, re.MULTILINE) for name in {*named, "release"})

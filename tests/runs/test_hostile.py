@@ -1,8 +1,9 @@
-"""Run directories made to harm whoever audits them, through the command line and in a process of limited means.
+"""Hostile run directories, audited by the command line in a process of limited means.
 
-Every one is refused (exit code 2) or fails a check (1), within a minute and 4 GB of address space, without a
-traceback. What they lure the reader to is a pipe that nobody writes to: following it would last for ever. One process
-reads them all, one after the other, and none may make it grow by more than it is allowed.
+Every one is refused (exit code 2) or fails a check (1), within a minute and 4 GB of address space,
+without a traceback. What they lure the reader to is a pipe that nobody writes to: following it
+would last for ever. One process reads them all, one after the other, and none may make it grow by
+more than it is allowed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dpaudit import reports
 from dpaudit.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests.forging import append_entries
+from tests.nesting import write_run
 
 SECONDS, ADDRESSES = 60, 4 << 30
 #: What reading a run may add to what a process takes anyway.
@@ -34,18 +36,22 @@ resource.setrlimit(resource.RLIMIT_AS, ({ADDRESSES}, {ADDRESSES}))
 from dpaudit.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from dpaudit.runs.text import KNOWN_TOKENIZERS
-KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  # as conftest does in its process
+KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  \
+# as conftest does in its process
 
 def kilobytes(what):
-    return int(re.search(what + r":\\s*(\\d+) kB", pathlib.Path("/proc/self/status").read_text()).group(1))
+    return int(re.search(what + r":\\s*(\\d+) kB", \
+pathlib.Path("/proc/self/status").read_text()).group(1))
 
 for number, path in enumerate(json.load(sys.stdin)):
     print("reading", path, file=sys.__stderr__, flush=True)
     signal.alarm({SECONDS})  # ends the process
     with contextlib.suppress(OSError):
-        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the highest use is counted from here
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  \
+# the highest use is counted from here
     before, code = kilobytes("VmRSS"), None
-    with open(f"said-{{number}}", "w") as said, contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    with open(f"said-{{number}}", "w") as said, contextlib.redirect_stdout(said), \
+contextlib.redirect_stderr(said):
         try:
             main(["verify", path, "--workers", "1"])
         except SystemExit as left:
@@ -57,16 +63,24 @@ for number, path in enumerate(json.load(sys.stdin)):
 
 
 def verified(runs, place):
-    """What `dpaudit verify` makes of run directories: (exit code, all it printed, megabytes it grew by) by name."""
+    """`dpaudit verify` of run directories by name: (exit code, all output, megabytes of growth)."""
     environment = {**os.environ, "COLUMNS": "200", "KNOWN": " ".join(KNOWN_TOKENIZERS)}
     paths = json.dumps([str(run) for run in runs.values()])
     done = subprocess.run(
-        [sys.executable, "-c", CHILD], input=paths, cwd=place, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", CHILD],
+        input=paths,
+        cwd=place,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     answers = map(json.loads, done.stdout.splitlines())
     said = [(place / f"said-{number}").read_text("utf-8") for number in range(len(runs))]
-    return {name: (code, text, grown) for name, (code, grown), text in zip(runs, answers, said, strict=True)}
+    return {
+        name: (code, text, grown)
+        for name, (code, grown), text in zip(runs, answers, said, strict=True)
+    }
 
 
 def text_of(name, text):
@@ -75,7 +89,9 @@ def text_of(name, text):
 
 
 def field(**change):
-    return lambda run: run.edit_manifest({name.replace("__", "."): value for name, value in change.items()})
+    return lambda run: run.edit_manifest(
+        {name.replace("__", "."): value for name, value in change.items()}
+    )
 
 
 def number_in(name, digits):
@@ -90,7 +106,9 @@ def number_in(name, digits):
 
 def entry(name, change):
     def edit(entries):
-        return [each._replace(data=change(each.data)) if each.name == name else each for each in entries]
+        return [
+            each._replace(data=change(each.data)) if each.name == name else each for each in entries
+        ]
 
     return lambda run: run.rezip(0, edit)
 
@@ -98,7 +116,10 @@ def entry(name, change):
 def entry_json(name, text):
     """Replace a part of an entry's JSON."""
     return entry(
-        name, lambda data: json.dumps(json.loads(data) | {"attributes": "here"}).replace('"here"', text).encode()
+        name,
+        lambda data: (
+            json.dumps(json.loads(data) | {"attributes": "here"}).replace('"here"', text).encode()
+        ),
     )
 
 
@@ -134,7 +155,7 @@ def digest_outside(run):
 
 def a_million_steps(run):
     """As many as a manifest may declare, with arrays that agree."""
-    run.edit_manifest({"stopping.max_tokens": 1 << 15})
+    run.edit_manifest({"decoding.max_tokens": 1 << 15})
 
     def grow(entries):
         return [
@@ -155,7 +176,7 @@ def sixteen_million_batches(run):
 
 def declared_steps_without_chunks(run):
     """Names of a million steps, none of which are there."""
-    run.edit_manifest({"stopping.max_tokens": 1 << 15})
+    run.edit_manifest({"decoding.max_tokens": 1 << 15})
 
     def claim(entries):
         return [
@@ -186,26 +207,38 @@ def large_directory_of_a_large_file(run):
         file.seek(size)
         file.write(struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, size, 0))
         file.write(struct.pack("<4sIQI", b"PK\6\7", 0, size, 1))
-        file.write(struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0))
+        file.write(
+            struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+        )
 
 
 def many_entries(run):
     def more(entries):
-        return entries + [entries[0]._replace(name=f"central/c/{number}/0/0") for number in range(3, 20_000)]
+        return entries + [
+            entries[0]._replace(name=f"central/c/{number}/0/0") for number in range(3, 20_000)
+        ]
 
     run.rezip(0, more)
 
 
 def same_label(text):
-    """One text for a batch's label, in manifest and header, and for the model's and the template's names."""
+    """Use one text for a batch's label and the names of model and template."""
 
     def plant(run):
         labels = [text, "b"]
         run.edit_manifest(
-            {"batching.labels": labels, "model.name": text, "prompt.template": text, "software": {text: text}}
+            {
+                "batching.labels": labels,
+                "model.name": text,
+                "prompt.template": text,
+                "software": {text: text},
+            }
         )
         run.rewrite(
-            0, lambda draft: setattr(draft, "header", type(draft.header)(**vars(draft.header) | {"label": text}))
+            0,
+            lambda draft: setattr(
+                draft, "header", type(draft.header)(**vars(draft.header) | {"label": text})
+            ),
         )
 
     return plant
@@ -216,26 +249,42 @@ HUGE = "1" + "0" * 400
 LONG = "1" * 1_000_000
 #: What is planted, the exit code, and what the message must name.
 HOSTILE = {
-    "a billion tokens": (field(stopping__max_tokens=10**9), 2, "stopping.max_tokens"),
+    "a billion tokens": (field(decoding__max_tokens=10**9), 2, "decoding.max_tokens"),
     "a billion batches": (field(batching__batches=10**9), 2, "batching.batches"),
     "16 million batches": (sixteen_million_batches, 2, "batch 2 is missing"),
     "a billion tokens to choose from": (field(record__vocabulary=10**9), 2, "record.vocabulary"),
     "a million steps": (a_million_steps, 1, "release.stopping"),
-    "deep run.json": (text_of("run.json", '{"format_version":' + DEEP), 2, "run.json"),
+    "deep run.json": (text_of("run.json", '{"format":' + DEEP), 2, "run.json"),
     "deep samples": (text_of("samples.jsonl", DEEP + "\n"), 2, "samples.jsonl"),
     "deep clusters": (text_of("clusters", DEEP), 2, "clusters"),
     "deep tokenizer": (text_of("tokenizer.json", '{"model":' + DEEP), 2, "tokenizer.json"),
     "deep zarr.json": (entry("zarr.json", lambda _: DEEP.encode()), 2, "00000000.zip"),
-    "deep attributes": (entry_json("token/zarr.json", '{"a":' * 100_000 + "1" + "}" * 100_000), 2, "00000000.zip"),
+    "deep attributes": (
+        entry_json("token/zarr.json", '{"a":' * 100_000 + "1" + "}" * 100_000),
+        2,
+        "00000000.zip",
+    ),
     "epsilon NaN": (number_in("claim.epsilon", "NaN"), 2, "NaN"),
     "clip infinite": (number_in("mechanism.clip", "Infinity"), 2, "Infinity"),
-    "clip beyond floats": (number_in("mechanism.clip", "1e400"), 2, "mechanism.clip"),
+    "clip beyond floats": (number_in("mechanism.clip", "1e400"), 2, "mechanism.contribution.clip"),
     "epsilon of 400 digits": (number_in("claim.epsilon", HUGE), 2, "claim.epsilon"),
     "epsilon of a million digits": (number_in("claim.epsilon", LONG), 2, "run.json"),
     "records of 400 digits": (number_in("data.records", HUGE), 2, "data.records"),
-    "seed of 400 digits": (number_in("sampling", f'{{"generator": "test-seed", "seed": {HUGE}}}'), 2, "sampling.seed"),
-    "contexts of 400 digits": (entry_json("zarr.json", f'{{"header": {{"id": 0, "contexts": {HUGE}}}}}'), 2, ".zip"),
-    "stop sequence of 400 digits": (number_in("stopping.sequences", f"[[{HUGE}]]"), 2, "stopping.sequences"),
+    "seed of 400 digits": (
+        number_in("sampling", f'{{"generator": "test-seed", "seed": {HUGE}}}'),
+        2,
+        "sampling.seed",
+    ),
+    "contexts of 400 digits": (
+        entry_json("zarr.json", f'{{"header": {{"id": 0, "contexts": {HUGE}}}}}'),
+        2,
+        ".zip",
+    ),
+    "stop sequence of 400 digits": (
+        number_in("decoding.sequences", f"[[{HUGE}]]"),
+        2,
+        "decoding.sequences",
+    ),
     "linked run.json": (lure("run.json"), 2, "run.json"),
     "linked samples": (lure("samples.jsonl"), 2, "samples.jsonl"),
     "linked batch": (lure("steps/00000000.zip"), 2, "00000000.zip"),
@@ -244,33 +293,53 @@ HOSTILE = {
     "linked hashes": (lure("hashes"), 2, "hashes"),
     "pipe for run.json": (pipe("run.json"), 2, "run.json"),
     "pipe for the assignment": (pipe("assignment"), 2, "assignment"),
-    "link among the batches": (lambda run: (run / "steps/more").symlink_to("/dev/zero"), 2, "steps"),
+    "link among the batches": (
+        lambda run: (run / "steps/more").symlink_to("/dev/zero"),
+        2,
+        "steps",
+    ),
     "digests of files outside": (digest_outside, 1, "integrity.hashes"),
     "names that leave the zip": (
-        lambda run: run.rezip(0, lambda entries: [each._replace(name=f"../../../{each.name}") for each in entries]),
+        lambda run: run.rezip(
+            0, lambda entries: [each._replace(name=f"../../../{each.name}") for each in entries]
+        ),
         2,
         "00000000.zip",
     ),
     "a million steps that are not there": (declared_steps_without_chunks, 2, "00000000.zip"),
     "a directory of a gigabyte": (large_directory, 2, "are to be read at once"),
-    "a directory of eight gigabytes": (large_directory_of_a_large_file, 2, "are to be read at once"),
+    "a directory of eight gigabytes": (
+        large_directory_of_a_large_file,
+        2,
+        "are to be read at once",
+    ),
     "many entries": (many_entries, 2, "superfluous"),
     "zip bomb": (
-        lambda run: run.rezip(0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 28))], compression=8),
+        lambda run: run.rezip(
+            0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 28))], compression=8
+        ),
         2,
         "compressed by the zip itself",
     ),
     "doubled array": (entry("central/c/0/0/0", lambda data: data * 2), 2, "00000000.zip"),
     "key of a million bytes": (field(batching__key="5e" * 1_000_000), 2, "batching.key"),
-    "examples of 400 digits": (number_in("batching.examples_per_context", HUGE), 2, "batching.examples_per_context"),
-    "stop sequences": (field(stopping__sequences=[[1]] * 1_600_000), 2, "run.json"),
-    "some thousand stop sequences": (field(stopping__sequences=[[1]] * 3_000), 2, "stopping.sequences"),
+    "examples of 400 digits": (
+        number_in("batching.examples_per_context", HUGE),
+        2,
+        "batching.examples_per_context",
+    ),
+    "stop sequences": (field(decoding__sequences=[[1]] * 1_600_000), 2, "run.json"),
+    "some thousand stop sequences": (
+        field(decoding__sequences=[[1]] * 3_000),
+        2,
+        "decoding.sequences",
+    ),
     "template of a million digits": (field(prompt__template="5e" * 500_000), 2, "prompt.template"),
     "template of 15 million digits": (field(prompt__template="5e" * 7_500_000), 2, "run.json"),
     "month 99": (field(created="2026-99-01T00:00:00Z"), 2, "created"),
     "a step of gigabytes": (field(record__vocabulary=1 << 22, record__width=64), 2, "record"),
     "no key": (field(batching__key=""), 2, "batching.key"),
-}  # fmt: skip
+}
 
 
 def grown(name):
@@ -300,7 +369,10 @@ def sparse_under_a_recorded_name(run):
 
 
 def large_directory_behind_a_small_one(run):
-    """An ordinary end of a zip that says little, and a large file's that says two gigabytes, which readers believe."""
+    """An ordinary zip's end says little, and a large file's two gigabytes.
+
+    Readers believe the latter.
+    """
     path, size = run.steps_file(0), 1 << 31
     with open(path, "wb") as file:
         file.truncate(size)
@@ -320,7 +392,7 @@ def many_digests(run):
 
 
 def long_assignment(run):
-    """Half a million records in no batch: as objects they would be larger than what is allowed here."""
+    """Half a million records in no batch: as objects they would exceed what is allowed here."""
     with open(run / "assignment", "w") as file:
         file.writelines(f"{number:064x}\t-\t-\n" for number in range(500_000))
 
@@ -330,12 +402,19 @@ def growing_text(run):
     with_tokenizer(run, TOKENIZERS["growing in many ways"])
 
 
-#: Not rehashed, for what they do is not done to files that can be read: the digests would be checked first.
+#: Not rehashed, for what they do is not done to files that can be read: the digests would be
+#: checked first.
 TEXTS = ("run.json", "samples.jsonl", "assignment", "clusters", "hashes", "tokenizer.json")
-LARGE = {f"terabytes of {name}": (grown(name), 2, name) for name in (*TEXTS, "steps/00000000.zip")} | {
+LARGE = {
+    f"terabytes of {name}": (grown(name), 2, name) for name in (*TEXTS, "steps/00000000.zip")
+} | {
     "terabytes before a zip": (padded_zip, 2, "00000000.zip"),
     "400 gigabytes in hashes": (sparse_under_a_recorded_name, 2, "half-written or foreign files"),
-    "a directory of two gigabytes in hiding": (large_directory_behind_a_small_one, 2, "are to be read at once"),
+    "a directory of two gigabytes in hiding": (
+        large_directory_behind_a_small_one,
+        2,
+        "are to be read at once",
+    ),
     "many digests": (many_digests, 1, "100,000 differences"),
 }
 LONG_FILES = {
@@ -344,7 +423,11 @@ LONG_FILES = {
         2,
         "samples.jsonl",
     ),
-    "30 million line feeds": (text_of("samples.jsonl", b"\n" * 30_000_000), 2, "samples.jsonl, line 1"),
+    "30 million line feeds": (
+        text_of("samples.jsonl", b"\n" * 30_000_000),
+        2,
+        "samples.jsonl, line 1",
+    ),
     "tokenizer of 9 million lists": (
         text_of("tokenizer.json", b"[" + b"[]," * 9_000_000 + b"]"),
         2,
@@ -353,8 +436,13 @@ LONG_FILES = {
     "charsmap": (charsmap, 0, "pass"),
     "long assignment": (long_assignment, 1, "partition.disjoint"),
     "growing text": (growing_text, 2, "tokenizer.json"),
-    # An object array would be unpickled, by some readers; here the manifest fixes every array's type.
-    "pickle": (entry("central/c/0/0/0", lambda _: b"cos\nsystem\n(S'touch unpickled'\ntR."), 2, "00000000.zip"),
+    # An object array would be unpickled, by some readers; here the manifest fixes every array's
+    # type.
+    "pickle": (
+        entry("central/c/0/0/0", lambda _: b"cos\nsystem\n(S'touch unpickled'\ntR."),
+        2,
+        "00000000.zip",
+    ),
 }
 MORE_MEGABYTES = {"long assignment": 100}
 
@@ -386,7 +474,7 @@ def test_hostile_runs_are_refused_within_bounds(make_run, tmp_path):
     assert not (tmp_path / "unpickled").exists()
 
 
-# --- text that would act ---------------------------------------------------------------------------------------------
+# --- text that would act --------------------------------------------------------------------------
 
 MARKUP = "<script>alert(1)</script>\"><img src=x onerror=alert(1)>'&amp;]]><!--"
 CONTROLS = "\x1b[31mred\x1b]0;title\x07\x9b2J\r\b\u202egnp\u2028"
@@ -434,15 +522,19 @@ def test_text_of_a_run_is_only_text(make_run, dpaudit, tmp_path, text):
     page = (tmp_path / "out/report.html").read_text()
     tags = Tags(page).seen
     acting = [tag for tag, _ in tags if tag in ("script", "img")]
-    assert acting == ["script"] and page.endswith(f"<script>{OWN_SCRIPT}</script>\n</body>\n</html>")
+    assert acting == ["script"] and page.endswith(
+        f"<script>{OWN_SCRIPT}</script>\n</body>\n</html>"
+    )
     assert not any(name.startswith("on") for _, attributes in tags for name in attributes)
     ET.parse(tmp_path / "out/junit.xml")
     json.loads((tmp_path / "out/report.json").read_text())
     for name in ("report.html", "report.md", "junit.xml"):
-        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", (tmp_path / "out" / name).read_text())
+        assert not re.search(
+            "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", (tmp_path / "out" / name).read_text()
+        )
     odd = run.path.with_name(text.replace("/", "|"))
     run.path.rename(odd)
-    (odd / "run.json").write_text(json.dumps({"format_version": 1, text: 1}))
+    write_run(odd, {"format": 2, text: 1})
     code, said = dpaudit("verify", odd)
     assert code == 2
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", said)
@@ -456,7 +548,7 @@ def test_report_folder_that_is_a_link(make_run, dpaudit, tmp_path):
     assert (code, "link" in said, list(outside.iterdir())) == (2, True, [])
 
 
-# --- a tokenizer that would not end ----------------------------------------------------------------------------------
+# --- a tokenizer that would not end ---------------------------------------------------------------
 
 REPLACED = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 NESTED = {"type": "Sequence", "decoders": [{"type": "Sequence", "decoders": [REPLACED] * 10}] * 4}
@@ -466,16 +558,25 @@ TOKENIZERS = {
     "growing at once": {"decoder": REPLACED | {"content": "a" * 10**6}},
     "growing from nothing": {"decoder": REPLACED | {"pattern": {"String": ""}}},
     "backtracking": {"decoder": REPLACED | {"pattern": {"Regex": "(a+a+)+(.*.*)*$x"}}},
-    "stripping beyond the end": {"decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 0}},
+    "stripping beyond the end": {
+        "decoder": {"type": "Strip", "content": "a", "start": 2**63, "stop": 0}
+    },
     "without a type": {"decoder": {"decoders": [REPLACED] * 40}},
-    "long tokens": {"model": {"type": "WordLevel", "vocab": {"a" * 10**6: 0, "b": 1}, "unk_token": "b"}},
+    "long tokens": {
+        "model": {"type": "WordLevel", "vocab": {"a" * 10**6: 0, "b": 1}, "unk_token": "b"}
+    },
     "long pieces": {"model": {"type": "Unigram", "vocab": [["a" * 10**6, 0.0]], "unk_id": 0}},
 }
 
 
 DECODERS = {
     "none": None,
-    "GPT-2": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    "GPT-2": {
+        "type": "ByteLevel",
+        "add_prefix_space": True,
+        "trim_offsets": True,
+        "use_regex": True,
+    },
     "BERT": {"type": "WordPiece", "prefix": "##", "cleanup": True},
     "T5": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
     "Llama": {
@@ -493,14 +594,20 @@ DECODERS = {
 def with_tokenizer(run, change):
     """Set fields of tokenizer.json, or change its text."""
     text = (run / "tokenizer.json").read_text()
-    (run / "tokenizer.json").write_text(change(text) if callable(change) else json.dumps(json.loads(text) | change))
+    (run / "tokenizer.json").write_text(
+        change(text) if callable(change) else json.dumps(json.loads(text) | change)
+    )
     run.rehash()
     return run
 
 
 def test_tokenizers_that_would_not_end_are_not_run(make_run, failed):
     # Readers read it differently.
-    doubled = {"a key twice": lambda text: text.replace('"decoder":', f'"decoder":{json.dumps(REPLACED)},"decoder":')}
+    doubled = {
+        "a key twice": lambda text: text.replace(
+            '"decoder":', f'"decoder":{json.dumps(REPLACED)},"decoder":'
+        )
+    }
     for name, change in (TOKENIZERS | doubled).items():
         run = with_tokenizer(make_run(), change)
         assert failed(run.audit()) == {"integrity.format", "release.text"}, name
@@ -509,7 +616,10 @@ def test_tokenizers_that_would_not_end_are_not_run(make_run, failed):
 def test_known_decoders_are_run(make_run):
     """The texts are those of another decoder; what counts is that they were decoded again."""
     for name, decoder in DECODERS.items():
-        checks = {check.id: check for check in with_tokenizer(make_run(), {"decoder": decoder}).audit().checks}
+        checks = {
+            check.id: check
+            for check in with_tokenizer(make_run(), {"decoder": decoder}).audit().checks
+        }
         assert checks["integrity.format"].status == "pass", name
         first = checks["release.text"].values.get("first")
         assert first is None or first.code != "release.undecodable", name

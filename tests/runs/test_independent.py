@@ -1,7 +1,7 @@
 """Ex-post costs and leave-one-out losses, recomputed from the files by a reader of its own.
 
-The reader follows docs/run-directory.md and imports nothing of dpaudit; the formulas are written out naively, a token
-of the vocabulary at a time.
+The reader follows docs/run-directory.md and imports nothing of dpaudit; the formulas are written
+out naively, a token of the vocabulary at a time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dpaudit.runs import RunReader
 
 
 def read_chunks(path):
-    """Every array of a batch file as it is stored, as {name: [T, ...]}, and its number of contexts."""
+    """Every array of a batch file as stored, {name: [T, ...]}, and its number of contexts."""
     with zipfile.ZipFile(path) as archive:
         contexts = json.loads(archive.read("zarr.json"))["attributes"]["header"]["contexts"]
         chunks = {}
@@ -32,7 +32,9 @@ def read_chunks(path):
             about = json.loads(archive.read(f"{name}/zarr.json"))
             shape = about["chunk_grid"]["configuration"]["chunk_shape"]
             parts = [
-                np.frombuffer(numcodecs.Blosc().decode(rows[i]), dtype=about["data_type"]).reshape(shape)
+                np.frombuffer(numcodecs.Blosc().decode(rows[i]), dtype=about["data_type"]).reshape(
+                    shape
+                )
                 for i in sorted(rows)
             ]
             arrays[name] = np.concatenate(parts)
@@ -40,9 +42,9 @@ def read_chunks(path):
 
 
 def float_of(code, mechanism, dtype):
-    """A value from its code, number by number: a multiple of the grid, or the float of that rank."""
-    if mechanism["grid"] is not None:
-        return code * mechanism["grid"]
+    """A value from its code, one at a time: a multiple of the grid, or the float of that rank."""
+    if (grid := mechanism["contribution"]["grid"]) is not None:
+        return code * grid
     size, letter = (4, "f") if dtype == "float32" else (8, "d")
     top = 1 << (8 * size - 1)
     bits = code - top if code >= top else 2 * top - 1 - code
@@ -69,13 +71,17 @@ def step_values(arrays, t, manifest):
         increments = step["central"]
         codes = [[int(code) for code in increments[0]]]
         for row in increments[1:]:
-            codes.append([sum_of(a, int(b), increments.dtype) for a, b in zip(codes[-1], row, strict=True)])
+            codes.append(
+                [sum_of(a, int(b), increments.dtype) for a, b in zip(codes[-1], row, strict=True)]
+            )
         step["central"] = np.array(codes, dtype=object)
     for name in {"central", "contexts"} & step.keys():
         values = [[float_of(int(code), mechanism, dtype) for code in row] for row in step[name]]
         step[name] = np.array(values, dtype=dtype)
-    if "aggregate" in step and mechanism["grid"] is not None:
-        step["aggregate"] = np.array([int(k) * mechanism["grid"] / mechanism["divisor"] for k in step["aggregate"]])
+    grid = mechanism["contribution"]["grid"]
+    if "aggregate" in step and grid is not None:
+        divisor = mechanism["aggregator"]["divisor"]
+        step["aggregate"] = np.array([int(k) * grid / divisor for k in step["aggregate"]])
     if "central" in step:
         order = token_order(step.pop("constant"), step["central"].shape[1])
         for name in {"central", "sides", "holder", "contexts"} & step.keys():
@@ -86,9 +92,22 @@ def step_values(arrays, t, manifest):
     return step
 
 
+def manifest_of(folder):
+    """The sections of run.json, each with its settings and what was made of them."""
+    fields = json.loads((folder / "run.json").read_text())
+    names = fields["settings"].keys() | fields["made"].keys()
+    parts = {
+        name: [fields[half][name] for half in ("settings", "made") if name in fields[half]]
+        for name in names
+    }
+    return {
+        name: {**each[0], **each[1]} if len(each) == 2 else each[0] for name, each in parts.items()
+    }
+
+
 def read_batch(path):
     """Every array of a batch file, as {name: [T, ...]}, and its number of contexts."""
-    manifest = json.loads((path.parents[1] / "run.json").read_text())
+    manifest = manifest_of(path.parents[1])
     arrays, contexts = read_chunks(path)
     steps = [step_values(arrays, t, manifest) for t in range(len(arrays["token"]))]
     return {name: np.array([step[name] for step in steps]) for name in steps[0]}, contexts
@@ -121,7 +140,9 @@ def log_sum_exp(values, tau):
 
 
 def gamma(lower, center, upper, x, tau):
-    inverse_alpha = (upper[x] - center[x]) / tau + log_sum_exp(center, tau) - log_sum_exp(lower, tau)
+    inverse_alpha = (
+        (upper[x] - center[x]) / tau + log_sum_exp(center, tau) - log_sum_exp(lower, tau)
+    )
     beta = (center[x] - lower[x]) / tau + log_sum_exp(upper, tau) - log_sum_exp(center, tau)
     return max(inverse_alpha, beta)
 
@@ -135,20 +156,25 @@ def step_costs(lower, center, upper, x, tau):
     up, down = list(lower), list(upper)
     up[x], down[x] = upper[x], lower[x]
     here = log_probability(center, x, tau)
-    return gamma(lower, center, upper, x, tau), log_probability(up, x, tau) - here, here - log_probability(down, x, tau)
+    return (
+        gamma(lower, center, upper, x, tau),
+        log_probability(up, x, tau) - here,
+        here - log_probability(down, x, tau),
+    )
 
 
 def boxes(arrays, t, contexts, relation, mechanism):
     if "central" in arrays:
         return bounds(arrays["central"][t], contexts, relation)
-    reach = (1 if relation == "add_remove" else 2) * mechanism["clip"] / mechanism["divisor"]
+    moved = mechanism["contribution"]["clip"] / mechanism["aggregator"]["divisor"]
+    reach = (1 if relation == "add_remove" else 2) * moved
     center = [float(v) for v in arrays["aggregate"][t]]
     return [v - reach for v in center], center, [v + reach for v in center]
 
 
 def batch_costs(folder, relation):
     """(Theorem 1, rise, fall) of every batch."""
-    mechanism = json.loads((folder / "run.json").read_text())["mechanism"]
+    mechanism = manifest_of(folder)["mechanism"]
     costs = []
     for path in sorted((folder / "steps").iterdir()):
         arrays, contexts = read_batch(path)
@@ -165,9 +191,11 @@ def batch_costs(folder, relation):
 
 def run_costs(folder):
     """The run's Theorem 1, rise and fall for the claim that it makes."""
-    manifest = json.loads((folder / "run.json").read_text())
+    manifest = manifest_of(folder)
     claim, rule = manifest["claim"], manifest["batching"]["rule"]
-    replaced = rule == "hashed-slots" if claim["unit"] == "record" else claim["relation"] == "replace"
+    replaced = (
+        rule == "hashed-slots" if claim["unit"] == "record" else claim["relation"] == "replace"
+    )
     # Two contexts may change: an exchanged record's, or those of a user with two records.
     whole = ("hashed-records", "hashed-cells")
     exchanged = (claim["unit"], claim["relation"]) == ("record", "replace") and rule in whole
@@ -183,8 +211,8 @@ def run_costs(folder):
 
 
 def largest_loss(folder):
-    """The largest absolute leave-one-out loss of a median run, from central values, sides and holders."""
-    mechanism = json.loads((folder / "run.json").read_text())["mechanism"]
+    """A median run's largest absolute leave-one-out loss, from central values, sides, holders."""
+    mechanism = manifest_of(folder)["mechanism"]
     largest = 0.0
     for path in sorted((folder / "steps").iterdir()):
         arrays, n = read_batch(path)
@@ -192,7 +220,11 @@ def largest_loss(folder):
             losses = []
             for t, token in enumerate(arrays["token"]):
                 central = arrays["central"][t]
-                x = int(token) if "support" not in arrays else list(arrays["support"][t]).index(token)
+                x = (
+                    int(token)
+                    if "support" not in arrays
+                    else list(arrays["support"][t]).index(token)
+                )
                 half, two = len(central) // 2, central.dtype.type(2)
                 without = []
                 for y in range(central.shape[1]):
@@ -235,9 +267,19 @@ RUNS = {
     "slices": {"sizes": (5, 5), "rule": "paper-slices", "unit": "context"},
     "long": {"sizes": (6, 7), "max_tokens": 30, "vocabulary": 60},
     "mean": {"sizes": ALL_SIZES, "aggregator": "mean"},
-    "mean, slots, top-k": {"sizes": (4, 4), "rule": "hashed-slots", "aggregator": "mean", "top_k": 5},
+    "mean, slots, top-k": {
+        "sizes": (4, 4),
+        "rule": "hashed-slots",
+        "aggregator": "mean",
+        "top_k": 5,
+    },
     "user of two": {"sizes": ALL_SIZES, "unit": "user", "records_per_user": 2, "width": 3},
-    "mean, user of two": {"sizes": (3, 5, 6), "unit": "user", "records_per_user": 2, "aggregator": "mean"},
+    "mean, user of two": {
+        "sizes": (3, 5, 6),
+        "unit": "user",
+        "records_per_user": 2,
+        "aggregator": "mean",
+    },
     "mean, replace": {"sizes": (3, 5), "relation": "replace", "aggregator": "mean"},
     "mean on a grid": {"sizes": ALL_SIZES, "aggregator": "mean", "grid": 0.125, "divisor": 3.7},
 }
@@ -250,13 +292,24 @@ def test_audit_agrees_with_independent_arithmetic_on_the_files(make_run):
         ex_post = result.guarantees.ex_post
         found = [ex_post.theorem1, ex_post.rise, ex_post.fall]
         assert found == pytest.approx(run_costs(run.path), rel=TOLERANCE, abs=1e-10)
-        assert ex_post.batch_epsilon == ex_post.exact == max(ex_post.rise, ex_post.fall) <= ex_post.theorem1
-        if (run.spec.rule, run.spec.relation, run.spec.unit) == ("hashed-records", "add_remove", "record"):
+        assert (
+            ex_post.batch_epsilon
+            == ex_post.exact
+            == max(ex_post.rise, ex_post.fall)
+            <= ex_post.theorem1
+        )
+        if (run.spec.rule, run.spec.relation, run.spec.unit) == (
+            "hashed-records",
+            "add_remove",
+            "record",
+        ):
             batches = [(batch.theorem1, batch.rise, batch.fall) for batch in result.batches]
             naive = batch_costs(run.path, "add_remove")
             assert np.array(batches) == pytest.approx(np.array(naive), rel=TOLERANCE, abs=1e-10)
         if run.spec.aggregator == "median":
-            assert result.guarantees.empirical.leave_one_out_max == pytest.approx(largest_loss(run.path), abs=1e-12)
+            assert result.guarantees.empirical.leave_one_out_max == pytest.approx(
+                largest_loss(run.path), abs=1e-12
+            )
 
 
 def test_reader_gives_what_the_documented_layout_holds(make_run):
@@ -271,7 +324,8 @@ def test_reader_gives_what_the_documented_layout_holds(make_run):
                     for name, rows in arrays.items():
                         found = step.arrays[name] if name in step.arrays else getattr(step, name)
                         assert np.array_equal(
-                            np.frombuffer(found, np.uint8) if name == "aggregate_digest" else found, rows[t]
+                            np.frombuffer(found, np.uint8) if name == "aggregate_digest" else found,
+                            rows[t],
                         )
 
 

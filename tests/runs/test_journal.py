@@ -1,9 +1,8 @@
-"""A finished batch is not drawn again in silence: neither after a deletion, nor after the journal was edited."""
+"""A finished batch is never silently redrawn: not after a deletion, nor an edit of the journal."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.runs import Held, InputError, RunReader, RunWriter
 from tests.forging import journal_of, unfinish
+from tests.nesting import read_run
 
 
 @pytest.fixture
@@ -60,7 +60,10 @@ def test_a_running_head_is_the_digest_of_the_journal_so_far(generator, tmp_path)
     assert (path / "hashes").read_text().startswith(journal) and not (path / "journal").exists()
     found = RunReader(path).hashes()
     assert [found.heads[head] for head in seen] == [1, 2]
-    assert [name for name in found.digests if name.startswith("steps")] == ["steps/00000001.zip", "steps/00000000.zip"]
+    assert [name for name in found.digests if name.startswith("steps")] == [
+        "steps/00000001.zip",
+        "steps/00000000.zip",
+    ]
 
 
 def test_a_head_that_was_given_early_holds_for_the_batches_until_then(generator, tmp_path):
@@ -74,8 +77,13 @@ def test_a_head_that_was_given_early_holds_for_the_batches_until_then(generator,
     result = audit_run(path, held=Held(RunReader(path).manifest.commitment, early))
     (check,) = [check for check in result.checks if check.id == "integrity.commitment"]
     assert result.verdict == "pass" and (check.values["entries"], check.values["batches"]) == (1, 2)
-    for head in (early, RunReader(path).head()):  # of what was drawn again before it was given no head tells
-        (redrawn,) = [c for c in audit_run(path, held=Held(head=head)).checks if c.id == "integrity.redrawn"]
+    for head in (
+        early,
+        RunReader(path).head(),
+    ):  # of what was drawn again before it was given no head tells
+        (redrawn,) = [
+            c for c in audit_run(path, held=Held(head=head)).checks if c.id == "integrity.redrawn"
+        ]
         assert (redrawn.status, redrawn.evidence) == ("pass", 0)
     for audience in (result, public_form(result)):
         assert "caveat.early-head" in {caveat.code for caveat in audience.caveats}
@@ -99,14 +107,14 @@ def test_a_finished_batch_is_drawn_again_only_where_somebody_says_so(generator, 
     assert (half / "journal").read_bytes() == before
     steps(half).write_bytes(first)
     finish(generator, half)
-    assert failed(half) == set() and "redrawn" not in json.loads((half / "run.json").read_text())
+    assert failed(half) == set() and read_run(half)["redrawn"] == []
 
 
 def test_a_batch_that_was_drawn_again_fails_the_audit_and_is_named(generator, half):
     steps(half).unlink()
     finish(generator, half, redraw=True)
     assert [name for _, name in entries(half / "hashes")].count("steps/00000000.zip") == 2
-    assert json.loads((half / "run.json").read_text())["redrawn"] == [0]
+    assert read_run(half)["redrawn"] == [0]
     assert failed(half) == {"integrity.redrawn"}
 
 
@@ -142,7 +150,10 @@ def test_what_other_processes_wrote_is_entered_when_the_run_goes_on(generator, t
     generator.batch(writer.store, 1)
     assert len(entries(path / "journal")) == 3
     writer.note(1)
-    assert [name for _, name in entries(path / "journal")[3:]] == ["steps/00000000.zip", "steps/00000001.zip"]
+    assert [name for _, name in entries(path / "journal")[3:]] == [
+        "steps/00000000.zip",
+        "steps/00000001.zip",
+    ]
     writer.close()
     finish(generator, path)
     assert failed(path) == set()
@@ -184,7 +195,9 @@ def test_a_truncated_journal_contradicts_a_head_that_was_given(generator, half):
     """By itself it is what a crash leaves, so only somebody with a running head can tell."""
     early = RunReader(half).journal().head
     lines = entries(half / "journal")
-    (half / "journal").write_text(journal_of(half, [entry for entry in lines if not entry[1].startswith("steps")]))
+    (half / "journal").write_text(
+        journal_of(half, [entry for entry in lines if not entry[1].startswith("steps")])
+    )
     steps(half).unlink()
     with RunWriter.resume(half) as writer:
         generator.batch(writer, 1)
@@ -204,7 +217,9 @@ def test_a_journal_that_is_edited_while_the_run_is_written_is_noticed(generator,
             writer.finish(generator.claim())
 
 
-def test_a_batch_that_is_exchanged_or_deleted_while_the_run_is_written_is_noticed(generator, tmp_path):
+def test_a_batch_that_is_exchanged_or_deleted_while_the_run_is_written_is_noticed(
+    generator, tmp_path
+):
     with generator.create(tmp_path / "run") as writer:
         generator.batch(writer, 0)
         generator.batch(writer, 1)

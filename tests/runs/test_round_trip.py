@@ -1,4 +1,4 @@
-"""What RunWriter writes, RunReader gives back bit for bit; what does not fit the manifest is refused."""
+"""RunReader gives back RunWriter's data bit for bit; data unlike the manifest are refused."""
 
 from __future__ import annotations
 
@@ -39,24 +39,39 @@ GRIDS = {
 def same(one: object, other: object) -> bool:
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         # Bytes, not values: NaN equals NaN, and -0.0 is not 0.0.
-        return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        return (
+            one.dtype == other.dtype
+            and one.shape == other.shape
+            and one.tobytes() == other.tobytes()
+        )
     return one == other
 
 
 def differing(written: Step, read: Step) -> list[str]:
     one, other = flat(written), flat(read)
-    return sorted(name for name in one.keys() | other.keys() if not same(one.get(name), other.get(name)))
+    return sorted(
+        name for name in one.keys() | other.keys() if not same(one.get(name), other.get(name))
+    )
 
 
 def flat(step: Step) -> dict[str, Any]:
     """A step's fields by name, the aggregator's arrays among them."""
-    return {f.name: getattr(step, f.name) for f in fields(step) if f.name != "arrays"} | dict(step.arrays)
+    return {f.name: getattr(step, f.name) for f in fields(step) if f.name != "arrays"} | dict(
+        step.arrays
+    )
 
 
 def edited(step: Step, **changes: Any) -> Step:
-    """The step with other fields or arrays; None takes an array away, and an unknown name is an array more."""
-    own = {name: changes.pop(name) for name in flat(replace(step, arrays={})).keys() & changes.keys()}
-    arrays = {name: array for name, array in {**step.arrays, **changes}.items() if array is not None}
+    """The step with other fields or arrays.
+
+    None takes an array away, and an unknown name is an array more.
+    """
+    own = {
+        name: changes.pop(name) for name in flat(replace(step, arrays={})).keys() & changes.keys()
+    }
+    arrays = {
+        name: array for name, array in {**step.arrays, **changes}.items() if array is not None
+    }
     return replace(step, arrays=arrays, **own)
 
 
@@ -81,17 +96,34 @@ def test_every_array_comes_back_bit_for_bit(make_run, tmp_path):
             run = make_run.generator(sizes=(contexts,), **kind)
             header = BatchHeader(id=0, contexts=contexts, label="a", cluster=3)
             steps = [run.step(0, contexts) for _ in range(3)]
-            read_header, read, samples = write_and_read(run, tmp_path / f"{name}-{contexts}", [header], {0: steps})[0]
+            read_header, read, samples = write_and_read(
+                run, tmp_path / f"{name}-{contexts}", [header], {0: steps}
+            )[0]
             ended = [("a text – ü", "max-tokens", tuple(step.token for step in steps))]
-            assert (read_header, [(text.text, text.stop, text.tokens) for text in samples]) == (header, ended)
-            assert [differing(one, other) for one, other in zip(steps, read, strict=True)] == [[], [], []], contexts
+            assert (read_header, [(text.text, text.stop, text.tokens) for text in samples]) == (
+                header,
+                ended,
+            )
+            assert [differing(one, other) for one, other in zip(steps, read, strict=True)] == [
+                [],
+                [],
+                [],
+            ], contexts
 
 
 def test_texts_of_a_batch_come_back_as_they_were_written(make_run, tmp_path):
     run = make_run.generator(sizes=(2,), max_tokens=4, tokens_per_batch=9)
-    header, steps = BatchHeader(id=0, contexts=2, label="a", cluster=5), [run.step(0, 2) for _ in range(9)]
+    header, steps = (
+        BatchHeader(id=0, contexts=2, label="a", cluster=5),
+        [run.step(0, 2) for _ in range(9)],
+    )
     tokens = [step.token for step in steps]
-    texts = [(4, "one", "max-tokens"), (1, "", "end-token"), (3, None, "end-token"), (1, "cut", "budget")]
+    texts = [
+        (4, "one", "max-tokens"),
+        (1, "", "end-token"),
+        (3, None, "end-token"),
+        (1, "cut", "budget"),
+    ]
     with run.create(tmp_path / "run") as writer:
         with writer.batch(header) as batch:
             left = iter(steps)
@@ -105,7 +137,9 @@ def test_texts_of_a_batch_come_back_as_they_were_written(make_run, tmp_path):
         samples = list(read.samples())
         assert read.spans == [range(4), range(4, 5), range(5, 8), range(8, 9)]
         assert [(len(each.tokens), each.text, each.stop) for each in samples] == texts
-        assert [token for each in samples for token in each.tokens] == tokens == read.tokens.tolist()
+        assert (
+            [token for each in samples for token in each.tokens] == tokens == read.tokens.tolist()
+        )
         assert {(each.id, each.label, each.cluster) for each in samples} == {(0, "a", 5)}
         for position, start in zip(range(9), (0, 0, 0, 0, 4, 5, 5, 5, 8), strict=True):
             assert read.before(position).tolist() == tokens[start:position]
@@ -115,7 +149,10 @@ def test_texts_of_a_batch_come_back_as_they_were_written(make_run, tmp_path):
 
 def test_a_text_has_a_step(make_run, tmp_path):
     run = make_run.generator(sizes=(2,), tokens_per_batch=4)
-    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=2)) as batch:
+    with (
+        run.create(tmp_path / "run") as writer,
+        writer.batch(BatchHeader(id=0, contexts=2)) as batch,
+    ):
         for end in (batch.end_text, batch.finish):
             with pytest.raises(ValueError, match="least one step"):
                 end(text="", stop="end-token")
@@ -126,7 +163,10 @@ def test_a_text_has_a_step(make_run, tmp_path):
 
 
 def test_arbitrary_bits_come_back(make_run, tmp_path):
-    """Also NaN payloads, infinities and signed zeros: a reader that mends values would hide faults."""
+    """NaN payloads, infinities and signed zeros come back.
+
+    A reader that mends values would hide faults.
+    """
     count = iter(range(10_000))
 
     @given(
@@ -141,13 +181,17 @@ def test_arbitrary_bits_come_back(make_run, tmp_path):
         random = np.random.default_rng(seed)
         honest = run.step(0, contexts)
         noise = {
-            name: random.integers(0, 256, array.nbytes, dtype=np.uint8).view(array.dtype).reshape(array.shape)
+            name: random.integers(0, 256, array.nbytes, dtype=np.uint8)
+            .view(array.dtype)
+            .reshape(array.shape)
             for name, array in flat(honest).items()
             if isinstance(array, np.ndarray) and array.dtype.kind == "f" and array.size
         }
         step = edited(honest, **noise, log_probability=float(random.normal()))
         header = BatchHeader(id=0, contexts=contexts)
-        _, (read,), *_ = write_and_read(run, tmp_path / f"run{next(count)}", [header], {0: [step]})[0]
+        _, (read,), *_ = write_and_read(run, tmp_path / f"run{next(count)}", [header], {0: [step]})[
+            0
+        ]
         assert differing(step, read) == []
 
     check()
@@ -189,9 +233,14 @@ MISFITS = {
 def test_step_that_does_not_fit_the_manifest_is_refused(make_run, tmp_path):
     run = make_run.generator(sizes=(5,), contexts=True, top_k=7)
     step = run.step(0, 5)
-    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=5)) as batch:
+    with (
+        run.create(tmp_path / "run") as writer,
+        writer.batch(BatchHeader(id=0, contexts=5)) as batch,
+    ):
         for misfit in MISFITS.values():
-            bad = edited(step, **{name: change(flat(step).get(name)) for name, change in misfit.items()})
+            bad = edited(
+                step, **{name: change(flat(step).get(name)) for name, change in misfit.items()}
+            )
             with pytest.raises(ValueError, match=next(iter(misfit))):
                 batch.write(bad)
         # The batch is as it was: an honest step still fits.
@@ -203,7 +252,10 @@ def test_step_that_does_not_fit_the_manifest_is_refused(make_run, tmp_path):
 
 def test_batch_takes_at_most_the_public_maximum_of_steps(make_run, tmp_path):
     run = make_run.generator(sizes=(2,), max_tokens=2)
-    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=2)) as batch:
+    with (
+        run.create(tmp_path / "run") as writer,
+        writer.batch(BatchHeader(id=0, contexts=2)) as batch,
+    ):
         batch.write(run.step(0, 2))
         batch.write(run.step(0, 2))
         with pytest.raises(ValueError, match="at most 2 steps"):
@@ -227,23 +279,34 @@ def test_a_large_batch_and_a_mostly_constant_one_come_back(make_run, tmp_path):
         run = make_run.generator(sizes=(301,), vocabulary=3000, contexts=True)
         step = run.step(0, 301)
         random = np.random.default_rng(number)
-        values = np.where(random.random(3000) < floor, np.float32(-6), step.contexts).astype(np.float32)
+        values = np.where(random.random(3000) < floor, np.float32(-6), step.contexts).astype(
+            np.float32
+        )
         central = central_order_statistics(values, 6.0)
         sides, holder = median_sides(values, central)
         step = edited(step, contexts=values, central=central, sides=sides, holder=holder)
         path = tmp_path / f"run{number}"
-        _, (read,), *_ = write_and_read(run, path, [BatchHeader(id=0, contexts=301)], {0: [step]})[0]
+        _, (read,), *_ = write_and_read(run, path, [BatchHeader(id=0, contexts=301)], {0: [step]})[
+            0
+        ]
         assert differing(step, read) == []
 
 
 def test_value_off_a_declared_grid_is_refused(make_run, tmp_path):
     run = make_run.generator(sizes=(5,), contexts=True, grid=0.125)
     step = run.step(0, 5)
-    with run.create(tmp_path / "run") as writer, writer.batch(BatchHeader(id=0, contexts=5)) as batch:
-        for name, value in itertools.product(("central", "contexts"), (0.1, -0.0, np.nan, np.inf, 16.0)):
+    with (
+        run.create(tmp_path / "run") as writer,
+        writer.batch(BatchHeader(id=0, contexts=5)) as batch,
+    ):
+        for name, value in itertools.product(
+            ("central", "contexts"), (0.1, -0.0, np.nan, np.inf, 16.0)
+        ):
             values = flat(step)[name].copy()
             values[1, 3] = value
-            with pytest.raises(ValueError, match=rf"^{name} .* multiples of mechanism\.grid = 0\.125"):
+            with pytest.raises(
+                ValueError, match=rf"^{name} .* multiples of mechanism\.contribution\.grid = 0\.125"
+            ):
                 batch.write(edited(step, **{name: values}))
         batch.write(step)
         batch.finish(text=None, stop="max-tokens")
@@ -256,7 +319,9 @@ def test_value_beyond_the_clip_can_be_expressed_on_a_grid(make_run, tmp_path):
     central = step.arrays["central"].copy()
     central[-1, 3], central[0, 4], central[0, 5] = 6.125, 6.0, -6.125
     step = edited(step, central=central)
-    _, (read,), *_ = write_and_read(run, tmp_path / "run", [BatchHeader(id=0, contexts=5)], {0: [step]})[0]
+    _, (read,), *_ = write_and_read(
+        run, tmp_path / "run", [BatchHeader(id=0, contexts=5)], {0: [step]}
+    )[0]
     assert differing(step, read) == []
 
 
@@ -285,7 +350,9 @@ def test_batch_file_is_a_zarr_group(make_run):
                 assert dict(group["token"].attrs) == {"texts": [ended]}
                 assert np.array_equal(group["token"][:], batch.tokens)
                 arrays.expect(stored | batches._whole_arrays(steps), steps, attributed=["token"])
-                assert {name for name, _ in group.arrays()} == stored.keys() | batches._whole_arrays(steps).keys()
+                assert {
+                    name for name, _ in group.arrays()
+                } == stored.keys() | batches._whole_arrays(steps).keys()
                 for name, step in itertools.product(stored, range(steps)):
                     assert same(group[name][step], arrays.chunk(name, step))
         arrays.close()

@@ -1,4 +1,4 @@
-"""What the decoding rules forbid, against texts that are decoded and searched, and with hostile numbers."""
+"""The decoding rules' bans against texts decoded and searched, and with hostile numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
 
 from dpaudit.runs import DecodingRules, ForbiddenTokens, InputError, without_stop
 from dpaudit.runs.rules import LINE_BREAKS
@@ -29,10 +37,12 @@ PHRASES = ("zebra", "sea", "the s", "été", "t", "a z", "«")
 
 @cache
 def tokenizer(kind: str) -> Tokenizer:
-    """A small one, trained here, in the manner of known models: GPT-2's, Llama's or Gemma's, and one of words."""
+    """A small tokenizer like GPT-2's, Llama's or Gemma's, or one of words, trained here."""
     if kind == "words":
         words = ["zebra", "sea", "the", "s", "line\nbreak", "«", "<end>"]
-        made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="s"))
+        made = Tokenizer(
+            models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="s")
+        )
         made.add_special_tokens(["<end>"])
         return made
     if kind == "bytes":
@@ -44,14 +54,20 @@ def tokenizer(kind: str) -> Tokenizer:
         made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
         made.normalizer = normalizers.Replace(" ", "▁")
         steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-        made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if kind == "stripped" else steps)
+        made.decoder = decoders.Sequence(
+            [*steps, decoders.Strip(" ", 1, 0)] if kind == "stripped" else steps
+        )
         alphabet = []
     fallback = [] if kind == "bytes" else ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, special_tokens=["<end>", *fallback])
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=alphabet, special_tokens=["<end>", *fallback]
+    )
     made.train_from_iterator(CORPUS, trainer)
     if fallback:  # bytes are no special tokens, whose text is left out
         given = json.loads(made.to_str())
-        given["added_tokens"] = [added for added in given["added_tokens"] if added["content"] == "<end>"]
+        given["added_tokens"] = [
+            added for added in given["added_tokens"] if added["content"] == "<end>"
+        ]
         made = Tokenizer.from_str(json.dumps(given))
     made.add_tokens([AddedToken("le café", normalized=False)])
     return made
@@ -62,7 +78,7 @@ tokens = st.lists(st.integers(0, VOCABULARY - 1), max_size=12)
 
 
 def in_letters(data: bytes | str) -> str:
-    """Without what stands for broken letters, and without the blank that some decoders take off a beginning."""
+    """Drop signs for broken letters, and the blank that some decoders take off a beginning."""
     text = data.decode("utf-8", "replace") if isinstance(data, bytes) else data
     return text.replace("\ufffd", "").strip(" ")
 
@@ -72,7 +88,9 @@ def test_pieces_in_a_row_are_the_decoded_text(kind: str, text: list[int]) -> Non
     pieces = pieces_of(tokenizer(kind).to_str(), VOCABULARY)
     assert pieces is not None and len(pieces) == VOCABULARY
     decoded = tokenizer(kind).decode(text, skip_special_tokens=True)
-    whole = "\ufffd" not in decoded or kind == "bytes"  # where bytes fall back, a broken letter takes others with it
+    whole = (
+        "\ufffd" not in decoded or kind == "bytes"
+    )  # where bytes fall back, a broken letter takes others with it
     assert not whole or in_letters(b"".join(pieces[token] for token in text)) == in_letters(decoded)
 
 
@@ -93,7 +111,9 @@ def test_a_decoder_that_does_more_than_put_tokens_in_a_row_has_no_pieces() -> No
     assert pieces_of('{"model": 3}', 2) is None
 
 
-def naive(rules: DecodingRules, sequences: Any, kind: str, prompt: list[int], text: list[int], token: int) -> bool:
+def naive(
+    rules: DecodingRules, sequences: Any, kind: str, prompt: list[int], text: list[int], token: int
+) -> bool:
     """Whether a token is forbidden, by a search of all that it would make."""
     longer = [*text, token]
     kept = len(without_stop(longer, sequences))
@@ -123,7 +143,12 @@ def test_what_is_forbidden_is_what_a_search_of_the_decoded_text_finds(
 ) -> None:
     known = tokenizer(kind)
     words = [known.encode(text).ids for text in ("zebra", " the sea", "```", "t", "\n", "a z")]
-    sequences = [tuple(ids) for ids in words[2:5] if ids] + [(known.token_to_id("<end>"),), (), (-1,), (9999,)]
+    sequences = [tuple(ids) for ids in words[2:5] if ids] + [
+        (known.token_to_id("<end>"),),
+        (),
+        (-1,),
+        (9999,),
+    ]
     forbidden = ForbiddenTokens(rules, sequences, VOCABULARY, 1, known.to_str())
     prompt, text = data.draw(tokens), list[int]()
     likely = sorted({token for ids in words for token in ids})
@@ -131,10 +156,13 @@ def test_what_is_forbidden_is_what_a_search_of_the_decoded_text_finds(
         found = forbidden.after(prompt, text)
         union = {int(token) for ids in found.values() for token in ids}
         searched = {t for t in range(VOCABULARY) if naive(rules, sequences, kind, prompt, text, t)}
-        # Where bytes fall back, a broken letter takes whole ones with it, which are forbidden all the same.
+        # Where bytes fall back, a broken letter takes whole ones with it, which are forbidden all
+        # the same.
         assert searched <= union and (searched == union or kind in ("fused", "stripped"))
         assert all(len(ids) and (np.diff(ids) > 0).all() for ids in found.values())
-        allowed = [token for token in likely if token not in union] or [min(set(range(VOCABULARY)) - union)]
+        allowed = [token for token in likely if token not in union] or [
+            min(set(range(VOCABULARY)) - union)
+        ]
         text.append(data.draw(st.sampled_from(allowed)))
         if without_stop(text, sequences) != text:
             break
@@ -143,20 +171,30 @@ def test_what_is_forbidden_is_what_a_search_of_the_decoded_text_finds(
 def test_a_word_is_found_in_every_way_of_writing_it() -> None:
     known = tokenizer("bytes")
     rules, word = DecodingRules(banned_words=("été",)), "été".encode()
-    forbidden, letters = ForbiddenTokens(rules, (), VOCABULARY, 1, known.to_str()), pre_tokenizers.ByteLevel
+    forbidden, letters = (
+        ForbiddenTokens(rules, (), VOCABULARY, 1, known.to_str()),
+        pre_tokenizers.ByteLevel,
+    )
     spelt = letters(add_prefix_space=False, use_regex=False).pre_tokenize_str("été")[0][0]
     byte_by_byte = [known.token_to_id(letter) for letter in spelt]
     assert len(byte_by_byte) == len(word) == 5
     for begun in range(5):
-        assert (byte_by_byte[-1] in forbidden.after((), byte_by_byte[:begun]).get("banned_words", ())) == (begun == 4)
+        assert (
+            byte_by_byte[-1] in forbidden.after((), byte_by_byte[:begun]).get("banned_words", ())
+        ) == (begun == 4)
     special = known.token_to_id("<end>")  # which is left out of a text
-    assert byte_by_byte[-1] in forbidden.after((), [*byte_by_byte[:2], special, *byte_by_byte[2:4]])["banned_words"]
+    assert (
+        byte_by_byte[-1]
+        in forbidden.after((), [*byte_by_byte[:2], special, *byte_by_byte[2:4]])["banned_words"]
+    )
 
 
 def test_the_end_of_a_text_is_judged_by_its_length_alone() -> None:
     known = tokenizer("bytes")
     newline, end, a = known.token_to_id("Ċ"), known.token_to_id("<end>"), known.token_to_id("a")
-    rules = DecodingRules(least_tokens=2, no_line_breaks=True, no_repeated_ngram=2, banned_words=("\n \n a",))
+    rules = DecodingRules(
+        least_tokens=2, no_line_breaks=True, no_repeated_ngram=2, banned_words=("\n \n a",)
+    )
     forbidden = ForbiddenTokens(rules, [(newline,), (a, a, end)], VOCABULARY, 1, known.to_str())
     for length in range(4):
         found = forbidden.after((a, newline), [a] * length)
@@ -164,7 +202,9 @@ def test_the_end_of_a_text_is_judged_by_its_length_alone() -> None:
         assert (newline in found["no_line_breaks"]) == (length < 2)
         assert (newline in found.get("no_repeated_ngram", ())) == (length == 1)
     # The end's own tokens do not count: of "a a <end>" with an a before it one is left.
-    assert [end in forbidden.after((), [a] * length).get("least_tokens", ()) for length in range(6)] == [
+    assert [
+        end in forbidden.after((), [a] * length).get("least_tokens", ()) for length in range(6)
+    ] == [
         False,
         False,
         True,
@@ -186,12 +226,16 @@ def test_the_rule_of_ngrams_gives_way_where_it_leaves_too_few_tokens() -> None:
 
 def test_rules_that_leave_too_few_tokens_are_refused() -> None:
     rules = DecodingRules(least_tokens=1)
-    assert ForbiddenTokens(rules, [(3,), (4,)], 5, 3, None).after((), ())["least_tokens"].tolist() == [3, 4]
+    assert ForbiddenTokens(rules, [(3,), (4,)], 5, 3, None).after((), ())[
+        "least_tokens"
+    ].tolist() == [3, 4]
     with pytest.raises(InputError, match=r"^decoding: .* may forbid 2 of .* 5 tokens, .* needs 4"):
         ForbiddenTokens(rules, [(3,), (4,)], 5, 4, None)
     made = Tokenizer(models.WordLevel({"ab": 0, "a": 1, "b": 2}, unk_token="a"))
     made.decoder = decoders.ByteLevel()
-    with pytest.raises(InputError, match=r"may forbid 2 of the model's 3 tokens"):  # "b" only after an "a"
+    with pytest.raises(
+        InputError, match=r"may forbid 2 of the model's 3 tokens"
+    ):  # "b" only after an "a"
         ForbiddenTokens(DecodingRules(banned_words=("ab",)), (), 3, 2, made.to_str())
     assert ForbiddenTokens(DecodingRules(), [(3,), (4,)], 5, 5, None).after((), ()) == {}
 

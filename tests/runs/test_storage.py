@@ -1,4 +1,4 @@
-"""Run directories in folders and in stores: the same files, whole or absent, with one writer and clear refusals."""
+"""Run directories in folders and in stores: the same files, whole or absent, and one writer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ fsspec.register_implementation("shared", SharedFiles, clobber=True)
 
 @pytest.fixture
 def urls(make_run, tmp_path):
-    """Places that only fsspec reaches, each with a generator that has not begun, for runs of a name."""
+    """Places that only fsspec reaches, each with a fresh generator, for runs of a name."""
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
 
@@ -94,7 +94,7 @@ def write(generator, location):
 
 
 def contents(location):
-    """Every file of the record and its digest; of run.json what it says, less the nonce, which is the run's own."""
+    """Every recorded file with its digest; run.json's content without the nonce, the run's own."""
     reader = RunReader(location)
     digests = {name: reader.digest(name) for name in reader.files()}
     assert digests == reader.hashes().digests
@@ -144,15 +144,24 @@ class TestRoundTrip:
     def test_steps_come_back_bit_for_bit(self, urls, make_run):
         for generator, url in urls():
             write(generator, url)
-            with RunReader(url).batch(1) as there, RunReader(make_run(sizes=(3, 4)).path).batch(1) as here:
+            with (
+                RunReader(url).batch(1) as there,
+                RunReader(make_run(sizes=(3, 4)).path).batch(1) as here,
+            ):
                 for step, original in zip(there.steps(), here.steps(), strict=True):
                     assert (step.arrays["central"] == original.arrays["central"]).all()
-                    assert (step.token, step.aggregate_digest) == (original.token, original.aggregate_digest)
+                    assert (step.token, step.aggregate_digest) == (
+                        original.token,
+                        original.aggregate_digest,
+                    )
 
     def test_batches_may_be_written_side_by_side(self, places):
         for generator, place in places():
             with generator.create(place) as writer:
-                first, second = BatchHeader(id=0, contexts=3, label="a"), BatchHeader(id=1, contexts=4, label="b")
+                first, second = (
+                    BatchHeader(id=0, contexts=3, label="a"),
+                    BatchHeader(id=1, contexts=4, label="b"),
+                )
                 with writer.batch(first) as one, writer.batch(second) as two:
                     for _ in range(2):
                         one.write(generator.step(0, 3))
@@ -161,7 +170,12 @@ class TestRoundTrip:
                     one.finish(text=None, stop="max-tokens")
                 assert writer.whole == (0, 1)
             with RunReader(place).batch(0) as one, RunReader(place).batch(1) as two:
-                assert (len(one.tokens), one.header.contexts, len(two.tokens), two.header.contexts) == (2, 3, 2, 4)
+                assert (
+                    len(one.tokens),
+                    one.header.contexts,
+                    len(two.tokens),
+                    two.header.contexts,
+                ) == (2, 3, 2, 4)
 
     def test_run_goes_on_where_it_was_left(self, places, make_run):
         for generator, place in places():
@@ -191,7 +205,9 @@ class TestRoundTrip:
     def test_folder_of_a_url_is_private(self, generator, tmp_path):
         write(generator, f"file://{tmp_path}/run")
         assert stat.S_IMODE((tmp_path / "run").stat().st_mode) == 0o700
-        assert {stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "run").rglob("*") if p.is_file()} == {0o600}
+        assert {
+            stat.S_IMODE(p.stat().st_mode) for p in (tmp_path / "run").rglob("*") if p.is_file()
+        } == {0o600}
 
     def test_fsspec_is_not_loaded_for_a_folder(self, make_run, monkeypatch):
         monkeypatch.setitem(sys.modules, "fsspec.core", None)
@@ -206,9 +222,14 @@ class TestOtherProcesses:
                 one_step(generator, pickle.loads(pickle.dumps(writer.store)))
                 assert writer.whole == (0, 1)
                 writer.finish(generator.claim())
-            assert RunReader(place).hashes().digests.keys() >= {"steps/00000000.zip", "steps/00000001.zip"}
+            assert RunReader(place).hashes().digests.keys() >= {
+                "steps/00000000.zip",
+                "steps/00000001.zip",
+            }
 
-    def test_location_does_not_depend_on_the_working_directory(self, generator, tmp_path, monkeypatch):
+    def test_location_does_not_depend_on_the_working_directory(
+        self, generator, tmp_path, monkeypatch
+    ):
         monkeypatch.chdir(tmp_path)
         half(generator, "run")
         reader = RunReader("run")
@@ -232,7 +253,9 @@ class TestOtherProcesses:
         for generator, place in places():
             with generator.create(place) as writer:
                 with pytest.raises(BatchExistsError) as refused:
-                    one_step(generator, writer, before_end=partial(one_step, generator, writer.store))
+                    one_step(
+                        generator, writer, before_end=partial(one_step, generator, writer.store)
+                    )
                 assert refused.value.batch == 1
                 assert writer.whole == (1,)
             names = [entry.name for entry in open_storage(place).entries("steps")]
@@ -242,7 +265,9 @@ class TestOtherProcesses:
 
     def test_one_of_many_processes_writes_the_batch(self, generator, tmp_path):
         with generator.create(tmp_path / "run") as writer:
-            started = [subprocess.Popen([sys.executable, "-c", PUBLISH, writer.location]) for _ in range(6)]
+            started = [
+                subprocess.Popen([sys.executable, "-c", PUBLISH, writer.location]) for _ in range(6)
+            ]
             outcomes = [process.wait(timeout=60) for process in started]
         assert sorted(outcomes) == [0, 1, 1, 1, 1, 1]
         assert os.listdir(tmp_path / "run/steps") == ["00000001.zip"]
@@ -287,7 +312,10 @@ class TestLock:
                     RunWriter.resume(url)
                 said = str(refused.value)
                 assert f"process {os.getpid()} on " in said and "since 2" in said
-                assert refused.value.where.endswith("/writer.lock") and "delete this file" in refused.value.remedy
+                assert (
+                    refused.value.where.endswith("/writer.lock")
+                    and "delete this file" in refused.value.remedy
+                )
             RunWriter.resume(url).close()
 
     def test_lock_is_no_part_of_the_record(self, urls):
@@ -356,12 +384,15 @@ class TestReading:
             assert os.listdir(temporary) == []
 
     def test_downloads_are_private(self, urls, monkeypatch):
-        """Nobody else can look into the folder that they are written to, and none has a name once it is there."""
+        """Nobody else can look into the folder of downloads, and no file has a name in it."""
         modes, usage = [], shutil.disk_usage
         for generator, url in urls():
             write(generator, url)
             with monkeypatch.context() as patch:
-                patch.setattr("shutil.disk_usage", lambda path: modes.append(path.stat().st_mode) or usage(path))
+                patch.setattr(
+                    "shutil.disk_usage",
+                    lambda path: modes.append(path.stat().st_mode) or usage(path),
+                )
                 with open_storage(url).local("steps/00000000.zip") as file:
                     assert os.fstat(file.fileno()).st_nlink == 0
         assert modes and {stat.S_IMODE(mode) for mode in modes} == {0o700}
@@ -387,7 +418,12 @@ class TestReading:
                 open_storage(url).remove(name)
                 reader = RunReader(url)
                 with pytest.raises(InputError, match="missing") as refused:
-                    list(reader.samples()), list(reader.assignment()), reader.hashes(), reader.batch(1)
+                    (
+                        list(reader.samples()),
+                        list(reader.assignment()),
+                        reader.hashes(),
+                        reader.batch(1),
+                    )
                 assert refused.value.where == f"{url}/{name}"
                 replace(url, name, whole)
 
@@ -417,20 +453,31 @@ class TestReading:
     def test_full_disk_is_named_while_a_batch_is_downloaded(self, urls, temporary):
         for generator, url in urls():
             write(generator, url)
-            with file_size_limit(1000), pytest.raises(InputError, match="cannot be written") as refused:
+            with (
+                file_size_limit(1000),
+                pytest.raises(InputError, match="cannot be written") as refused,
+            ):
                 RunReader(url).batch(0)
             assert refused.value.where.startswith(str(temporary))
             assert os.listdir(temporary) == []
 
     def test_file_of_another_size_than_stated_is_no_batch(self, urls, monkeypatch):
-        """The store says one size and sends another: what is missing is noticed, what is too much is not read."""
+        """A store that states one size sends another.
+
+        What is missing is noticed, and what is too much is not read.
+        """
         for generator, url in urls():
             with monkeypatch.context() as patch:
                 write(generator, url)
-                reader, infos = RunReader(url), {files: files.info for files in (MemoryFileSystem, SharedFiles)}
+                reader, infos = (
+                    RunReader(url),
+                    {files: files.info for files in (MemoryFileSystem, SharedFiles)},
+                )
                 for more, problem in ((1, "did not arrive"), (-1, "not a whole batch")):
                     for files, info in infos.items():
-                        stated = lambda *a, info=info, more=more: (i := info(*a)) | {"size": i["size"] + more}  # noqa: E731
+                        stated = lambda *a, info=info, more=more: (  # noqa: E731
+                            (i := info(*a)) | {"size": i["size"] + more}
+                        )
                         patch.setattr(files, "info", stated)
                     with pytest.raises(InputError, match=problem):
                         reader.batch(0)
@@ -449,7 +496,9 @@ class TestReading:
                 reader = RunReader(url)
                 for files in (MemoryFileSystem, SharedFiles):
                     patch.setattr(files, "_open", refuse)
-                with pytest.raises(InputError, match=r"samples\.jsonl: .*be read \(ThrottledError: slow down\)"):
+                with pytest.raises(
+                    InputError, match=r"samples\.jsonl: .*be read \(ThrottledError: slow down\)"
+                ):
                     next(reader.samples())
 
     def test_folder_in_a_files_place_is_refused(self, generator, tmp_path):
@@ -463,7 +512,7 @@ class TestReading:
         monkeypatch.setitem(sys.modules, "s3fs", None)
         for address, problem in {
             "nowhere://bucket/run": "cannot be opened",
-            "memory://bucket/nothing": "no run directory",
+            "memory://bucket/nothing": "run.json is missing",
             "file:///no/such/folder": "no such directory",
             "s3://bucket/run": "cannot be opened",
         }.items():
@@ -474,7 +523,9 @@ class TestReading:
         monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (MemoryFileSystem(), "/none"))
         with pytest.raises(InputError) as refused:
             RunReader("memory://someone:secret@host/run?signature=secret")
-        assert str(refused.value).startswith("memory://host/run:") and "secret" not in str(refused.value)
+        assert str(refused.value).startswith("memory://host/run:") and "secret" not in str(
+            refused.value
+        )
 
 
 def replace(location, name, data):
@@ -485,7 +536,7 @@ def replace(location, name, data):
 
 
 class file_size_limit:  # noqa: N801  (reads like a function)
-    """Within the block no file can grow beyond a size: as on a full disk, with EFBIG in ENOSPC's place."""
+    """Within the block no file grows beyond a size, as on a full disk, with EFBIG for ENOSPC."""
 
     def __init__(self, size):
         self.size = size
@@ -500,14 +551,17 @@ class file_size_limit:  # noqa: N801  (reads like a function)
 
 class TestWritingThatFails:
     def test_full_disk_leaves_a_run_that_can_be_resumed(self, make_run, places):
-        """Wherever in a batch the room ends: at its first byte, in a step, or in what ends the file."""
+        """The room ends anywhere in a batch: at its first byte, in a step, or in the file's end."""
         kind = {"sizes": (3, 4), "vocabulary": 2000, "text": False}
         whole = make_run(**kind).steps_file(0).stat().st_size
         for share in (0, 0.03, 0.5, 0.9, 0.999):
             for _, place in places(f"run{share}"):
                 generator = make_run.generator(**kind)
                 with generator.create(place) as writer:
-                    with file_size_limit(int(share * whole)), pytest.raises(InputError, match="cannot be written") as e:
+                    with (
+                        file_size_limit(int(share * whole)),
+                        pytest.raises(InputError, match="cannot be written") as e,
+                    ):
                         generator.batch(writer, 0)
                     assert "room" in e.value.remedy
                 assert RunReader(place).batches == ()
@@ -521,7 +575,10 @@ class TestWritingThatFails:
                 with generator.create(place) as writer:
                     generator.batch(writer, 0)
                     generator.batch(writer, 1)
-                    with file_size_limit(room), pytest.raises(InputError, match="cannot be written"):
+                    with (
+                        file_size_limit(room),
+                        pytest.raises(InputError, match="cannot be written"),
+                    ):
                         writer.finish(generator.claim())
                 finish_again(generator, place)
                 assert audit(place).verdict == "pass"
@@ -546,7 +603,9 @@ class TestWritingThatFails:
                     with pytest.raises(InputError, match="Read-only file system") as refused:
                         generator.batch(writer, 1)
                         writer.finish(generator.claim())
-                assert refused.value.where.startswith(str(path)) and "writable" in refused.value.remedy
+                assert (
+                    refused.value.where.startswith(str(path)) and "writable" in refused.value.remedy
+                )
             finish(generator, path)
             assert audit(path).verdict == "pass"
 
@@ -566,7 +625,7 @@ class TestWritingThatFails:
             assert audit(url).verdict == "pass"
 
     def test_upload_that_breaks_off_leaves_no_batch(self, generator, tmp_path, monkeypatch):
-        """A file system without atomic uploads: half a file under another name, never under the batch's."""
+        """Without atomic uploads, half a file has another name, but never the batch's."""
         url = f"shared://{tmp_path}/run"
         half(generator, url)
 
@@ -601,16 +660,22 @@ class TestWritingThatFails:
             one_step(generator, store, before_end=lambda: one_step(generator, store))
 
     def test_data_is_on_disk_before_its_name(self, generator, tmp_path, monkeypatch):
-        """Otherwise a power cut can leave a name with nothing behind it, or an entry of a batch that is not there."""
+        """Otherwise a power cut can leave a name without data, or an entry without its batch."""
         done, fsync, link = [], os.fsync, os.link
-        monkeypatch.setattr(os, "fsync", lambda fd: (done.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+        monkeypatch.setattr(
+            os, "fsync", lambda fd: (done.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd))
+        )
         monkeypatch.setattr(os, "link", lambda *a, **k: (done.append("named"), link(*a, **k)))
         with generator.create(tmp_path / "run") as writer:
             done.clear()
             generator.batch(writer, 0)
         synced, named, folder, journal = done
         assert Path(journal).name == "journal"
-        assert Path(synced).name.startswith("00000000.zip.") and named == "named" and Path(folder).name == "steps"
+        assert (
+            Path(synced).name.startswith("00000000.zip.")
+            and named == "named"
+            and Path(folder).name == "steps"
+        )
 
 
 def finish_again(generator, location):
@@ -618,6 +683,7 @@ def finish_again(generator, location):
         writer.finish(None if writer.manifest.claim else generator.claim())
 
 
+@pytest.mark.usefixtures("empty_figures")
 class TestCommands:
     @pytest.fixture
     def dpaudit(self, capfd, monkeypatch, tmp_path):
@@ -652,7 +718,7 @@ class TestCommands:
             local = f"file://{make_run(aggregator='mean').path}"
             code, out, _ = dpaudit("compare", url, local, "--json")
             assert code == 0
-            assert [run["name"] for run in json.loads(out)["runs"]] == [url, local.removeprefix("file://")]
+            assert list(json.loads(out)["runs"]) == [url, local.removeprefix("file://")]
 
     def test_run_under_a_files_url_keeps_its_reports(self, generator, dpaudit, tmp_path):
         write(generator, tmp_path / "run")
@@ -663,4 +729,4 @@ class TestCommands:
         for _, url in urls():
             for command in ("report", "verify"):
                 code, _, err = dpaudit(command, f"{url}/nothing")
-                assert code == 2 and "no run directory" in err and "Traceback" not in err
+                assert code == 2 and "run.json is missing" in err and "Traceback" not in err

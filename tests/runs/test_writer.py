@@ -1,4 +1,4 @@
-"""A run directory is private, appears a whole batch at a time, has one writer, and can be gone on with."""
+"""A run directory is private, grows by whole batches, has one writer, and can be continued."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def generator(make_run):
 
 def test_exception_in_a_batch_leaves_nothing(generator, path):
     with generator.create(path) as writer:
-        with pytest.raises(RuntimeError, match="power cut"), writer.batch(BatchHeader(id=0, contexts=3)) as batch:
+        with (
+            pytest.raises(RuntimeError, match="power cut"),
+            writer.batch(BatchHeader(id=0, contexts=3)) as batch,
+        ):
             batch.write(generator.step(0, 3))
             raise RuntimeError("power cut")
         assert names(path / "steps") == []
@@ -40,7 +43,10 @@ def test_exception_in_a_batch_leaves_nothing(generator, path):
 def test_exception_after_finish_does_not_publish(generator, path):
     """The block did not end well, so neither did the batch."""
     with generator.create(path) as writer:
-        with pytest.raises(RuntimeError, match="power cut"), writer.batch(BatchHeader(id=0, contexts=3)) as batch:
+        with (
+            pytest.raises(RuntimeError, match="power cut"),
+            writer.batch(BatchHeader(id=0, contexts=3)) as batch,
+        ):
             batch.write(generator.step(0, 3))
             batch.finish(text=None, stop="max-tokens")
             raise RuntimeError("power cut")
@@ -112,11 +118,13 @@ def test_a_run_whose_beginning_was_changed_cannot_be_resumed(make_run, path, nam
         generator.batch(writer, 0)
     whole = (path / name).read_text()
     changes = (
-        (('"clip": 6.0', '"clip": 7.0'),) if name == "run.json" else ((whole, ""), (whole, whole[: len(whole) // 2]))
+        (('"clip": 6.0', '"clip": 7.0'),)
+        if name == "run.json"
+        else ((whole, ""), (whole, whole[: len(whole) // 2]))
     )
     for old, new in changes:
         (path / name).write_text(whole.replace(old, new))
-        with pytest.raises(InputError, match=r"not as it .* run began"):
+        with pytest.raises(InputError, match=r"changed after .* began"):
             RunWriter.resume(path)
     (path / name).write_text(whole)
     RunWriter.resume(path).close()
@@ -191,7 +199,10 @@ def test_permissions_are_the_owners_alone(generator, path):
             writer.finish(CLAIM)
     finally:
         os.umask(before)
-    modes = {p.relative_to(path).as_posix(): stat.S_IMODE(p.stat().st_mode) for p in [path, *path.rglob("*")]}
+    modes = {
+        p.relative_to(path).as_posix(): stat.S_IMODE(p.stat().st_mode)
+        for p in [path, *path.rglob("*")]
+    }
     assert {name for name, mode in modes.items() if mode == 0o700} == {".", "steps"}
     assert {name for name, mode in modes.items() if mode == 0o600} == modes.keys() - {".", "steps"}
 
@@ -230,7 +241,9 @@ def test_private_assignment_is_recorded(generator, path):
 def test_writer_does_not_hold_the_steps(make_run, path):
     """Memory stays flat while some 15 MB of incompressible steps are written."""
     steps, vocabulary = 120, 4000
-    run = make_run.generator(sizes=(4,), vocabulary=vocabulary, max_tokens=steps, contexts=True, text=False)
+    run = make_run.generator(
+        sizes=(4,), vocabulary=vocabulary, max_tokens=steps, contexts=True, text=False
+    )
     with run.create(path) as writer, writer.batch(BatchHeader(id=0, contexts=4)) as batch:
         for position in range(steps):
             batch.write(run.step(0, 4))

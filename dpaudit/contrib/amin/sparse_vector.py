@@ -1,4 +1,4 @@
-"""Private tokens where a noisy test finds that contexts disagree with the public prompt; else public ones."""
+"""Private tokens if a noisy test asks for them, else public ones."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from dpaudit.mechanisms import (
     ANCHOR,
@@ -31,8 +32,8 @@ from dpaudit.mechanisms import (
 
 #: A step's array of its test: `AboveThreshold`.
 TEST = "test"
-#: A recorded distance may be off by this share of its sensitivity, for sums in another order; a test costs more by
-#: twice as much.
+#: A recorded distance may be off by this share of its sensitivity, for sums in another order; a
+#: test costs more by twice as much.
 DISTANCE_ROOM = 2.0**-12
 
 
@@ -51,7 +52,7 @@ class AboveThreshold(NamedTuple):
 
     @classmethod
     def of(cls, arrays: Arrays) -> AboveThreshold:
-        """A step's."""
+        """Read a step's test."""
         return cls(*map(float, arrays[TEST]))
 
 
@@ -60,17 +61,21 @@ NO_TEST = AboveThreshold(0.0, 0.0, -math.inf)
 
 
 class SparseVector(Draw):
-    """Private tokens where a noisy test asks for them, public ones elsewhere (Amin et al., arXiv 2407.12108).
+    """Private tokens if a noisy test asks for them, else public ones.
 
-    A batch tests before every token: is the distance of the contexts' mean probabilities from the public prompt's,
-    with Laplace noise of scale 2 threshold_noise, at least the threshold with Laplace noise of scale threshold_noise?
-    If so, the token is drawn from softmax(aggregate / temperature), the batch has one private token less, and the
-    threshold is noised anew. If not, it is drawn from softmax(anchor / public_temperature), at no cost. Once all
-    private tokens are used no test is made, and tokens are public.
+    Source: Amin et al., arXiv 2407.12108.
 
-    Distances are those of softmax(anchor + contribution) over a fixed divisor s, so a context that comes or goes moves
-    them by at most 1/s in the l1 norm. All tests up to a private token, and with it, are one `above threshold` of pure
-    epsilon 2 / (s threshold_noise) (Dwork and Roth, theorem 3.23).
+    A batch tests before every token: is the distance of the contexts' mean probabilities from the
+    public prompt's, with Laplace noise of scale 2 threshold_noise, at least the threshold with
+    Laplace noise of scale threshold_noise? If so, the token is drawn from softmax(aggregate /
+    temperature), the batch has one private token less, and the threshold is noised anew. If not, it
+    is drawn from softmax(anchor / public_temperature), at no cost. Once all private tokens are used
+    no test is made, and tokens are public.
+
+    Distances are those of softmax(anchor + contribution) over a fixed divisor s, so a context that
+    comes or goes moves them by at most 1/s in the l1 norm. All tests up to a private token, and
+    with it, are one `above threshold` of pure epsilon 2 / (s threshold_noise) (Dwork and Roth,
+    theorem 3.23).
 
     Attributes:
         threshold: which distance asks for a private token.
@@ -82,8 +87,8 @@ class SparseVector(Draw):
     name: ClassVar[str] = "sparse-vector"
     ex_post: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str | float | None]] = {
-        "contribution": AnchoredDifferences.name,
-        "aggregator": Mean.name,
+        "contribution.kind": AnchoredDifferences.name,
+        "aggregator.kind": Mean.name,
         "budget": None,
     }
     not_applicable: ClassVar[Mapping[str, str]] = {
@@ -98,20 +103,25 @@ class SparseVector(Draw):
     private_tokens: Annotated[int, Field(ge=1, le=1 << 20)]
     public_temperature: Positive
 
+    @override
     def arrays(self) -> dict[str, StepArray]:
-        """See `Draw`: distance and both noises."""
+        """Return the array of the test: distance and both noises."""
         return {TEST: StepArray("<f8", (len(AboveThreshold._fields),), columns=False)}
 
     def is_private(self, tested: AboveThreshold) -> bool:
-        """Whether a test asks for a private token."""
+        """Return whether a test asks for a private token."""
         return tested.distance + tested.query_noise >= self.threshold + tested.threshold_noise
 
+    @override
     def absent(self, name: str) -> Doubles:
-        """See `Draw`: no test is made once all private tokens are used."""
+        """Return the array for no test, as after the last private token."""
         return np.array(NO_TEST)
 
-    def test_problem(self, arrays: Arrays, contributions: Floats, aggregator: Aggregator) -> Problem | None:
-        """See `Draw`: the distance."""
+    @override
+    def test_problem(
+        self, arrays: Arrays, contributions: Floats, aggregator: Aggregator
+    ) -> Problem | None:
+        """Return why a test's distance is not that of its contributions, or None."""
         assert isinstance(aggregator, Mean)  # by `needs`
         test = AboveThreshold.of(arrays)
         if test == NO_TEST:
@@ -122,21 +132,22 @@ class SparseVector(Draw):
             return None
         return Problem("mechanisms.other-distance", {"tested": test.distance, "distance": right})
 
+    @override
     def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
-        """See `Draw`: public logits are scaled so that divided by the temperature they have their own."""
+        """Return the aggregate, or public logits scaled so that the temperature cancels."""
         if self.is_private(AboveThreshold.of(arrays)):
             return aggregate
         public: Floats = arrays[ANCHOR].astype(np.float64) * (temperature / self.public_temperature)
         return public
 
+    @override
     def log_probability(
         self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
     ) -> float:
-        """See `Draw`."""
         return log_probability(scores, token, temperature, fixed)
 
+    @override
     def outcome(self, arrays: Arrays) -> tuple[bool, float] | None:
-        """See `Draw`."""
         tested = AboveThreshold.of(arrays)
         if tested == NO_TEST:
             return None
@@ -144,26 +155,42 @@ class SparseVector(Draw):
         return self.is_private(tested), float(_quantile(-gap / (2 * self.threshold_noise))[0])
 
     def distance(self, contributions: Floats, anchor: Floats, divisor: float) -> float:
-        """What a test looks at, for contributions [n, S] and public log-probabilities [S]; float64."""
+        """Return the distance that a test reads, float64, in the l1 norm.
+
+        Args:
+            contributions: [n, S].
+            anchor: [S] public log-probabilities.
+            divisor: the mechanism's.
+        """
         public, total = anchor.astype(np.float64), np.zeros(len(anchor))
         for rows in blocks(*contributions.shape):
             total += _softmax(public + contributions[rows].astype(np.float64)).sum(axis=0)
         return float(np.abs(total / divisor - _softmax(public[None])[0]).sum())
 
     def test_epsilon(self, divisor: float) -> float:
-        """Pure epsilon of all tests up to a private token, in nats, where one context comes or goes; rounded up."""
+        """Return the pure epsilon of all tests up to a private token, in nats, rounded up.
+
+        It is for one context that comes or goes.
+        """
         return 2 / (divisor * self.threshold_noise) * (1 + 4 * DISTANCE_ROOM)
 
+    @override
     def rho(self, eta: float, aggregator: Aggregator) -> float:
-        """See `Draw`: a pure epsilon is a bounded range of twice that."""
+        """Return the zCDP of the private tokens and their tests.
+
+        A pure epsilon is a bounded range of twice that.
+        """
         assert isinstance(aggregator, Mean)  # by `needs`
         costs = zcdp_of_draw([eta, 2 * self.test_epsilon(aggregator.divisor)])
-        return math.nextafter(self.private_tokens * float(costs.sum()) * (1 + DISTANCE_ROOM**2), math.inf)
+        return math.nextafter(
+            self.private_tokens * float(costs.sum()) * (1 + DISTANCE_ROOM**2), math.inf
+        )
 
+    @override
     def quantiles(
         self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float
     ) -> Mapping[str, Doubles]:
-        """See `Draw`: of a test's own noise, and of a threshold's that is not the one before."""
+        """Return the quantiles of a test's own noise, and of a threshold's new noise."""
         tested = AboveThreshold.of(arrays)
         if tested == NO_TEST:
             return {}
@@ -174,7 +201,7 @@ class SparseVector(Draw):
 
 
 def _quantile(value: float) -> Doubles:
-    """Of a number, in the Laplace distribution of scale 1; [1]."""
+    """Return the quantile [1] of a number in the Laplace distribution of scale 1."""
     if not math.isfinite(value):
         return np.array([math.nan])
     tail = math.exp(-abs(value)) / 2
@@ -186,12 +213,13 @@ class Rounds:
 
     def __init__(self, draw: SparseVector) -> None:
         self._draw, self._private = draw, 0
-        # The threshold's noise: of this round's tests, None before the first; and of the round before.
+        # The threshold's noise: of this round's tests, None before the first; and of the round
+        # before.
         self._noise: float | None = None
         self._before: float | None = None
 
     def objection(self, arrays: Arrays) -> Problem | None:
-        """Return why a step with these arrays cannot come next; None where it can. It has come now."""
+        """Return why a step with these arrays cannot come next, or None. It counts as come."""
         test = AboveThreshold.of(arrays)
         found, self._noise = self._problem(test), test.threshold_noise
         if self._draw.is_private(test):
@@ -201,7 +229,9 @@ class Rounds:
     def _problem(self, test: AboveThreshold) -> Problem | None:
         most = self._draw.private_tokens
         if self._private >= most:
-            return None if test == NO_TEST else Problem("mechanisms.test-after-last", {"most": most})
+            if test == NO_TEST:
+                return None
+            return Problem("mechanisms.test-after-last", {"most": most})
         if test.query_noise == NO_TEST.query_noise:
             return Problem("mechanisms.missing-test", {"used": self._private, "most": most})
         if self._noise is not None and test.threshold_noise != self._noise:
@@ -212,7 +242,7 @@ class Rounds:
 
 
 def _softmax(logits: Doubles) -> Doubles:
-    """Of each row."""
+    """Return the softmax of each row."""
     weights: Doubles = np.exp(logits - logits.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     return weights

@@ -1,4 +1,4 @@
-"""Tokens by the highest noisy sum, as few-shot generation draws them (Tang et al., arXiv 2309.11765)."""
+"""Tokens by the highest noisy sum, for few-shot generation (Tang et al., arXiv 2309.11765)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field
+from typing_extensions import override
 
 from dpaudit.contrib.tang.probabilities import Probabilities
 from dpaudit.mechanisms import (
@@ -27,19 +28,21 @@ from dpaudit.mechanisms import (
     blocks,
 )
 
-#: By how much more than the clip, relatively, recorded probabilities may add up to, with room (`Probabilities`).
+#: By how much more than the clip, relatively, recorded probabilities may add up to, with room
+#: (`Probabilities`).
 _SUM_ROOM = 2.0**-12
-#: The highest of some sums with noise is this many standard deviations below the largest sum at least, and evaluated at
-#: so many points.
+#: The highest of some sums with noise is this many standard deviations below the largest sum at
+#: least, and evaluated at so many points.
 _REACH, _POINTS = 9.0, 192
 
 
 class NoisyArgmax(Draw):
-    """The token with the highest sum once normal noise is added to each (Tang et al., arXiv 2309.11765, algorithm 1).
+    """The token with the highest noisy sum (Tang et al., arXiv 2309.11765, algorithm 1).
 
-    For every draw each context is in by a coin of its own, and gives 0 where it is not. The standard deviation of the
-    noise is noise_multiplier * clip / divisor, and one context moves the mean by at most clip / divisor in the l2 norm.
-    A text has no ex-post cost: with the noise on record nothing is left to chance.
+    Normal noise is added to each sum. For every draw each context is in by a coin of its own, and
+    gives 0 where it is not. The standard deviation of the noise is noise_multiplier * clip /
+    divisor, and one context moves the mean by at most clip / divisor in the l2 norm. A text has no
+    ex-post cost: with the noise on record nothing is left to chance.
 
     Attributes:
         noise_multiplier: sigma.
@@ -50,41 +53,52 @@ class NoisyArgmax(Draw):
     likely: ClassVar[bool] = False
     ex_post: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str | float | None]] = {
-        "contribution": Probabilities.name,
-        "aggregator": Mean.name,
+        "contribution.kind": Probabilities.name,
+        "aggregator.kind": Mean.name,
         "temperature": 1.0,
         "budget": None,
-        "grid": None,
+        "contribution.grid": None,
     }
     not_applicable: ClassVar[Mapping[str, str]] = NO_EX_POST_COST
 
     noise_multiplier: Positive
     sampling_rate: Annotated[float, Field(gt=0, le=1)]
 
+    @override
     def arrays(self) -> dict[str, StepArray]:
-        """See `Draw`: the noise in every sum."""
+        """Return the array of the noise in every sum."""
         return {NOISE: StepArray("<f8")}
 
+    @override
     def scores(self, aggregate: Floats, arrays: Arrays, temperature: float) -> Floats:
-        """See `Draw`."""
         noisy: Floats = aggregate + arrays[NOISE]
         return noisy
 
+    @override
     def log_probability(
         self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
     ) -> float:
-        """See `Draw`: all or nothing."""
+        """Return 0 for the token with the highest noisy sum, else -inf."""
         return 0.0 if scores[token] == scores.max() else -np.inf
 
+    @override
     def odds(
-        self, aggregate: Floats, arrays: Arrays, temperature: float, aggregator: Aggregator, clip: float
+        self,
+        aggregate: Floats,
+        arrays: Arrays,
+        temperature: float,
+        aggregator: Aggregator,
+        clip: float,
     ) -> Floats:
-        """See `Draw`: the temperature is 1, and these are logarithms of probabilities of being the highest."""
+        """Return the logarithms of the probabilities of being the highest. The temperature is 1."""
         from scipy.special import log_ndtr, logsumexp  # type: ignore[import-untyped]
 
         means = aggregate.astype(np.float64) / self._size(aggregator, clip)
-        # Where the highest sum may be. Of a function as smooth as this one the trapezoidal rule loses nothing.
-        highest = means.max() + np.linspace(-_REACH, _REACH + math.sqrt(2 * math.log(len(means))), _POINTS)
+        # Where the highest sum may be. Of a function as smooth as this one the trapezoidal rule
+        # loses nothing.
+        highest = means.max() + np.linspace(
+            -_REACH, _REACH + math.sqrt(2 * math.log(len(means))), _POINTS
+        )
         below, each = np.zeros(_POINTS), np.empty(len(means))
         for rows in blocks(len(means), _POINTS):
             below += log_ndtr(highest - means[rows, None]).sum(axis=0)
@@ -95,25 +109,26 @@ class NoisyArgmax(Draw):
         return odds
 
     @property
+    @override
     def rate(self) -> float:
-        """See `Draw`."""
         return self.sampling_rate
 
     @property
+    @override
     def gaussian(self) -> GaussianDraws:
-        """See `Draw`."""
         return GaussianDraws(self.noise_multiplier * (1 - _SUM_ROOM), self.sampling_rate)
 
+    @override
     def quantiles(
         self, arrays: Arrays, before: Arrays | None, aggregator: Aggregator, clip: float
     ) -> Mapping[str, Doubles]:
-        """See `Draw`: of the normal noise in every sum."""
+        """Return the quantiles of the normal noise in every sum."""
         from scipy.special import ndtr  # slow to load, and few runs need it
 
         noise = arrays[NOISE] / self._size(aggregator, clip)
         return {"noise in sums": np.where(np.isfinite(noise), ndtr(noise), np.nan)}
 
     def _size(self, aggregator: Aggregator, clip: float) -> float:
-        """The noise's standard deviation."""
+        """Return the noise's standard deviation."""
         assert isinstance(aggregator, Mean)  # by `needs`
         return self.noise_multiplier * clip / aggregator.divisor

@@ -1,4 +1,4 @@
-"""Nearest centres are those of a plain search in float64, whoever else is searched for at the same time."""
+"""Nearest centres are those of a plain float64 search, whatever else is searched for at once."""
 
 from __future__ import annotations
 
@@ -36,14 +36,18 @@ def test_the_nearest_centre_is_that_of_a_plain_search() -> None:
 
 # Whole numbers tie often; numbers of very different sizes make rounding large.
 _COORDINATES = st.one_of(
-    st.integers(-2, 2).map(float), st.floats(-1e6, 1e6, width=32), st.floats(-(2.0**-120), 2.0**-120, width=32)
+    st.integers(-2, 2).map(float),
+    st.floats(-1e6, 1e6, width=32),
+    st.floats(-(2.0**-120), 2.0**-120, width=32),
 )
 
 
 @settings(max_examples=50)
 @given(st.data(), st.integers(1, 6), st.integers(1, 6), st.integers(1, 4))
 def test_it_is_so_for_any_numbers(data: st.DataObject, n: int, k: int, d: int) -> None:
-    vectors, centers = (data.draw(arrays.arrays(np.float32, (rows, d), elements=_COORDINATES)) for rows in (n, k))
+    vectors, centers = (
+        data.draw(arrays.arrays(np.float32, (rows, d), elements=_COORDINATES)) for rows in (n, k)
+    )
     assert nearest(vectors, centers).tolist() == plain(vectors, centers)
 
 
@@ -94,7 +98,9 @@ def test_vectors_may_come_from_a_mapped_file(tmp_path: Path) -> None:
 
 def test_other_orders_in_memory_make_no_difference() -> None:
     vectors, centers = normal(8, 50, 6), normal(9, 10, 6)
-    assert nearest(np.asfortranarray(vectors), np.asfortranarray(centers)).tolist() == plain(vectors, centers)
+    assert nearest(np.asfortranarray(vectors), np.asfortranarray(centers)).tolist() == plain(
+        vectors, centers
+    )
 
 
 @settings(max_examples=30)
@@ -129,7 +135,10 @@ def test_centres_that_are_all_alike_take_no_more_memory(monkeypatch: pytest.Monk
     compare = assignment._Search._nearest_of_close
 
     def counted(
-        search: assignment._Search, points: Vectors, rows: NDArray[np.int64], columns: NDArray[np.int64]
+        search: assignment._Search,
+        points: Vectors,
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         sizes.append(len(rows))
         return compare(search, points, rows, columns)

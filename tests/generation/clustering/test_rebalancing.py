@@ -28,7 +28,7 @@ def noisy(values: Any) -> NoisyCounts:
     return NoisyCounts(np.asarray(values, dtype=np.int64), 1.0)
 
 
-# --- what follows from noisy counts (tests/accounting/test_rebalancing.py has the rest) -------------------------------
+# --- what follows from noisy counts (tests/accounting/test_rebalancing.py has the rest) -----------
 
 
 def test_noisy_counts_decide_what_is_kept_and_how_many_batches_it_has() -> None:
@@ -37,7 +37,9 @@ def test_noisy_counts_decide_what_is_kept_and_how_many_batches_it_has() -> None:
     assert kept.tolist() == [[0, 1], [2, 3]]
     # The first label's 1000 records are shared out 2 : 1, the second's 85 are 5 : 1.
     assert counts.batches(kept, 32, 50, 1).tolist() == [[21, 10], [2, 1]]
-    assert counts.batches(kept, 32, 50, 8).tolist() == [[21, 10], [8, 8]], "no fewer than the public least"
+    assert counts.batches(kept, 32, 50, 8).tolist() == [[21, 10], [8, 8]], (
+        "no fewer than the public least"
+    )
 
 
 def test_each_label_keeps_its_own() -> None:
@@ -47,7 +49,7 @@ def test_each_label_keeps_its_own() -> None:
         assert noised.kept(1).tolist() == [[4], [1]]
 
 
-# --- noise before choice ----------------------------------------------------------------------------------------------
+# --- noise before choice --------------------------------------------------------------------------
 
 
 def right_order(values: NDArray[np.int64], epsilon: float, seed: int) -> int:
@@ -63,12 +65,21 @@ def swapped(values: NDArray[np.int64], epsilon: float, seed: int) -> int:
 
 
 def proven(keep: Callable[[NDArray[np.int64], float, int], int], epsilon: float) -> float:
-    """Epsilon that 99.9 % of such samples prove at most (Clopper and Pearson), from a tie that one record breaks."""
+    """The epsilon that samples from a tie, which one record breaks, prove.
+
+    By Clopper and Pearson, 99.9 % of such samples prove at most the true epsilon.
+    """
     seconds = [
-        sum(keep(np.array([10, 10 + more]), epsilon, 2 * seed + more) for seed in range(DRAWS)) for more in (0, 1)
+        sum(keep(np.array([10, 10 + more]), epsilon, 2 * seed + more) for seed in range(DRAWS))
+        for more in (0, 1)
     ]
     first, second = seconds
-    sides = [(first, second), (second, first), (DRAWS - first, DRAWS - second), (DRAWS - second, DRAWS - first)]
+    sides = [
+        (first, second),
+        (second, first),
+        (DRAWS - first, DRAWS - second),
+        (DRAWS - second, DRAWS - first),
+    ]
     return max(0.0, *(math.log(max(_low(often), 1e-300) / _high(rare)) for often, rare in sides))
 
 

@@ -11,10 +11,9 @@ import pytest
 
 from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.generation.records import Record
-from dpaudit.runs import Assigned, KeyedHash, data_digest
+from dpaudit.runs import Assigned, KeyedHash, RunReader, data_digest
 
 SECRET = "secret-7f3a"
-KEY = KeyedHash(bytes.fromhex("5eed" * 16))
 Rows: TypeAlias = Callable[[int, int], list[Record]]
 Write: TypeAlias = Callable[[Path, Iterable[Record]], Path]
 
@@ -32,7 +31,10 @@ def rows() -> Rows:
 
     def made(first: int, count: int) -> list[Record]:
         numbers = range(first, first + count)
-        return [Record("ab"[number % 2], f"{'xy'[number % 2] * 9} {SECRET} {number}") for number in numbers]
+        return [
+            Record("ab"[number % 2], f"{'xy'[number % 2] * 9} {SECRET} {number}")
+            for number in numbers
+        ]
 
     return made
 
@@ -56,8 +58,11 @@ def make_own() -> Callable[[Any, Iterable[Record]], None]:
     """Makes a run say that it was made from some records."""
 
     def made(run: Any, records: Iterable[Record]) -> None:
-        digests = sorted(KEY.digest(record.label, record.text) for record in records)
-        (run / "assignment").write_text("".join(Assigned(digest, None, None).line() for digest in digests))
+        keyed = KeyedHash(bytes.fromhex(RunReader(run.path).manifest.batching.key))
+        digests = sorted(keyed.digest(record.label, record.text) for record in records)
+        (run / "assignment").write_text(
+            "".join(Assigned(digest, None, None).line() for digest in digests)
+        )
         run.edit_manifest({"data.digest": data_digest(digests), "data.records": len(digests)})
 
     return made

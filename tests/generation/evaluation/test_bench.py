@@ -16,7 +16,9 @@ from dpaudit.generation.evaluation.texts import Corpus
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Encoder
 
-ENCODER = Encoder(name="a", digest="ab" * 32, max_tokens=8, pooling="mean", dimensions=4, normalized=True)
+ENCODER = Encoder(
+    name="a", digest="ab" * 32, max_tokens=8, pooling="mean", dimensions=4, normalized=True
+)
 CLASSIFIER = Encoder(name="b", digest="cd" * 32, max_tokens=8)
 #: What a task may rest on, and one task of each kind that does.
 TASKS: dict[str, Task] = {
@@ -31,11 +33,22 @@ MAUVES, PROBES, FITS = {"score", "ceiling"}, {"probe", "probe of real"}, {"fit",
 
 
 def records(count: int, start: int = 0, label: str = "ab") -> tuple[Record, ...]:
-    return tuple(Record(label[number % len(label)], f"text {number}") for number in range(start, start + count))
+    return tuple(
+        Record(label[number % len(label)], f"text {number}")
+        for number in range(start, start + count)
+    )
 
 
 def a_bench() -> Bench:
-    corpus = Corpus(records(20), records(60, 100), records(50, 110), records(19), records(10, 100), ("a", "b"), None)
+    corpus = Corpus(
+        records(20),
+        records(60, 100),
+        records(50, 110),
+        records(19),
+        records(10, 100),
+        ("a", "b"),
+        None,
+    )
     return Bench(corpus, EvaluationSettings(fine_tune=LAPTOP), ENCODER, CLASSIFIER)
 
 
@@ -96,11 +109,19 @@ CHANGES: dict[str, tuple[Callable[[Bench], Bench], set[str]]] = {
             "max_tokens": 9,
         }.items()
     },
-    "other rates and seeds": (part("fine_tune", learning_rates=(1.0,), weight_decays=(1.0,), seeds=(7,)), set()),
+    "other rates and seeds": (
+        part("fine_tune", learning_rates=(1.0,), weight_decays=(1.0,), seeds=(7,)),
+        set(),
+    ),
     "the name of the features' model": (encoder("features", name="c"), set()),
     **{
         f"{name} of features": (encoder("features", **{name: value}), MAUVES | PROBES)
-        for name, value in {"digest": "ef" * 32, "max_tokens": 9, "pooling": "cls", "normalized": False}.items()
+        for name, value in {
+            "digest": "ef" * 32,
+            "max_tokens": 9,
+            "pooling": "cls",
+            "normalized": False,
+        }.items()
     },
     **{
         f"{name} of the classifier": (encoder("classifier", **{name: value}), FITS)
@@ -113,11 +134,22 @@ def test_a_key_changes_with_what_its_figure_rests_on_and_with_nothing_else() -> 
     for what in CHANGES:
         change, rest_on_it = CHANGES[what]
         before, after = a_bench(), change(a_bench())
-        assert {name for name, task in TASKS.items() if before.key(task) != after.key(task)} == rest_on_it
+        assert {
+            name for name, task in TASKS.items() if before.key(task) != after.key(task)
+        } == rest_on_it
 
 
 def test_every_key_changes_with_what_computes() -> None:
-    for name in ["protocol", "device", "python", "dpaudit", "scikit-learn", "scipy", "torch", "faiss-cpu"]:
+    for name in [
+        "protocol",
+        "device",
+        "python",
+        "dpaudit",
+        "scikit-learn",
+        "scipy",
+        "torch",
+        "faiss-cpu",
+    ]:
         with pytest.MonkeyPatch.context() as monkeypatch:
             assert name in versions()
             before = [a_bench().key(task) for task in TASKS.values()]
@@ -132,8 +164,12 @@ def test_tasks_have_keys_of_their_own() -> None:
     assert len(fits) == 3 * 3  # sources and seeds, at the laptop's one rate
 
 
-def test_real_texts_of_the_same_size_are_as_many_of_each_label_and_drawn_anew_for_every_seed() -> None:
-    corpus = replace(a_bench().corpus, trainable=(*records(9, label="a"), *records(3, 9, label="b")))
+def test_real_texts_of_the_same_size_are_as_many_of_each_label_and_drawn_anew_for_every_seed() -> (
+    None
+):
+    corpus = replace(
+        a_bench().corpus, trainable=(*records(9, label="a"), *records(3, 9, label="b"))
+    )
     bench = replace(a_bench(), corpus=corpus)
     drawn = [bench.training("real-same-size", seed) for seed in range(4)]
     for chosen in drawn:
@@ -141,7 +177,10 @@ def test_real_texts_of_the_same_size_are_as_many_of_each_label_and_drawn_anew_fo
         assert set(chosen) <= set(corpus.train) and len(set(chosen)) == 12
     assert len(set(drawn)) == 4
     assert bench.training("real-same-size", 2) == drawn[2]
-    assert bench.training("synthetic", 0) == corpus.trainable and bench.training("real-all", 0) == corpus.train
+    assert (
+        bench.training("synthetic", 0) == corpus.trainable
+        and bench.training("real-all", 0) == corpus.train
+    )
 
 
 def test_mauve_has_distinct_texts_on_its_real_sides() -> None:
@@ -153,4 +192,7 @@ def test_mauve_has_distinct_texts_on_its_real_sides() -> None:
 def test_texts_that_are_all_the_same_are_not_fine_tuned_on() -> None:
     same = tuple(Record("ab"[number % 2], "the same") for number in range(9))
     bench = replace(a_bench(), corpus=replace(a_bench().corpus, trainable=same))
-    assert {task.source for task in bench.tasks if isinstance(task, FitTask)} == {"real-same-size", "real-all"}
+    assert {task.source for task in bench.tasks if isinstance(task, FitTask)} == {
+        "real-same-size",
+        "real-all",
+    }

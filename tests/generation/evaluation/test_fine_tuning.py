@@ -16,7 +16,13 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 
 from dpaudit.generation.evaluation import fine_tuning
-from dpaudit.generation.evaluation.fine_tuning import Attempt, Examples, encoder_of, epochs_of, fine_tune
+from dpaudit.generation.evaluation.fine_tuning import (
+    Attempt,
+    Examples,
+    encoder_of,
+    epochs_of,
+    fine_tune,
+)
 from dpaudit.generation.evaluation.settings import LAPTOP, PAPER, settings_from_options
 from dpaudit.generation.evaluation.texts import normalized_text
 from dpaudit.results.quality import MOST_FITS, FineTuneSettings, ProbeSettings
@@ -26,8 +32,19 @@ GOOD, ADAM = Attempt(0, 3e-3, 0.0), torch.optim.Adam
 
 
 def settings(**fields: Any) -> FineTuneSettings:
-    values: dict[str, Any] = {"preset": "laptop", "batch_size": 8, "steps": 60, "learning_rates": (3e-3,)}
-    values |= {"weight_decays": (0.0,), "patience": 4, "validation": 0.1, "max_tokens": 16, "seeds": (0,)}
+    values: dict[str, Any] = {
+        "preset": "laptop",
+        "batch_size": 8,
+        "steps": 60,
+        "learning_rates": (3e-3,),
+    }
+    values |= {
+        "weight_decays": (0.0,),
+        "patience": 4,
+        "validation": 0.1,
+        "max_tokens": 16,
+        "seeds": (0,),
+    }
     return FineTuneSettings(**{**values, **fields})
 
 
@@ -35,7 +52,9 @@ def toy(count: int, start: int = 0) -> Examples:
     """Texts whose letters say their label."""
     labels = np.arange(start, start + count) % 3
     words = ("aaa", "mmm", "zzz")
-    texts = tuple(f"{words[label]} {number % 10}" for number, label in enumerate(labels, start=start))
+    texts = tuple(
+        f"{words[label]} {number % 10}" for number, label in enumerate(labels, start=start)
+    )
     return Examples(texts, labels.astype(np.int64))
 
 
@@ -49,22 +68,36 @@ def test_a_separable_set_is_learnt_and_one_without_training_is_not(encoder_folde
 
 
 def test_a_fit_stops_after_epochs_without_a_better_one(encoder_folder: Path) -> None:
-    idle = fine_tune(str(encoder_folder), toy(30), toy(9), 3, Attempt(0, 1e-12, 0.0), settings(steps=500, patience=2))
+    idle = fine_tune(
+        str(encoder_folder),
+        toy(30),
+        toy(9),
+        3,
+        Attempt(0, 1e-12, 0.0),
+        settings(steps=500, patience=2),
+    )
     assert idle.epochs == 3  # a lower loss alone is no better accuracy
 
 
 def test_seeds_decide_all_and_leave_the_callers_randomness_alone(encoder_folder: Path) -> None:
     few = settings(steps=6)
     before = torch.random.get_rng_state()
-    one, again = (fine_tune(str(encoder_folder), toy(30), toy(30, 99), 3, GOOD, few) for _ in range(2))
+    one, again = (
+        fine_tune(str(encoder_folder), toy(30), toy(30, 99), 3, GOOD, few) for _ in range(2)
+    )
     assert one == again
     assert torch.equal(before, torch.random.get_rng_state())
-    seeds = {fine_tune(str(encoder_folder), toy(30), toy(30, 99), 3, Attempt(s, 3e-3, 0.0), few).test for s in range(4)}
+    seeds = {
+        fine_tune(str(encoder_folder), toy(30), toy(30, 99), 3, Attempt(s, 3e-3, 0.0), few).test
+        for s in range(4)
+    }
     assert len(seeds) > 1
 
 
-def test_the_best_checkpoint_is_tested_and_not_the_last(encoder_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validation is scripted, then the test with the weights of the best epoch: ties go to the lowest loss."""
+def test_the_best_checkpoint_is_tested_and_not_the_last(
+    encoder_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test uses the weights of the best of the scripted epochs; ties go to the lowest loss."""
     seen: list[float] = []
     scripted = iter([(0.5, 0.1), (0.9, 0.6), (0.9, 0.4), (0.9, 0.4), (0.1, 0.1), (0.7, 9.0)])
 
@@ -73,21 +106,27 @@ def test_the_best_checkpoint_is_tested_and_not_the_last(encoder_folder: Path, mo
         return next(scripted)
 
     monkeypatch.setattr(fine_tuning._Classifier, "test", test)
-    found = fine_tune(str(encoder_folder), toy(30), toy(9), 3, GOOD, settings(steps=500, patience=3))
+    found = fine_tune(
+        str(encoder_folder), toy(30), toy(9), 3, GOOD, settings(steps=500, patience=3)
+    )
     assert found == fine_tuning.Outcome(epochs=5, best_epoch=3, validation=0.9, loss=0.4, test=0.7)
     assert seen[-1] == seen[2] != seen[4]
 
 
 @limits(max_examples=50)
 @given(
-    st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), min_size=2, max_size=120).filter(lambda t: len(set(t)) > 1),
+    st.lists(st.sampled_from("abcdefghijklmnopqrstuvwxyz"), min_size=2, max_size=120).filter(
+        lambda t: len(set(t)) > 1
+    ),
     st.sampled_from([0.01, 0.1, 0.5, 0.99]),
     st.integers(0, 9),
 )
 def test_validation_texts_are_a_share_of_the_distinct_ones_and_no_others(
     letters: list[str], share: float, seed: int
 ) -> None:
-    texts = [f" {letter.upper()}\n" if place % 2 else letter for place, letter in enumerate(letters)]
+    texts = [
+        f" {letter.upper()}\n" if place % 2 else letter for place, letter in enumerate(letters)
+    ]
     kept, held = fine_tuning._split(texts, share, np.random.default_rng(seed))
     assert sorted([*kept, *held]) == list(range(len(texts)))
     trained, watched = ({normalized_text(texts[row]) for row in rows} for rows in (kept, held))
@@ -106,12 +145,19 @@ def test_the_optimizer_is_adam_with_the_attempts_rate_and_decay(
         return made[-1]
 
     monkeypatch.setattr(torch.optim, "Adam", adam)
-    found = fine_tune(str(encoder_folder), toy(12), toy(9), 3, Attempt(0, 2e-3, 5e-4), settings(steps=1))
+    found = fine_tune(
+        str(encoder_folder), toy(12), toy(9), 3, Attempt(0, 2e-3, 5e-4), settings(steps=1)
+    )
     assert found.best_epoch == 1
     (optimizer,) = made
     assert type(optimizer) is ADAM
     (group,) = optimizer.param_groups
-    wanted = {"lr": 2e-3, "weight_decay": 5e-4, "betas": (0.9, 0.999), "decoupled_weight_decay": False}
+    wanted = {
+        "lr": 2e-3,
+        "weight_decay": 5e-4,
+        "betas": (0.9, 0.999),
+        "decoupled_weight_decay": False,
+    }
     assert {name: group[name] for name in wanted} == wanted
 
 
@@ -140,7 +186,9 @@ def test_numbers_of_fine_tuning_are_for_what_asks_for_it() -> None:
             settings_from_options(options)
     tuned = {"fine_tune": True, "steps": 3, "learning_rates": (1.0,)}
     found = settings_from_options({**tuned, "accuracy_seeds": 2, "probe_strength": 7.0, "n": 9})
-    assert found.fine_tune == PAPER.model_copy(update={"steps": 3, "learning_rates": (1.0,), "seeds": (0, 1)})
+    assert found.fine_tune == PAPER.model_copy(
+        update={"steps": 3, "learning_rates": (1.0,), "seeds": (0, 1)}
+    )
     assert (found.probe.strength, found.probe.seeds, found.n) == (7.0, (0, 1), 9)
 
 
@@ -148,7 +196,10 @@ def test_what_no_result_can_hold_is_refused_before_anything_is_measured() -> Non
     rates = tuple(1e-6 * number for number in range(1, 101))
     for options, named in (
         ({"fine_tune": True, "learning_rates": (*rates, 1.0)}, "--learning-rate"),
-        ({"fine_tune": True, "learning_rates": rates, "accuracy_seeds": MOST_FITS // 200 + 1}, "--learning-rate"),
+        (
+            {"fine_tune": True, "learning_rates": rates, "accuracy_seeds": MOST_FITS // 200 + 1},
+            "--learning-rate",
+        ),
         ({"fine_tune": True, "max_tokens": 3 * 10**12}, "--max-tokens"),
         ({"fine_tune": True, "learning_rates": (1.0, 1.0)}, "--learning-rate.*listed twice"),
         ({"accuracy_seeds": 1001}, "--accuracy-seeds"),

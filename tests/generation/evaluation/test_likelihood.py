@@ -1,4 +1,4 @@
-"""Held-out likelihood against a naive loop, its sums and errors, and `dpaudit likelihood` on files."""
+"""Held-out likelihood against a naive loop, its sums and errors, and `dpaudit lab likelihood`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from dpaudit.cli import main
 from dpaudit.generation.aggregation import aggregated
 from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
-from dpaudit.generation.evaluation.likelihood import HeldOut, held_out_texts, measure, per_token
+from dpaudit.generation.evaluation.likelihood import HeldOut, per_token
+from dpaudit.generation.experiments.likelihood_results import MechanismLikelihood
+from dpaudit.generation.experiments.likelihoods import held_out_texts, measure
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import OwnCache
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.mechanisms import ContextChange, PublicPart
-from dpaudit.results.likelihood import MechanismLikelihood
 from dpaudit.runs import InputError
 
 MakeConfig = Callable[..., Config]
@@ -39,7 +40,15 @@ CONFIGS: list[dict[str, Any]] = [
     {"mechanism": {**MEAN, "support": TOP, "temperature": 1.5}},
     {"mechanism": {**DIFFERENCES, **MEAN}, "privacy": {"relation": "replace"}},
     {"mechanism": {**DIFFERENCES, **MEAN, "support": TOP}, "prompt": {"public_examples": EXAMPLES}},
-    {"mechanism": {**DIFFERENCES, "aggregator": "central", "central": 3, "support": TOP, "temperature": 0.7}},
+    {
+        "mechanism": {
+            **DIFFERENCES,
+            "aggregator": "central",
+            "central": 3,
+            "support": TOP,
+            "temperature": 0.7,
+        }
+    },
 ]
 
 
@@ -68,14 +77,21 @@ def naive(config: Config, batches: int, model: LanguageModel) -> dict[str, Any]:
             for text in texts:
                 shown = list(examples.get(label, ()))
                 public = wording.tokens(label, shown)
-                prompts = [wording.tokens(label, [*shown, context[0].text]) for context in batch.contexts]
+                prompts = [
+                    wording.tokens(label, [*shown, context[0].text]) for context in batch.contexts
+                ]
                 lead = model.tokenizer(f"{label}\n", add_special_tokens=False)["input_ids"]
-                whole = model.tokenizer(f"{label}\n{text}\n```", add_special_tokens=False)["input_ids"]
+                whole = model.tokenizer(f"{label}\n{text}\n```", add_special_tokens=False)[
+                    "input_ids"
+                ]
                 whole = whole[: config.decoding.max_tokens]
                 accountant = ExPostAccountant(mechanism, change)
                 for position, token in enumerate(whole):
                     before = whole[:position]
-                    raw = [OwnCache(model, [p + before], 300).logits[0].numpy() for p in [public, *prompts]]
+                    raw = [
+                        OwnCache(model, [p + before], 300).logits[0].numpy()
+                        for p in [public, *prompts]
+                    ]
                     everyone = np.array(raw[1:]).reshape(len(prompts), model.vocabulary)
                     part = (
                         mechanism.public_part(raw[0])
@@ -110,7 +126,7 @@ def naive(config: Config, batches: int, model: LanguageModel) -> dict[str, Any]:
 def test_a_loop_that_feeds_everything_anew_finds_the_same(
     make_config: MakeConfig, tiny: LanguageModel, sections: dict[str, Any], batches: int
 ) -> None:
-    config = make_config(**{**sections, "decoding": {"max_tokens": 14}})
+    config = make_config(**{**sections, "decoding": {"max_tokens": 9}})
     told: list[tuple[int, int]] = []
     found = measure(config, "one", HeldOut(TEXTS, 0), batches, lambda *done: told.append(done))
     wanted = naive(config, batches, tiny)
@@ -136,7 +152,9 @@ def test_a_means_epsilon_is_what_its_run_would_claim(make_config: MakeConfig) ->
     accountant = ApproximateAccountant.of(config.mechanism, ContextChange("add_remove"))
     assert accountant is not None and found.approximate is not None
     assert found.approximate.delta == 1e-4
-    assert found.batch_epsilon == pytest.approx(accountant.epsilon(8, 1e-4, "rdp").epsilon, abs=1e-4)
+    assert found.batch_epsilon == pytest.approx(
+        accountant.epsilon(8, 1e-4, "rdp").epsilon, abs=1e-4
+    )
     assert measure(make_config(**SHORT), "one", HeldOut(TEXTS, 0), 1, quiet).approximate is None
 
 
@@ -157,8 +175,12 @@ def test_errors_are_of_ratios_over_texts() -> None:
 def test_continuations_are_as_the_template_shows_examples(tiny: LanguageModel) -> None:
     """Label's line, text, end mark: of the paper's templates and of one's own."""
 
-    def found(name: str, own: str | None, end: str | None, most: int, one_line: bool = False) -> tuple[str, int]:
-        prompts = Prompts(tiny, template(name, tiny.tokenizer, own, end), ["sport"], 1, 96, one_line)
+    def found(
+        name: str, own: str | None, end: str | None, most: int, one_line: bool = False
+    ) -> tuple[str, int]:
+        prompts = Prompts(
+            tiny, template(name, tiny.tokenizer, own, end), ["sport"], 1, 96, one_line
+        )
         tokens, lead = prompts.continuation("sport", "a\nb c", most)
         return tiny.tokenizer.decode(tokens), lead
 
@@ -175,12 +197,17 @@ def test_file(tmp_path: Path, canary: str) -> Path:
     """Held-out texts: one is a private record but for case, one a public example."""
     path = tmp_path / "held-out.csv"
     with path.open("w", newline="") as file:
-        rows = [["north", text] for text in ("rain", "fog", "hail", f"{canary.upper()}  3 lorem", "Snow until noon.")]
+        rows = [
+            ["north", text]
+            for text in ("rain", "fog", "hail", f"{canary.upper()}  3 lorem", "Snow until noon.")
+        ]
         csv.writer(file).writerows([["label", "text"], *rows, ["south", "heat"]])
     return path
 
 
-def test_texts_that_a_prompt_may_have_shown_are_left_out(make_config: MakeConfig, test_file: Path) -> None:
+def test_texts_that_a_prompt_may_have_shown_are_left_out(
+    make_config: MakeConfig, test_file: Path
+) -> None:
     config = make_config(prompt={"public_examples": EXAMPLES})
     texts, left_out = held_out_texts(config, str(test_file), 2)
     assert left_out == 2
@@ -212,22 +239,35 @@ def test_files_that_hold_no_held_out_texts(
 
 def test_what_leaves_no_token_to_measure_is_refused(make_config: MakeConfig) -> None:
     for sections, problem in (
-        ({**SHORT, "mechanism": {"support": {"kind": "public-top-k", "size": 1}}}, "no token of the held-out texts"),
+        (
+            {**SHORT, "mechanism": {"support": {"kind": "public-top-k", "size": 1}}},
+            "no token of the held-out texts",
+        ),
         ({"decoding": {"max_tokens": 6}}, "this is 6, and what leads up to a text takes as many"),
     ):
         with pytest.raises(InputError, match=problem):
-            measure(make_config(**sections), "one", HeldOut({"north": ("~",), "south": ("~",)}, 0), 1, quiet)
+            measure(
+                make_config(**sections),
+                "one",
+                HeldOut({"north": ("~",), "south": ("~",)}, 0),
+                1,
+                quiet,
+            )
 
 
 @pytest.fixture
-def command(tmp_path: Path, settings: Callable[..., dict[str, Any]], test_file: Path) -> Callable[..., int]:
+def command(
+    tmp_path: Path, settings: Callable[..., dict[str, Any]], test_file: Path
+) -> Callable[..., int]:
     for name, sections in (("median", CONFIGS[0]), ("anchored", CONFIGS[3])):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings(**sections, **SHORT)))
 
-    def run(*options: str, configs: tuple[str, ...] = ("median", "anchored"), test: Path = test_file) -> int:
+    def run(
+        *options: str, configs: tuple[str, ...] = ("median", "anchored"), test: Path = test_file
+    ) -> int:
         paths = [str(tmp_path / f"{name}.yaml") for name in configs]
         try:
-            main(["likelihood", *paths, "--test", str(test), "--texts", "2", *options])
+            main(["lab", "likelihood", *paths, "--test", str(test), "--texts", "2", *options])
         except SystemExit as left:
             return int(str(left.code or 0))
         return 0
@@ -245,12 +285,18 @@ def test_the_table_and_its_files_hold_no_text(
     assert [row["name"] for row in found["rows"]] == ["median", "anchored"]
     assert MechanismLikelihood.model_validate_json(json.dumps(found["rows"][1])).left_out == 2
     assert (found["rows"][0]["approximate"], found["rows"][0]["left_out"]) == (None, 1)
-    assert {path.name for path in out.iterdir()} == {"likelihood.json", "likelihood.svg", "likelihood.png"}
+    assert {path.name for path in out.iterdir()} == {
+        "likelihood.json",
+        "likelihood.svg",
+        "likelihood.png",
+    }
     assert json.loads((out / "likelihood.json").read_text()) == found
     assert command() == 0
     shown_too = capsys.readouterr()
     assert "mean of anchored differences, divisor 4, top 30" in " ".join(shown_too.out.split())
-    everything = shown.out + shown.err + shown_too.out + shown_too.err + (out / "likelihood.svg").read_text()
+    everything = (
+        shown.out + shown.err + shown_too.out + shown_too.err + (out / "likelihood.svg").read_text()
+    )
     assert not any(text in everything for text in (canary, canary.upper(), "hail", "Snow"))
 
 

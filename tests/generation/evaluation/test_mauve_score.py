@@ -40,7 +40,9 @@ OTHERS: list[dict[str, Any]] = [
 ]
 
 
-def test_the_figure_is_that_of_mauve_text_and_every_setting_has_a_say(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_figure_is_that_of_mauve_text_and_every_setting_has_a_say(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     figures = set[float]()
     for fields, seed in [*((fields, 0) for fields in OTHERS), ({}, 7)]:
         asked, texts, real = settings(**fields), vectors(1, 0.3), vectors(2)
@@ -84,10 +86,14 @@ def test_what_has_no_mauve() -> None:
 def test_what_is_no_mauve_is_refused() -> None:
     for figure in [float("nan"), -1e-3, 1 + 1e-6, float("inf")]:
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(mauve_score, "compute_mauve", lambda **_: SimpleNamespace(mauve=figure))
+            monkeypatch.setattr(
+                mauve_score, "compute_mauve", lambda **_: SimpleNamespace(mauve=figure)
+            )
             with pytest.raises(InputError, match="mauve-text"):
                 mauve_of(vectors(1), vectors(2), settings(), 0)
-            monkeypatch.setattr(mauve_score, "compute_mauve", lambda **_: SimpleNamespace(mauve=1 + 1e-12))
+            monkeypatch.setattr(
+                mauve_score, "compute_mauve", lambda **_: SimpleNamespace(mauve=1 + 1e-12)
+            )
             assert mauve_of(vectors(1), vectors(2), settings(), 0) == 1.0
 
 
@@ -97,13 +103,17 @@ def test_a_target_that_no_components_reach_is_refused() -> None:
     alike[::2] *= 2  # the same at length 1
     with pytest.raises(InputError, match="--explained-variance"):
         mauve_of(alike, alike[::-1], settings(), 0)
-    assert 0 < mauve_of(vectors(1, 0.3), vectors(2), settings(explained_variance=MOST_VARIANCE), 0) < 1
+    assert (
+        0 < mauve_of(vectors(1, 0.3), vectors(2), settings(explained_variance=MOST_VARIANCE), 0) < 1
+    )
     with pytest.raises(ValidationError):
         settings(explained_variance=0.9999)
 
 
 @given(st.integers(0, 99), st.integers(1, 40), st.integers(0, 30), st.integers(0, 30))
-def test_texts_are_drawn_once_each_and_the_ceilings_are_others(seed: int, n: int, more: int, reference: int) -> None:
+def test_texts_are_drawn_once_each_and_the_ceilings_are_others(
+    seed: int, n: int, more: int, reference: int
+) -> None:
     ours, theirs, others = draw_indices(seed, n + more, 2 * n + reference, n)
     assert len(ours) == len(theirs) == len(others) == n
     assert len(set(ours.tolist())) == n and len({*theirs.tolist(), *others.tolist()}) == 2 * n

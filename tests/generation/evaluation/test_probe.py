@@ -24,7 +24,9 @@ def test_accuracy_is_that_of_scikit_learn() -> None:
     assert len(accuracies) > 1 and max(accuracies) > 0.5
 
 
-def test_a_probe_that_does_not_converge_says_so_and_prints_nothing(recwarn: pytest.WarningsRecorder) -> None:
+def test_a_probe_that_does_not_converge_says_so_and_prints_nothing(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
     random = np.random.default_rng(0)
     vectors, labels = random.normal(size=(90, 5)).astype(np.float32), random.integers(0, 3, 90)
     settings = ProbeSettings(strength=100.0, iterations=1, seeds=(0,))
@@ -35,4 +37,7 @@ def test_a_probe_that_does_not_converge_says_so_and_prints_nothing(recwarn: pyte
 def test_one_label_alone_is_always_found() -> None:
     vectors, truth = np.eye(4, dtype=np.float32), np.array([1, 1, 0, 1])
     settings = ProbeSettings(strength=1.0, iterations=10, seeds=(0,))
-    assert probe_accuracy(vectors, np.ones(4, dtype=np.int64), vectors, truth, settings) == (0.75, True)
+    assert probe_accuracy(vectors, np.ones(4, dtype=np.int64), vectors, truth, settings) == (
+        0.75,
+        True,
+    )

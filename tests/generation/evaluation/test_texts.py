@@ -35,7 +35,9 @@ Run = Any
 
 
 def records(count: int, labels: str = "ab") -> tuple[Record, ...]:
-    return tuple(Record(labels[number % len(labels)], f"Text number {number}") for number in range(count))
+    return tuple(
+        Record(labels[number % len(labels)], f"Text number {number}") for number in range(count)
+    )
 
 
 @pytest.fixture
@@ -50,10 +52,17 @@ def test_a_share_is_held_out_and_never_trained_on(manifest: Any) -> None:
         normalized_text(r.text) for r in (*corpus.train, *corpus.trainable)
     }
     assert 60 < len(corpus.test) < 140
-    assert corpus.held_out is not None and corpus.held_out.origin == "split" and corpus.held_out.dropped_real == 0
+    assert (
+        corpus.held_out is not None
+        and corpus.held_out.origin == "split"
+        and corpus.held_out.dropped_real == 0
+    )
     again = corpus_of(manifest.batching.labels, records(5), records(500), None, share=0.25, seed=0)
     assert set(corpus.test) <= set(again.test)  # a text's side depends on that text alone
-    assert corpus_of(manifest.batching.labels, records(5), records(400), None, share=0.25, seed=1).test != corpus.test
+    assert (
+        corpus_of(manifest.batching.labels, records(5), records(400), None, share=0.25, seed=1).test
+        != corpus.test
+    )
 
 
 def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
@@ -62,7 +71,9 @@ def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
     test = (Record("b", "A double of a Test text"), Record("a", "another"))
     corpus = corpus_of(manifest.batching.labels, synthetic, reference, test, share=0.2, seed=0)
     assert corpus.train == records(10) and corpus.trainable == records(4) and corpus.test == test
-    assert corpus.synthetic == synthetic and corpus.reference == reference  # MAUVE is of all of them
+    assert (
+        corpus.synthetic == synthetic and corpus.reference == reference
+    )  # MAUVE is of all of them
     held = corpus.held_out
     assert held is not None and (held.origin, held.share) == ("file", None)
     assert (held.dropped_real, held.dropped_synthetic, held.test.texts) == (1, 1, 2)
@@ -84,7 +95,9 @@ def test_a_limit_keeps_the_same_texts_whatever_else_there_is(numbers: list[int],
     found = tuple(Record("a", str(number)) for number in sorted(numbers))
     kept = subsample(found, most, 0)
     assert (
-        len(kept) == min(most, len(found)) and set(kept) <= set(found) and list(kept) == sorted(kept, key=found.index)
+        len(kept) == min(most, len(found))
+        and set(kept) <= set(found)
+        and list(kept) == sorted(kept, key=found.index)
     )
     assert set(subsample(found, most - 1, 0)) <= set(kept)
 
@@ -100,7 +113,10 @@ def test_places_are_shares_and_purposes_differ(text: str, seed: int) -> None:
 def test_digests_tell_sets_apart() -> None:
     one = summary_of((Record("a", "bc"), Record("a", "bc")))
     assert (one.texts, one.distinct) == (2, 1)
-    digests = {summary_of(found).digest for found in ((Record("ab", "c"),), (Record("a", "bc"),), (), records(2))}
+    digests = {
+        summary_of(found).digest
+        for found in ((Record("ab", "c"),), (Record("a", "bc"),), (), records(2))
+    }
     assert len(digests) == 4
 
 
@@ -111,7 +127,11 @@ def test_the_runs_own_records_are_counted_one_by_one(
     make_own(run, found)
     own = own_records(RunReader(run.path))
     assert own is not None
-    others = (Record("a", "another"), Record("b", found[0].text), Record("a", found[2].text.upper()))
+    others = (
+        Record("a", "another"),
+        Record("b", found[0].text),
+        Record("a", found[2].text.upper()),
+    )
     assert own(found) == 30 and own(found[1:]) == 29 and own((*found, *others)) == 31
     assert own(others) == 1  # whatever its label, and letter by letter
     (run / "assignment").write_text((run / "assignment").read_text()[: 70 * 5])
@@ -121,7 +141,12 @@ def test_the_runs_own_records_are_counted_one_by_one(
 
 
 def test_doubles_count_once_up_to_case_and_white_space() -> None:
-    found = (Record("a", "One  text"), Record("b", "one text"), Record("a", "two"), Record("a", "two"))
+    found = (
+        Record("a", "One  text"),
+        Record("b", "one text"),
+        Record("a", "two"),
+        Record("a", "two"),
+    )
     assert distinct_texts(found) == (found[0], found[2])
 
 
@@ -169,7 +194,9 @@ def test_columns_and_labels(manifest: Any, tmp_path: Path) -> None:
         read_real(manifest, str(tmp_path / "none.csv"), "--test", RealData(""))
 
 
-def test_the_runs_own_file_is_read_as_the_run_read_it(make_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_the_runs_own_file_is_read_as_the_run_read_it(
+    make_run: Callable[..., Run], tmp_path: Path
+) -> None:
     """And no remedy says what only a config could: an evaluation has no option for it."""
     run, file = make_run(), tmp_path / "real.csv"
     run.edit_manifest({"data.encoding": "cp1252", "data.delimiter": "^"})
@@ -182,11 +209,13 @@ def test_the_runs_own_file_is_read_as_the_run_read_it(make_run: Callable[..., Ru
     for content, said in (
         (
             "text,label\none,3\n",
-            "the label is not in the run's labels. Mend or leave out all such rows, each by itself.$",
+            "the label is not in the run's labels. Mend or leave out all such rows, each by "
+            "itself.$",
         ),
         (
             "text,label\none,\n",
-            "the value is missing. Fill in or leave out all such rows, each by itself, or name another",
+            "the value is missing. Fill in or leave out all such rows, each by itself, or name "
+            "another",
         ),
     ):
         file.write_text(content)
@@ -198,15 +227,26 @@ def test_other_columns_of_the_test_texts_are_told_as_theirs(manifest: Any, tmp_p
     file = tmp_path / "held-out.csv"
     file.write_text("kind,body\nsport,A text.\n")
     data = RealData(str(file), str(file))
-    for setting, remedy in (("--test", "Rename its columns"), ("--reference", "Name one of its 2 columns")):
+    for setting, remedy in (
+        ("--test", "Rename its columns"),
+        ("--reference", "Name one of its 2 columns"),
+    ):
         with pytest.raises(InputError, match="there is no such column") as error:
             read_real(manifest, str(file), setting, data)
         assert str(file) in str(error.value) and remedy in str(error.value)
 
 
-def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_a_run_without_labels_reads_texts_alone(
+    make_run: Callable[..., Run], tmp_path: Path
+) -> None:
     run = make_run()
-    run.edit_manifest({"batching.labels": [], "batching.batches_per_label": None, "batching.generate_per_label": None})
+    run.edit_manifest(
+        {
+            "batching.labels": [],
+            "batching.batches_per_label": None,
+            "batching.generate_per_label": None,
+        }
+    )
     file = tmp_path / "real.csv"
     file.write_text("text\none\ntwo\n")
     manifest = RunReader(run.path).manifest
@@ -216,7 +256,9 @@ def test_a_run_without_labels_reads_texts_alone(make_run: Callable[..., Run], tm
     assert corpus.held_out is None and corpus.test == ()
 
 
-def test_what_may_be_a_path_is_not_asked_for_on_the_hub(make_run: Callable[..., Run], tmp_path: Path) -> None:
+def test_what_may_be_a_path_is_not_asked_for_on_the_hub(
+    make_run: Callable[..., Run], tmp_path: Path
+) -> None:
     for name, asked_for in [
         ("fancyzhx/ag_news", ("fancyzhx/ag_news", "train")),
         ("imdb:test[:10%]", ("imdb", "test[:10%]")),

@@ -13,14 +13,25 @@ import yaml
 
 from dpaudit.accounting import ApproximateAccountant, rebalancing_events
 from dpaudit.generation.config import Config
-from dpaudit.generation.experiments.estimates import estimate, measured_throughput, stated_throughput, unbounded
+from dpaudit.generation.experiments.estimates import (
+    estimate,
+    measured_throughput,
+    stated_throughput,
+    unbounded,
+)
 from dpaudit.generation.experiments.table import Row, load_table
 from dpaudit.mechanisms import ContextChange, bounded_range
 from dpaudit.runs import InputError
 
 LATEST = Path(__file__).parents[3] / "benchmarks" / "results" / "latest.json"
 PUBLISHED = {"mauve": 0.5, "mauve_std": 0.01, "accuracy": 0.75, "accuracy_std": 0.02}
-CLUSTERED = {"method": "public-centers-rebalanced", "public": "x.csv", "centers": 30, "keep": 5, "epsilon": 0.5}
+CLUSTERED = {
+    "method": "public-centers-rebalanced",
+    "public": "x.csv",
+    "centers": 30,
+    "keep": 5,
+    "epsilon": 0.5,
+}
 
 
 def rows(*names: str) -> list[dict[str, str]]:
@@ -53,7 +64,11 @@ def test_held_out_texts_are_read_like_the_private_ones(write: Callable[..., Path
     held_out = {"dataset": "org/letters", "split": "test"}
     row = load_table(write(datasets={"Letters": {"records": 10, "held_out": held_out}})).rows[0]
     assert row.held_out is not None and row.held_out.labels == row.config.data.labels
-    assert (row.held_out.dataset, row.held_out.split, row.held_out.path) == ("org/letters", "test", None)
+    assert (row.held_out.dataset, row.held_out.split, row.held_out.path) == (
+        "org/letters",
+        "test",
+        None,
+    )
 
 
 def test_a_mistake_is_answered_with_its_place(write: Callable[..., Path]) -> None:
@@ -61,18 +76,30 @@ def test_a_mistake_is_answered_with_its_place(write: Callable[..., Path]) -> Non
         ({"titel": "x"}, "titel: there is no such field"),
         ({"parameters": 0}, "parameters: the value is 0"),
         ({"rows": []}, "rows: "),
-        ({"rows": [{"config": "../row.yaml", "dataset": "Letters", "method": "x"}]}, "rows.0.config"),
+        (
+            {"rows": [{"config": "../row.yaml", "dataset": "Letters", "method": "x"}]},
+            "rows.0.config",
+        ),
         ({"rows": [{"config": "row.yaml", "dataset": "Digits", "method": "x"}]}, "one of Letters"),
-        ({"rows": [{"config": "row.yaml", "dataset": "Letters", "method": "x"}] * 2}, "rows.1.config"),
+        (
+            {"rows": [{"config": "row.yaml", "dataset": "Letters", "method": "x"}] * 2},
+            "rows.1.config",
+        ),
         ({"rows": rows("row", "ROW/run")}, "rows.1.config"),
         ({"rows": rows("sub/row/run", "sub/row")}, "rows.1.config"),
         ({"rows": rows("table.md")}, "rows.0.config"),
         ({"rows": rows("Table.json/row")}, "a folder of its own beside table.md"),
         ({"rows": rows("writer.lock")}, "rows.0.config"),
         ({"datasets": {"Letters": {"records": 10**400}}}, "datasets.Letters.records"),
-        ({"rows": [{"config": "none.yaml", "dataset": "Letters", "method": "x"}]}, "none.yaml: the file cannot be"),
+        (
+            {"rows": [{"config": "none.yaml", "dataset": "Letters", "method": "x"}]},
+            "none.yaml: the file cannot be",
+        ),
         ({"evaluation": {"classifier": "bert"}}, "classifier"),
-        ({"datasets": {"Letters": {"records": 10, "held_out": {"path": "a", "dataset": "b"}}}}, "held_out"),
+        (
+            {"datasets": {"Letters": {"records": 10, "held_out": {"path": "a", "dataset": "b"}}}},
+            "held_out",
+        ),
     ]:
         with pytest.raises(InputError) as caught:
             load_table(write(**fields))
@@ -102,12 +129,16 @@ def test_a_small_files_endless_value_is_told_in_a_line(
         value = [value] * 9
     path = write()
     values = {**yaml.safe_load(path.read_text()), "title": value}
-    monkeypatch.setattr("dpaudit.generation.experiments.table.read_yaml", lambda path, fields: values)
+    monkeypatch.setattr(
+        "dpaudit.generation.experiments.table.read_yaml", lambda path, fields: values
+    )
     with pytest.raises(InputError, match="title: the value ") as caught:
         load_table(path)
     assert len(str(caught.value)) < 400
     monkeypatch.undo()
-    monkeypatch.setattr("dpaudit.generation.config.read_yaml", lambda path, fields: {"model": value})
+    monkeypatch.setattr(
+        "dpaudit.generation.config.read_yaml", lambda path, fields: {"model": value}
+    )
     with pytest.raises(InputError):
         load_table(path)
     assert written == 0  # what lies so deep is never written out
@@ -115,7 +146,9 @@ def test_a_small_files_endless_value_is_told_in_a_line(
 
 def test_private_texts_are_not_held_out(write: Callable[..., Path], data_file: Path) -> None:
     with pytest.raises(InputError, match=r"held_out.* the private ones"):
-        load_table(write(datasets={"Letters": {"records": 10, "held_out": {"path": str(data_file)}}}))
+        load_table(
+            write(datasets={"Letters": {"records": 10, "held_out": {"path": str(data_file)}}})
+        )
 
 
 def test_work_and_hours_of_batches_by_label(make_config: Callable[..., Config]) -> None:
@@ -131,7 +164,9 @@ def test_work_and_hours_of_batches_by_label(make_config: Callable[..., Config]) 
     assert found.contexts == pytest.approx(10 * each**3 * math.exp(-each) / 6)
 
 
-def clustered(make_config: Callable[..., Config], clustering: dict[str, Any], **batching: Any) -> Row:
+def clustered(
+    make_config: Callable[..., Config], clustering: dict[str, Any], **batching: Any
+) -> Row:
     values = make_config().model_dump(exclude_unset=True)
     values["clustering"], values["batching"] = clustering, batching
     private = clustering["method"] == "k-means"
@@ -143,10 +178,23 @@ def test_batches_of_clusters_are_so_many_as_records_fill_and_no_more_than_are_ge
     make_config: Callable[..., Config],
 ) -> None:
     by_counts = {"records_per_batch": 20.0, "most_batches": 50}
-    assert estimate(clustered(make_config, CLUSTERED, **by_counts, generate_per_cluster=50), None).batches == 50
-    assert estimate(clustered(make_config, CLUSTERED, **by_counts, generate_per_cluster=2), None).batches == 20
+    assert (
+        estimate(
+            clustered(make_config, CLUSTERED, **by_counts, generate_per_cluster=50), None
+        ).batches
+        == 50
+    )
+    assert (
+        estimate(
+            clustered(make_config, CLUSTERED, **by_counts, generate_per_cluster=2), None
+        ).batches
+        == 20
+    )
     wide = {**by_counts, "records_per_batch": 500.0}
-    assert estimate(clustered(make_config, CLUSTERED, **wide, generate_per_cluster=2), None).batches == 10
+    assert (
+        estimate(clustered(make_config, CLUSTERED, **wide, generate_per_cluster=2), None).batches
+        == 10
+    )
     fixed = clustered(make_config, CLUSTERED, batches_per_cluster=4, generate_per_cluster=3)
     assert estimate(fixed, None).batches == 30 and estimate(fixed, None).contexts == 25.0
 
@@ -154,7 +202,9 @@ def test_batches_of_clusters_are_so_many_as_records_fill_and_no_more_than_are_ge
 MEAN = {"aggregator": "mean", "clip": 9.0, "temperature": 1.5, "divisor": 64.0}
 
 
-def mean(make_config: Callable[..., Config], clustering: dict[str, Any] | None = None, **batching: Any) -> Row:
+def mean(
+    make_config: Callable[..., Config], clustering: dict[str, Any] | None = None, **batching: Any
+) -> Row:
     values = make_config(mechanism=MEAN, privacy={"delta": 1e-5}).model_dump(exclude_unset=True)
     values["clustering"] = clustering
     values["batching"] = batching or values["batching"]
@@ -179,23 +229,41 @@ def test_what_a_row_claims_holds_counts_and_centres(make_config: Callable[..., C
     assert k_means.batch_epsilon == math.inf
     assert k_means.epsilon_as_paper == math.inf and unbounded(k_means_row.config)
     assert alone.epsilon_as_paper is not None
-    assert alone.epsilon_as_paper == slots.epsilon_as_paper == counts.epsilon_as_paper and counts.counts_epsilon == 0.5
+    assert (
+        alone.epsilon_as_paper == slots.epsilon_as_paper == counts.epsilon_as_paper
+        and counts.counts_epsilon == 0.5
+    )
     assert centers.epsilon_as_paper is not None and not centers.counts_epsilon
     assert alone.epsilon_as_paper + 0.5 < centers.epsilon_as_paper < alone.epsilon_as_paper + 0.51
     config = mean(make_config, noised, batches_per_cluster=1).config
-    small = estimate(row_of(config, records=10**9), None)  # at their delta, records ** -1.1, centres leave nothing
+    small = estimate(
+        row_of(config, records=10**9), None
+    )  # at their delta, records ** -1.1, centres leave nothing
     assert small.epsilon_as_paper == math.inf and small.batch_epsilon == centers.batch_epsilon
 
 
-def test_a_medians_epsilon_is_known_afterwards_but_where_nothing_bounds_it(make_config: Callable[..., Config]) -> None:
+def test_a_medians_epsilon_is_known_afterwards_but_where_nothing_bounds_it(
+    make_config: Callable[..., Config],
+) -> None:
     median = estimate(clustered(make_config, CLUSTERED, batches_per_cluster=1), None)
-    assert (median.epsilon, median.batch_epsilon, median.epsilon_as_paper, median.delta) == (None, None, None, None)
-    k_means = estimate(clustered(make_config, {"method": "k-means", "centers": 5}, batches_per_cluster=1), None)
+    assert (median.epsilon, median.batch_epsilon, median.epsilon_as_paper, median.delta) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    k_means = estimate(
+        clustered(make_config, {"method": "k-means", "centers": 5}, batches_per_cluster=1), None
+    )
     assert (k_means.epsilon, k_means.epsilon_as_paper) == (math.inf, math.inf)
 
 
-def test_a_user_has_many_records_and_a_replaced_one_counts_twice(make_config: Callable[..., Config]) -> None:
-    values = mean(make_config, CLUSTERED, batches_per_cluster=1).config.model_dump(exclude_unset=True)
+def test_a_user_has_many_records_and_a_replaced_one_counts_twice(
+    make_config: Callable[..., Config],
+) -> None:
+    values = mean(make_config, CLUSTERED, batches_per_cluster=1).config.model_dump(
+        exclude_unset=True
+    )
 
     def epsilon(**privacy: Any) -> float:
         row = row_of(Config.model_validate({**values, "privacy": {"delta": 1e-5, **privacy}}))
@@ -219,7 +287,9 @@ def test_a_user_has_many_records_and_a_replaced_one_counts_twice(make_config: Ca
     assert epsilon(relation="replace") != claimed(two, one)
 
 
-def test_the_estimate_is_what_the_run_will_claim(make_config: Callable[..., Config], tmp_path: Path) -> None:
+def test_the_estimate_is_what_the_run_will_claim(
+    make_config: Callable[..., Config], tmp_path: Path
+) -> None:
     from dpaudit.generation.algorithm import generate
     from dpaudit.runs import RunReader
 
@@ -235,7 +305,12 @@ def test_throughput_is_the_measured_one_in_proportion_to_parameters(tmp_path: Pa
     """5 tokens/s for 32 contexts are 160 context tokens/s of SmolLM2-135M."""
     machine = {"accelerator": "none", "processor": "A processor", "cores": 2, "date": "2026-01-02"}
     figures = {"ours, tokens/s": 5.0}
-    rows = [{"what": "ours over a bare loop: 2 texts of 32 contexts and 64 tokens, cpu", "figures": figures}]
+    rows = [
+        {
+            "what": "ours over a bare loop: 2 texts of 32 contexts and 64 tokens, cpu",
+            "figures": figures,
+        }
+    ]
     path = tmp_path / "latest.json"
     path.write_text(json.dumps({"machine": machine, "rows": rows}))
     assert measured_throughput(path, 134.5e6).context_tokens_per_second == pytest.approx(160.0)
@@ -251,7 +326,12 @@ def test_a_checkout_has_such_results() -> None:
 
 
 def test_what_is_no_benchmark_is_said(tmp_path: Path) -> None:
-    for content in ["{", "[]", '{"rows": [], "machine": {}}', '{"rows": [{"what": 3}], "machine": {}}']:
+    for content in [
+        "{",
+        "[]",
+        '{"rows": [], "machine": {}}',
+        '{"rows": [{"what": 3}], "machine": {}}',
+    ]:
         path = tmp_path / "latest.json"
         path.write_text(content)
         with pytest.raises(InputError, match=r"python -m benchmarks"):

@@ -57,7 +57,7 @@ class TrimmedSum(Aggregator):
         return arrays["trimmed"]
 
     def box(self, arrays: Arrays, change: ContextChange, clip: float) -> Box:
-        """One context that comes or goes adds or takes away a value between two contributions, or none."""
+        """Bounds: each context adds or removes a value between two contributions, or none."""
         reach = change.half_steps * clip / self.scale * (1 + ROUNDING)
         center = arrays["trimmed"]
         return center - reach, center, center + reach
@@ -68,10 +68,20 @@ class TrimmedSum(Aggregator):
         if contributions is None:
             return None
         here = log_probability(step.anchored(step.arrays["trimmed"]), step.token, temperature)
-        without = [self.step(np.delete(contributions, i, axis=0), 0.0, 0)["trimmed"] for i in range(contexts)]
-        return np.array([here - log_probability(step.anchored(left), step.token, temperature) for left in without])
+        without = [
+            self.step(np.delete(contributions, i, axis=0), 0.0, 0)["trimmed"]
+            for i in range(contexts)
+        ]
+        return np.array(
+            [
+                here - log_probability(step.anchored(left), step.token, temperature)
+                for left in without
+            ]
+        )
 
-    def range_problem(self, arrays: Arrays, contexts: int, contribution: Contribution) -> Problem | None:
+    def range_problem(
+        self, arrays: Arrays, contexts: int, contribution: Contribution
+    ) -> Problem | None:
         largest = contribution.clip * max(contexts - 2, 0) / self.scale
         if not (np.abs(arrays["trimmed"]) <= largest * (1 + 1e-9)).all():
             return Problem("mechanisms.mean-too-large", {"most": largest})
@@ -85,5 +95,7 @@ class TrimmedSum(Aggregator):
         self, arrays: Arrays, contributions: Floats, width: int, contribution: Contribution
     ) -> Problem | None:
         again = self.step(contributions, contribution.clip, width)
-        alike = all(np.allclose(array, arrays[name], rtol=0, atol=1e-12) for name, array in again.items())
+        alike = all(
+            np.allclose(array, arrays[name], rtol=0, atol=1e-12) for name, array in again.items()
+        )
         return None if alike else Problem("acme.other-sum", {"left": 2})

@@ -1,0 +1,203 @@
+"""One pass over a run's batches, perhaps in several processes; their findings are merged in order.
+
+Nothing here knows which evidence there is: checks say what they gather, and reports name their
+sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpaudit.auditing.budgets import BudgetSums
+from dpaudit.auditing.caveats import EqualContexts
+from dpaudit.auditing.guarantees import CurveSums
+from dpaudit.auditing.samples import DearTokens
+from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.checks.registry import Gathered, absent_checks, gathered, held_apart, loaded_here
+from dpaudit.checks.steps import BatchView, RunView, StepsView
+from dpaudit.engines import Engine, LocalEngine, cores
+from dpaudit.mechanisms import ContextChange
+from dpaudit.plugins import FAILURES, PlugIn, failure_of
+from dpaudit.results import Finding
+from dpaudit.runs import BatchHeader, InputError, RunReader
+from dpaudit.runs.layout import STEPS, steps_file
+from dpaudit.runs.storage import is_url
+
+Progress = Callable[[int, int], None]
+
+#: What is gathered for reports and caveats, beside what checks look at.
+_REPORTED: tuple[type[Evidence], ...] = (CurveSums, DearTokens, BudgetSums, EqualContexts)
+#: Steps on disk that are worth a process: half a second's work at least, where starting one takes a
+#: third of it.
+PROCESS_BYTES = 1 << 24
+
+
+def all_gathered() -> tuple[Gathered, ...]:
+    """Return the evidence that an audit gathers, each kind once."""
+    others = (each for each in gathered() if each.kind not in _REPORTED)
+    return (*(Gathered(kind, None) for kind in _REPORTED), *others)
+
+
+@dataclass
+class BatchFound:
+    """The content of one batch's file. Its size does not grow with the vocabulary.
+
+    Attributes:
+        id: the batch.
+        unreadable: why it could not be read to its end; None if it could.
+        header: None if it could not be opened.
+        digest: SHA-256 of its file, in hexadecimal.
+        length: how many tokens it has.
+        steps: how many of its steps were read.
+        evidence: the findings, by the evidence that takes them in.
+        unmade: why some could not be gathered.
+        looked: the plug-ins whose checks looked at it.
+    """
+
+    id: int
+    unreadable: Finding | None = None
+    header: BatchHeader | None = None
+    digest: str = ""
+    length: int = 0
+    steps: int = 0
+    evidence: dict[type[Evidence], Any] = field(default_factory=dict)
+    unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
+    looked: frozenset[PlugIn] = frozenset()
+
+
+class BatchAuditor:
+    """A reader of one run's batches.
+
+    What it says of a batch depends on that batch's file and on run.json alone.
+    """
+
+    def __init__(self, location: str, change: ContextChange | None) -> None:
+        """Open the run at a location for the `change` of the ex-post cost.
+
+        Without a bound, `change` is None.
+        """
+        self._reader = RunReader(location)
+        self._view = RunView(self._reader, change)
+        self._gathered, self._loaded = all_gathered(), loaded_here()
+
+    def __call__(self, batch_id: int) -> BatchFound:
+        """Read one batch to its end, or to where that fails."""
+        found = BatchFound(batch_id, looked=self._loaded)
+        looking = _Looking(found)
+        try:
+            with self._reader.batch(batch_id) as opened:
+                found.digest, found.header, found.length = (
+                    opened.digest(),
+                    opened.header,
+                    len(opened.tokens),
+                )
+                batch = BatchView(self._view, opened)
+                looking.begin(batch, self._gathered)
+                for view in batch.blocks():
+                    found.steps += len(view)
+                    # Corrupt values overflow and compare oddly; the checks say so in words, numpy
+                    # need not.
+                    with np.errstate(all="ignore"):
+                        looking.look(view)
+        except InputError as error:
+            found.unreadable = input_problem(error, steps_file(batch_id))
+        except FAILURES as error:
+            failure = failure_of(self._reader.manifest.plug_ins, error)
+            if failure is None:
+                raise
+            found.unreadable = input_problem(failure, steps_file(batch_id))
+        looking.end()
+        return found
+
+
+class _Looking:
+    """One batch's evidence in the making: dpaudit's own, and plug-ins', each of it held apart."""
+
+    def __init__(self, found: BatchFound) -> None:
+        self._found = found
+        self._own: list[tuple[Gathered, BatchEvidence]] = []
+        self._others: list[tuple[Gathered, BatchEvidence]] = []
+
+    def begin(self, batch: BatchView, kinds: Iterable[Gathered]) -> None:
+        for each in kinds:
+            with held_apart(each, self._found.unmade):
+                looking = each.kind.open(batch)
+                if looking is not None:
+                    (self._own if each.plug_in is None else self._others).append((each, looking))
+
+    def look(self, view: StepsView) -> None:
+        for _, looking in self._own:
+            looking.look(view)
+        for each, looking in self._others:
+            with held_apart(each, self._found.unmade):
+                looking.look(view)
+
+    def end(self) -> None:
+        whole = self._found.unreadable is None
+        for each, looking in (*self._own, *self._others):
+            if whole or each.kind.partial:
+                with held_apart(each, self._found.unmade):
+                    result = looking.result()
+                    if result is not None:
+                        self._found.evidence[each.kind] = result
+
+
+def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) -> None:
+    """Take in what every batch on disk says, in order.
+
+    What cannot be read is noted and judged later.
+    """
+    kinds = all_gathered()
+    for each in kinds:
+        with held_apart(each, run.unmade):
+            run.begin(each.kind)
+    try:
+        batches = run.reader.batches
+    except InputError as error:
+        run.unreadable[STEPS] = input_problem(error, STEPS)
+        return
+    make_auditor = partial(BatchAuditor, run.reader.location, run.change)
+    with closing((engine or _engine_for(run.reader)).map(make_auditor, batches)) as found:
+        for done, batch in enumerate(found, start=1):
+            _merge(run, batch, kinds)
+            if progress:
+                progress(done, run.manifest.batches)
+
+
+def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> None:
+    """Take in what one batch says."""
+    if batch.unreadable is not None:
+        run.unreadable[steps_file(batch.id)] = batch.unreadable
+        run.cut_short.add(batch.id)
+    if batch.header is None:
+        return
+    run.headers[batch.id], run.lengths[batch.id] = batch.header, batch.length
+    run.digests[steps_file(batch.id)] = batch.digest
+    run.steps += batch.steps
+    run.unmade |= batch.unmade
+    run.absent.update(absent_checks(batch.looked))
+    for each in kinds:
+        if each.kind in batch.evidence and each.kind not in run.unmade:
+            with held_apart(each, run.unmade):
+                run[each.kind].merge(batch.id, batch.evidence[each.kind])
+
+
+def _engine_for(reader: RunReader) -> Engine:
+    """Return an engine of all cores, but no more of them than there is work for."""
+    workers = min(cores(), len(reader.batches))
+    if not is_url(reader.location):  # else sizes would have to be asked for over the network
+        size = 0
+        for batch in reader.batches:
+            with suppress(OSError):  # what is wrong with the file is told when it is read
+                size += (Path(reader.location) / steps_file(batch)).lstat().st_size
+            if size >= workers * PROCESS_BYTES:
+                break
+        workers = min(workers, size // PROCESS_BYTES)
+    return LocalEngine(max(1, workers))

@@ -1,0 +1,130 @@
+"""Steps that are looked at together give what each gives by itself, to the last bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.auditing import audit_run
+from dpaudit.auditing.batches import BatchAuditor
+from dpaudit.checks import steps
+from dpaudit.checks.steps import BatchView, RunView, StepView
+from dpaudit.mechanisms import Spans
+from dpaudit.results import Place
+from dpaudit.runs import DecodingRules, RunReader
+from tests.forging import list_digests
+
+LONG = {"sizes": (6, 7, 0), "max_tokens": 20}
+RULES = DecodingRules(least_tokens=2, no_repeated_ngram=2)
+KINDS: dict[str, dict[str, Any]] = {
+    "median": LONG,
+    "median, contexts": {**LONG, "contexts": True},
+    "median, grid": {**LONG, "grid": 2.0},
+    "median, rules": {**LONG, "rules": RULES, "top_k": 5},
+    "mean": {**LONG, "aggregator": "mean", "contexts": True},
+    "differences": {**LONG, "contribution": "differences", "contexts": True},
+    "mean of differences": {
+        **LONG,
+        "contribution": "differences",
+        "aggregator": "mean",
+        "contexts": True,
+        "top_k": 5,
+        "tokens_per_batch": 30,
+    },
+    "replace": {**LONG, "relation": "replace", "width": 3, "contexts": True},
+}
+
+
+def found(path: Path) -> dict[str, Any]:
+    """All that an audit says, but for its date."""
+    written: dict[str, Any] = json.loads(audit_run(path).model_dump_json())
+    return {name: value for name, value in written.items() if name != "created"}
+
+
+def alone(monkeypatch: pytest.MonkeyPatch, path: Path) -> dict[str, Any]:
+    """The same with blocks of one step."""
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "BLOCK_BYTES", 0)
+        return found(path)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_an_audit_in_blocks_is_the_audit_step_by_step(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    run = make_run(**kind)
+    assert found(run.path) == alone(monkeypatch, run.path)
+    with RunReader(run.path).batch(0) as opened:
+        view = BatchView(RunView(RunReader(run.path), None), opened)
+        sizes = [len(block) for block in view.blocks()]
+    assert max(sizes) > 1, "the steps of an honest run are looked at together"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 70.0])
+def test_steps_beside_a_wrong_one_are_looked_at_one_by_one(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    run = make_run(**KINDS["mean"])
+    run.rewrite(0, lambda draft: draft.alter(2, "aggregate", 3, value))
+    list_digests(run.path)
+    result = found(run.path)
+    assert result == alone(monkeypatch, run.path)
+    (check,) = (check for check in result["checks"] if check["id"] == "record.range")
+    assert (check["status"], check["values"]["problems"]) == ("fail", 1)
+    assert check["values"]["place"] == Place(batch=0, step=2).model_dump()
+
+
+def test_steps_before_one_that_cannot_be_decoded_count(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run(**KINDS["mean"])
+
+    def break_off(entries: list[Any]) -> list[Any]:
+        return [
+            each._replace(data=each.data[:-9]) if each.name == "aggregate/c/4/0" else each
+            for each in entries
+        ]
+
+    run.rezip(0, break_off)
+    result = found(run.path)
+    assert result["verdict"] == "error" and result["guarantees"] is not None
+    assert result == alone(monkeypatch, run.path)
+    auditor = BatchAuditor(str(run.path), None)
+    assert auditor(0).steps == 4
+
+
+def test_steps_are_together_where_nothing_hangs_on_the_step_before(make_run: Any) -> None:
+    for kind in (
+        {"sizes": (4,), "canaries": 1},
+        {"sizes": (4, 5), "aggregator": "mean", "budget": 0.5, "contexts": True},
+    ):
+        reader = RunReader(make_run(**kind).path)
+        with reader.batch(0) as opened:
+            assert all(
+                isinstance(view, StepView)
+                for view in BatchView(RunView(reader, None), opened).blocks()
+            )
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_sums_of_steps_are_those_of_each_alone(alike: bool) -> None:
+    random = np.random.default_rng(int(alike))
+    for size in (1, 2, 7, 8, 9, 100, 129, 1000):
+        lengths = [size] * 5 if alike else random.integers(1, size + 1, 5).tolist()
+        spans = Spans(lengths)
+        values = np.exp(random.normal(0, 9, (3, sum(lengths))))
+        for row, sums in zip(values, spans.sums(values), strict=True):
+            assert sums.tolist() == [float(row[span].copy().sum()) for span in spans.slices]
+        assert spans.largest(values).tolist() == [
+            [row[span].max() for span in spans.slices] for row in values
+        ]
+        assert spans.smallest(values).tolist() == [
+            [row[span].min() for span in spans.slices] for row in values
+        ]
+        assert np.array_equal(spans.spread(spans.starts), np.repeat(spans.starts, lengths))
+        totals = np.concatenate([np.cumsum(values[0, span]) for span in spans.slices])
+        assert np.array_equal(spans.totals(values[0]), totals)
