@@ -501,6 +501,12 @@ class Quality(Fields):
         return found if self.likelihood is None else (*found, self.likelihood.added)
 
     @model_validator(mode="after")
+    def _own_ones_are_among_them(self) -> Quality:
+        if (self.own or 0) > self.reference.texts:
+            raise ValueError("there are fewer real texts than those of the run's own")
+        return self
+
+    @model_validator(mode="after")
     def _added_follows_from_the_figures(self) -> Quality:
         tests = 0 if self.held_out is None else self.held_out.test.texts
         wanted = added_by(self.mauve, self.downstream, tests)

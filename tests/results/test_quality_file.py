@@ -126,7 +126,7 @@ def test_what_is_written_is_read_back_by_its_owner_alone(tmp_path: Path) -> None
 
 
 def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
-    loose = quality().model_copy(update={"own": -1})
+    loose = quality().model_copy(update={"own": 41})
     with pytest.raises(ValueError):
         write_quality(loose, tmp_path)
     assert not list(tmp_path.iterdir())
@@ -262,6 +262,8 @@ HOSTILE: dict[str, str | bytes] = {
     "infinity": '{"mauve": 1e999}',
     "above 1": edited(set_at("mauve", "score", "values", 0, value=1.5)),
     "a mean that is not the values'": edited(set_at("mauve", "score", "mean", value=0.99)),
+    "more of the run's own than there are": edited(set_at("own", value=41)),
+    "more test texts of its own than there are": edited(set_at("held_out", "own", value=41)),
     "a variance that mauve-text cannot keep": edited(
         set_at("mauve", "settings", "explained_variance", value=0.99999)
     ),
@@ -275,6 +277,10 @@ HOSTILE: dict[str, str | bytes] = {
     "no mark": edited(set_at("private", value="fit to publish")),
     "a field more": edited(set_at("surprise", value="<script>")),
     "a digest that is none": edited(set_at("reference", "digest", value="../../etc/passwd")),
+    "other settings": edited(set_at("downstream", 0, "method", value="fine-tuned")),
+    "a source twice": edited(
+        lambda found: found["downstream"][0]["trained"].append(found["downstream"][0]["trained"][0])
+    ),
     "a long name": edited(set_at("features", "name", value="x" * 2000)),
     "more added than measured": edited_beside(
         set_at("baseline", "added", 0, "difference", value=0.9)
