@@ -289,7 +289,7 @@ class ArchiveReader:
         return values
 
     def _contents(self, name: str) -> bytes:
-        """Read an entry: directly where it is as format 1 writes it.
+        """Read an entry: directly where it is as dpaudit writes it.
 
         The module zipfile takes longer than the decoder.
         """
@@ -323,13 +323,13 @@ class ArchiveReader:
             )
 
     def _require_canonical(self, array: str, content: Mapping[str, Any]) -> None:
-        """Refuse metadata with other bytes than format 1 writes.
+        """Refuse metadata with other bytes than dpaudit writes.
 
         Other bytes could say the same and more: a field twice, of which one is read, or any number
         of blanks.
         """
         if self._zip.read(_metadata_entry(array)) != _json_bytes(content):
-            raise ValueError(f"{_metadata_entry(array)} is not as format 1 writes it")
+            raise ValueError(f"{_metadata_entry(array)} is not as dpaudit writes it")
 
     def _require_no_more_bytes(self, listed: list[zipfile.ZipInfo]) -> None:
         """Refuse bytes that belong to no entry.
@@ -348,7 +348,7 @@ class ArchiveReader:
 
 
 def _json_bytes(content: Mapping[str, Any]) -> bytes:
-    """Return metadata as bytes, in the one way in which format 1 writes it."""
+    """Return metadata as bytes, in the one way in which dpaudit writes it."""
     return json.dumps(content).encode()
 
 

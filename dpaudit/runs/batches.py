@@ -189,7 +189,7 @@ class Sample(Fields):
         return f"batch {self.id}, text {self.number}"
 
     def line(self) -> str:
-        """Return the sample's line, with its end, in the one way in which format 1 writes it."""
+        """Return the sample's line, with its end, in the one way in which dpaudit writes it."""
         return json.dumps(self.model_dump(), ensure_ascii=False) + "\n"
 
 

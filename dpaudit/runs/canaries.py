@@ -72,7 +72,7 @@ class Canaries(Fields):
 
     @property
     def line(self) -> str:
-        """The whole file, in the one way in which format 1 writes it."""
+        """The whole file, in the one way in which dpaudit writes it."""
         return f"{self.model_dump_json()}\n"
 
     @property
