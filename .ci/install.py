@@ -38,9 +38,8 @@ def pip_settings(listed: str) -> dict[str, str]:
     """Return uv's variables from `pip config list`: lines such as `global.find-links='/wheels'`."""
     lines = [line.partition("=") for line in listed.splitlines() if "=" in line]
     values = {name: str(ast.literal_eval(value)) for name, _, value in lines}
-    found = {
-        "UV_INDEX_STRATEGY": "unsafe-best-match"
-    }  # pip, too, takes the newest version wherever it is
+    # pip, too, takes the newest version wherever it is
+    found = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
     for place in PLACES:
         for setting, variable in SETTINGS.items():
             if value := values.get(f"{place}.{setting}", "").split():

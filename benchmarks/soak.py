@@ -158,9 +158,8 @@ class Run:
             raise BrokenError(f"files are missing or left over: {found}")
         if sorted(self.digests) != wanted:
             raise BrokenError(f"batches are missing: {sorted(self.digests)}")
-        samples = (
-            (self.path / "samples.jsonl").read_bytes().splitlines()
-        )  # of bytes: texts hold line breaks of Unicode
+        # of bytes: texts hold line breaks of Unicode
+        samples = (self.path / "samples.jsonl").read_bytes().splitlines()
         if [json.loads(line)["id"] for line in samples] != list(range(len(wanted))):
             raise BrokenError("samples.jsonl does not hold every batch exactly once")
         recorded = RunReader(self.path).hashes()
@@ -199,9 +198,8 @@ def soak(folder: Path, kills: int, moments: random.Random, tell: Tell) -> int:
         BrokenError: a run did not survive.
     """
     config = write_config(folder)
-    _life_after_life(
-        Run(config, folder / "first"), [None], tell
-    )  # starts the server of processes too
+    # starts the server of processes too
+    _life_after_life(Run(config, folder / "first"), [None], tell)
     start = time.perf_counter()
     Run(config, folder / "second").live(None)
     duration = time.perf_counter() - start
@@ -341,9 +339,8 @@ def main(kills: int, engine: str, seed: int | None) -> None:
     click.echo(f"{kills} kills, --seed {seed}")
     # The killed processes' semaphores are found and freed at the end; nobody needs to read of that.
     os.environ["PYTHONWARNINGS"] = "ignore:resource_tracker"
-    os.environ |= {
-        "RAY_worker_niceness": "0"
-    }  # by default Ray's workers wait for all other processes
+    # by default Ray's workers wait for all other processes
+    os.environ |= {"RAY_worker_niceness": "0"}
     folder = Path(tempfile.mkdtemp(prefix="dpaudit-soak-"))
     try:
         kill = soak_ray if engine == "ray" else soak

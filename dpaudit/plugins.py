@@ -162,9 +162,8 @@ def _installed() -> tuple[PlugIn, ...]:
             PlugIn(point.group, point.name, point.value, package, distribution.version)
             for point in points
         ]
-        found.setdefault(
-            package.lower().replace("_", "-"), each
-        )  # the first on the path counts, as for imports
+        # the first on the path counts, as for imports
+        found.setdefault(package.lower().replace("_", "-"), each)
     return tuple(plug_in for each in found.values() for plug_in in each)
 
 

@@ -49,9 +49,8 @@ def aggregation(scores):
 def manifest(placed, name, vocabulary, end):
     """Declare everything that an auditor must know beforehand, with the claim at both levels."""
     batch = ApproximateAccountant.of(MECHANISM, ContextChange("add_remove"))
-    secret = SecretBatches(
-        ((BATCHES, GENERATED),)
-    )  # hashed_records drew the key, and nobody is shown it
+    # hashed_records drew the key, and nobody is shown it
+    secret = SecretBatches(((BATCHES, GENERATED),))
     accountant = ReleaseAccountant.of(batch, MECHANISM, Privacy(), placed.batching.rule, secret)
     levels = {
         "epsilon": accountant.epsilon(LENGTH, DELTA),
@@ -88,9 +87,8 @@ def write_run(path, name, texts):
                     )
                     recorded = [RecordingProcessor(batch, aggregation)]
                     model.generate(**prompts, max_new_tokens=LENGTH, logits_processor=recorded)
-                while (
-                    not shown and batch.stop is None
-                ):  # no record hashed here: its text comes from a sum of none
+                # no record hashed here: its text comes from a sum of none
+                while not shown and batch.stop is None:
                     none = torch.zeros(0, model.config.vocab_size)
                     batch.draw(contexts=none, aggregate=none.sum(dim=0) / DIVISOR)
                 batch.finish()

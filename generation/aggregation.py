@@ -137,9 +137,8 @@ class _Rows:
 
     def __init__(self, logits: Logits, public: PublicPart, contribution: Contribution) -> None:
         support = public.support
-        if (
-            contribution.over_support and support is not None
-        ):  # rows are looked at over the support alone
+        # rows are looked at over the support alone
+        if contribution.over_support and support is not None:
             where = (
                 torch.as_tensor(support, dtype=torch.long)
                 if isinstance(logits, torch.Tensor)

@@ -238,9 +238,8 @@ def _ready(
         config.batching.key is None,
     )
     if secret and existing is not None and existing.batching.allocation is not None:
-        secret = (
-            existing.batching.allocation.secret
-        )  # as it was when the run began, which this process cannot tell
+        # as it was when the run began, which this process cannot tell
+        secret = existing.batching.allocation.secret
     elif earlier.commitments:
         secret = False
     free = free_memory(device_of(config.model))
@@ -347,9 +346,8 @@ def _generate(
     if engine is not None:
         missing = [batch for batch in batches if batch not in finished]
         ready.model.leave_gpu()  # the workers have models of their own
-        unkeyed = config.batching.model_copy(
-            update={"key": None}
-        )  # secret, and in the run directory already
+        # secret, and in the run directory already
+        unkeyed = config.batching.model_copy(update={"key": None})
         make_worker = partial(
             batch_tasks, config.model_copy(update={"batching": unkeyed}), writer.location
         )

@@ -121,9 +121,8 @@ class DataConfig(DataSettings):
             if getattr(self, field) is not None and self.dataset is None:
                 raise clash(field, getattr(self, field), f"{field} is for dataset; a path has none")
         try:
-            "".encode(
-                self.encoding or "utf-8"
-            )  # what encodes no text, such as base64, raises a LookupError too
+            # what encodes no text, such as base64, raises a LookupError too
+            "".encode(self.encoding or "utf-8")
         except (LookupError, ValueError):
             raise clash(
                 "encoding", self.encoding, "one that Python knows, such as utf-8, utf-16 or cp1252"

@@ -54,9 +54,8 @@ def contexts(config: Config, records: int) -> float:
     )
     held = batching.records_per_batch or records / clusters(config) / (of_group or 1)
     if batching.slots is not None:
-        return -batching.slots * math.expm1(
-            -held / batching.slots
-        )  # slots that any record is hashed to
+        # slots that any record is hashed to
+        return -batching.slots * math.expm1(-held / batching.slots)
     if batching.cells is None or not held:
         return held
     rate = held / batching.cells  # of the Poisson number of records in a cell

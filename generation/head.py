@@ -64,7 +64,8 @@ class Head:
             RuntimeError,
             TypeError,
             ValueError,
-        ):  # whatever another architecture raises
+        ):
+            # whatever another architecture raises
             return None
 
     @contextmanager

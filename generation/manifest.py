@@ -248,9 +248,8 @@ def require_same_run(path: str, existing: Manifest, wanted: Manifest) -> None:
     before, now = (
         _flat(manifest.model_dump(exclude=stated_later)) for manifest in (existing, wanted)
     )
-    fields = (before.keys() | now.keys()) - {
-        "model.public_logits"
-    }  # which `require_same_logits` looks at
+    # which `require_same_logits` looks at
+    fields = (before.keys() | now.keys()) - {"model.public_logits"}
     differing = sorted(field for field in fields if before.get(field) != now.get(field))
     if differing:
         problem = f"the run there was started with another {', '.join(differing)}."

@@ -43,9 +43,8 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         source = origin_of(config.name, FIELD)
         gguf = gguf_file(source) if isinstance(source, Path) else None
         found = None
-        if isinstance(
-            source, Path
-        ):  # known before its weights are loaded; a hub's files may not be here yet
+        # known before its weights are loaded; a hub's files may not be here yet
+        if isinstance(source, Path):
             found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
             _require_digest(config.name, digest, found)
         origin: Path | str = source if gguf is None else converted(gguf)

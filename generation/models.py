@@ -188,9 +188,8 @@ def token_limit(
         tokenizer.model_max_length,
         getattr(network.config, "max_position_embeddings", None),
     ]
-    known = [
-        limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9
-    ]  # "none" is 10^30
+    # "none" is 10^30
+    known = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 10**9]
     return min(known, default=_MOST_TOKENS)
 
 
@@ -315,9 +314,8 @@ def dtype_of(config: ModelConfig, device: torch.device) -> torch.dtype:
             if torch.cuda.is_bf16_supported(including_emulation=False):
                 return torch.bfloat16
             return torch.float32
-        known: dict[str, Any] = getattr(
-            torch.cpu, "get_capabilities", dict
-        )()  # older versions do not say
+        # older versions do not say
+        known: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
         if known.get("avx512_bf16") or known.get("amx_bf16"):
             return torch.bfloat16
         return torch.float32

@@ -166,9 +166,8 @@ class _Setting:
                 places.append(place)
 
         self._near, self._copied = list[int](), 0
-        self._forms = [0] * (
-            len(self._letters) + 1
-        )  # changes, from place to place, of how many records have a row
+        # changes, from place to place, of how many records have a row
+        self._forms = [0] * (len(self._letters) + 1)
 
     def look(self, number: int, text: str, letters: str) -> None:
         """Take in a record, by its number, and its letters."""
@@ -221,9 +220,8 @@ class _Setting:
                 (_common(letters, at, self._letters, place), -place) for place in places
             )
             found.append(_Run(at, -place, length))
-            at += (
-                length - SEED + 1
-            )  # the next row may overlap with this one, where words were taken out between them
+            # the next row may overlap with this one, where words were taken out between them
+            at += length - SEED + 1
         return found
 
 

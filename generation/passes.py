@@ -324,9 +324,8 @@ class Passes:
         self._model, self._rows, self._places, self._head = model, rows, places, head
         self._together: int | None = 1 if alone else None
         self._fewest = 1 if alone else ROWS_STEP
-        if (
-            not alone and model.device.type != "cpu"
-        ):  # there kernels are chosen by shape, so it is always the same
+        # there kernels are chosen by shape, so it is always the same
+        if not alone and model.device.type != "cpu":
             self._together = self._fewest = min(rows, OWN_ROWS)
         self._running: list[_Outputs | SeveralCaches] = []
 
@@ -379,9 +378,8 @@ class SharedPasses(Passes):
         """Args: as for `passes_for`."""
         super().__init__(model, rows, places, head)
         self._block_rows = max(ROWS_STEP, rows)
-        self._prefilled = max(
-            ROWS_STEP, PREFILL_TOKENS // places
-        )  # prompts that are computed in one go
+        # prompts that are computed in one go
+        self._prefilled = max(ROWS_STEP, PREFILL_TOKENS // places)
         self._width = places + tokens + 1  # the last column is for what rows without a token write
         self._blocks: list[_Block] = []
         self._prefixes: dict[tuple[int, ...], DynamicCache] = {}
@@ -516,9 +514,8 @@ class _SharedRows(_Outputs):
         super().__init__(model, head, len(rows))
         self.passes, self.rows = passes, list(rows)
         self.tokens: list[int] = []
-        self.written: list[
-            int
-        ] = []  # what the rows hold after the prompts; the same list in all forks
+        # what the rows hold after the prompts; the same list in all forks
+        self.written: list[int] = []
 
     @override
     def append(self, token: int) -> None:

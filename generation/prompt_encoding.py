@@ -52,9 +52,8 @@ class PromptEncoder:
         wanted = [
             token for part in parts if not part.shown for token in self._controls_of(part.text)
         ]
-        if (
-            self._controls_in(ids) != wanted
-        ):  # a control token took letters from what stands beside it, say
+        # a control token took letters from what stands beside it, say
+        if self._controls_in(ids) != wanted:
             pieces = (
                 self._spelled(part.text) if part.shown else self._encoded(part.text)
                 for part in parts

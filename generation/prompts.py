@@ -433,9 +433,8 @@ def _require_written(tokenizer: PreTrainedTokenizerBase, mark: str) -> None:
     Raises:
         InputError: the tokenizer cannot write the mark.
     """
-    for (
-        before
-    ) in _BEFORE_OWN:  # never by itself: some tokenizers drop the space that a text begins with
+    # never by itself: some tokenizers drop the space that a text begins with
+    for before in _BEFORE_OWN:
         text = f"x{before}{mark}"
         if mark not in tokenizer.decode(
             encode(tokenizer, text, special=False), clean_up_tokenization_spaces=False

@@ -328,9 +328,8 @@ class _Replayer(Rebuilt):
         """Attack the declared mechanism on a batch's contexts, with the canary record added."""
         manifest, batch = self._manifest, self.partition.batches[batch_id]
         mechanism, canary = manifest.mechanism, (Record(batch.label, CANARY_TEXT),)
-        tokens = min(
-            ATTACK_TOKENS, manifest.decoding.max_tokens
-        )  # no guarantee covers longer texts
+        # no guarantee covers longer texts
+        tokens = min(ATTACK_TOKENS, manifest.decoding.max_tokens)
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
         delta = CLAIM_KINDS[claim.kind].tested_delta(claim.delta)
         return attack(
@@ -340,9 +339,8 @@ class _Replayer(Rebuilt):
             mechanism,
             relation="add_remove" if change is None else change.relation,
             ruled=manifest.decoding.any,
-            delta=min(
-                delta, math.nextafter(1, 0)
-            ),  # no output refutes a delta of 1, or of nearly 1
+            # no output refutes a delta of 1, or of nearly 1
+            delta=min(delta, math.nextafter(1, 0)),
             trials=trials,
             tokens=tokens,
             progress=lambda: self._tick(tokens),

@@ -137,8 +137,7 @@ def _place(path: str) -> Path:
 
 def _same(left: Path, right: Path) -> bool:
     try:
-        return left.samefile(
-            right
-        )  # hard links too, and names that differ in case where case is nothing
+        # hard links too, and names that differ in case where case is nothing
+        return left.samefile(right)
     except OSError:
         return left == right

@@ -365,9 +365,8 @@ def _data(own: Own) -> str:
         wrong = labels[int(place[0]) if place else next(repeated)]
         remedy = "Give each once, not empty, in one line."
         raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
-    require_texts(
-        config, {**FIELDS, **_OPTIONS}
-    )  # all of them: an unclosed quote, say, shows in the last line only
+    # all of them: an unclosed quote, say, shows in the last line only
+    require_texts(config, {**FIELDS, **_OPTIONS})
     public = "public: written down here, not read off the data"
     encoded = "" if own.encoding is None else f"  {_yaml('encoding', own.encoding)}\n"
     texts = (

@@ -506,9 +506,8 @@ class Worker:
                 passes.finish(prompts)
         try:
             batch.closing.close()
-        except (
-            BatchExistsError
-        ):  # another worker was first: its batch stays and counts, and this one is dropped
+        except BatchExistsError:
+            # another worker was first: its batch stays and counts, and this one is dropped
             if self.accountant:
                 self.accountant.detach(batch.batch.id)
             return self._recorded(batch.batch.id, progress)

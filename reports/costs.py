@@ -137,9 +137,8 @@ def curve_described(curve: TokenCurve | None) -> str:
         f"{'with a bound ' if curve.unbounded else ''}took "
         f"{bound(_or_infinite(curve.maximum[worst]))} nats, at position {curve.position[worst]}."
     )
-    if (
-        band := curve.band
-    ) is not None:  # how far tokens at one place differ, where the middle one is costliest
+    # how far tokens at one place differ, where the middle one is costliest
+    if (band := curve.band) is not None:
         at = max(range(len(band.median)), key=lambda index: _or_infinite(band.median[index]))
         start, end = band.first[at], band.last[at]
         among = "all tokens" if band.tokens[at] < FEWEST_BINNED else "eight of ten tokens"

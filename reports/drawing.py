@@ -120,9 +120,8 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
 def _drawn(
     draw: Callable[[Figure], object], height: float, file_format: Format, **saved: Any
 ) -> bytes:
-    logging.getLogger("matplotlib").setLevel(
-        logging.ERROR
-    )  # where it may not write, it tells of a temporary folder
+    # where it may not write, it tells of a temporary folder
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -564,9 +564,8 @@ def shown_setting(value: JsonValue) -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return stated(value)
-    return one_line(value) or (
-        json.dumps(str(value)) if value else "empty"
-    )  # white space, made visible
+    # white space, made visible
+    return one_line(value) or (json.dumps(str(value)) if value else "empty")
 
 
 def _reproduce(result: AuditResult) -> list[Block]:

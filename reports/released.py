@@ -166,9 +166,8 @@ class ReleasedTexts:
                 yield Piece(_words(text))
             return
         told = {token.at: token for token in costs.dearest}
-        linked = {
-            token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()
-        }  # a link needs a name
+        # a link needs a name
+        linked = {token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()}
         plain = ""
         for at, ((start, end), cost) in enumerate(
             zip(pairwise((0, *costs.ends)), costs.exact, strict=True)

@@ -1155,9 +1155,10 @@ class Generator:
             spec.dtype
         )
         if spec.grid is not None:
+            # no -0.0
             values = (
                 np.rint(values / values.dtype.type(spec.grid)) * values.dtype.type(spec.grid) + 0
-            )  # no -0.0
+            )
         if spec.noise is not None:
             values = (CLIP * np.exp([log_softmax(row, 1.0) for row in logits[:, support]])).astype(
                 spec.dtype

@@ -1168,9 +1168,8 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
         )
         assert code == 0
         found = strict_json(out)
-        if (
-            found["tokens"] == 3 and found["batch_epsilon"] != "inf"
-        ):  # the plain sum of the ranges may still be a float
+        # the plain sum of the ranges may still be a float
+        if found["tokens"] == 3 and found["batch_epsilon"] != "inf":
             settings = {"--clip": 9.0, "--temperature": 1.5, options[0]: float(options[1])}
             pure = 3 * (2 * settings["--clip"] / settings["--temperature"] / float(size))
             assert pure <= found["batch_epsilon"] < math.inf

@@ -120,12 +120,10 @@ def _epsilon(sides: list[Doubles], masses: list[Doubles], delta: float) -> float
         above = np.cumsum(mass) - delta
         with np.errstate(divide="ignore"):
             weighted = np.logaddexp.accumulate(np.log(mass) - losses)
-        useful = (above > 0) & (
-            losses > 0
-        )  # no other term of the profile is positive at an epsilon of 0 or more
+        # no other term of the profile is positive at an epsilon of 0 or more
+        useful = (above > 0) & (losses > 0)
         if useful.any():
             found = float((np.log(above[useful]) - weighted[useful]).max())
-            largest = max(
-                largest, min(found, float(losses[0]))
-            )  # rounding must not lead beyond what was seen
+            # rounding must not lead beyond what was seen
+            largest = max(largest, min(found, float(losses[0])))
     return largest

@@ -166,9 +166,8 @@ class ChangScales(_Scales):
         from dp_accounting.pld import PLDAccountant
 
         rho = self._rho(change)
-        rough = (rho + 2 * math.sqrt(rho * -math.log(delta))) * (
-            1 + ROOM
-        )  # Bun and Steinke, proposition 1.3
+        # Bun and Steinke, proposition 1.3
+        rough = (rho + 2 * math.sqrt(rho * -math.log(delta))) * (1 + ROOM)
         if rough > LARGE:
             return rough
         accountant = PLDAccountant(value_discretization_interval=rough / STEPS)

@@ -136,9 +136,8 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
             (order - 1) * (bound - losses + math.log1p(-1 / order)) - math.log(order),
             out=logs,
         )
-    closest = min(
-        float(bounds.min()), math.inf if tables else rho
-    )  # divergences grow with their order
+    # divergences grow with their order
+    closest = min(float(bounds.min()), math.inf if tables else rho)
     least = most_variation(closest)
     return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
 

@@ -499,9 +499,8 @@ def _installed_replay(run: Location, question: Question, monitor: Monitor) -> Pu
     )
     try:
         return _replay(run, None, str(model), question, {}, False, monitor)
-    except (
-        Exception
-    ):  # whatever stops it may quote the run, and readers outside may see what is said here
+    except Exception:
+        # whatever stops it may quote the run, and readers outside may see what is said here
         monitor.warn("the installed model cannot be used; with --model the reason is said.")
         return None
 

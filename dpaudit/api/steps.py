@@ -181,9 +181,8 @@ class RunStep:
         mechanism = self._view.mechanism
         with np.errstate(all="ignore"):
             scaled = self.aggregate.astype(np.float64) / mechanism.temperature
-            largest = np.fmax.reduce(
-                scaled, initial=-np.inf
-            )  # NaN, where nothing else is there, has no maximum
+            # NaN, where nothing else is there, has no maximum
+            largest = np.fmax.reduce(scaled, initial=-np.inf)
             likely = mechanism.draw.likely
             weights = np.exp(scaled - largest) if likely else (scaled == largest).astype(np.float64)
             return np.asarray(weights / np.nansum(weights), dtype=np.float64)

@@ -406,9 +406,8 @@ def _approximate(
 ) -> Total:
     """Return the joint guarantee of a level of all that have one."""
     later = _charged_with_others([run for chain in chains for run in chain if run.bounded], shared)
-    least = (0.5 if delta is None else delta) / sum(
-        map(len, chains)
-    )  # each part's own tail is told beside the others'
+    # each part's own tail is told beside the others'
+    least = (0.5 if delta is None else delta) / sum(map(len, chains))
     parts: list[Parts] = []
     named: list[str] = []
     without: list[str] = []

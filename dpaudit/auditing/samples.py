@@ -78,9 +78,8 @@ class BatchTokens(BatchEvidence):
         for position, span, at, logarithm in places:
             scores = view.aggregate[span]
             most = min(ALTERNATIVES + 1, len(scores))
-            likely = np.flatnonzero(
-                scores >= np.partition(scores, len(scores) - most)[-most]
-            )  # most need no order
+            # most need no order
+            likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])
             likely = likely[np.argsort(-scores[likely], kind="stable")]
             likely = likely[likely != at - span.start][:ALTERNATIVES]
             beyond = (scores[likely].astype(np.float64) - float(view.aggregate[at])) / temperature

@@ -72,9 +72,8 @@ def batches_are_independent(run: AuditedRun) -> Outcome:
     if reason is None:
         return Outcome("pass", "independent", {"drawn": _drawn(run.manifest)})
     known = secret is None and _explained(run, _with_secret(run.manifest)) is not None
-    found = (
-        None if known else _explained(run, _with_independent(run.manifest))
-    )  # else it is for amplification.key
+    # else it is for amplification.key
+    found = None if known else _explained(run, _with_independent(run.manifest))
     return (
         inapplicable(_EQUAL, {"reason": reason})
         if found is None
@@ -100,9 +99,8 @@ def _unproved(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
     if not placed.records and manifest.data.records:
         return Outcome("skip", "unassigned")
     filled = [batch for batch, header in run.headers.items() if header.contexts]
-    if (
-        not placed.records and filled and manifest.batching.slots is None
-    ):  # slots are contexts without records, too
+    # slots are contexts without records, too
+    if not placed.records and filled and manifest.batching.slots is None:
         return Outcome("fail", "contexts-unassigned", {"batch": Place(batch=filled[0])})
     if (missing := lacking(manifest)) is not None:
         allocation = manifest.batching.allocation

@@ -93,9 +93,8 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     if noise is not None and records is not None and counts_are_noised(clustering):
         counts = rebalancing_epsilon(noise.scale, claim.relation, records)
         if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
-            counts = min(
-                counts, noise.epsilon
-            )  # rounding up may pass the declared figure by its last bit
+            # rounding up may pass the declared figure by its last bit
+            counts = min(counts, noise.epsilon)
     if math.isinf(counts):
         reasons.append(Finding(code="rebalancing.counts-unbounded"))
     origin, centers = clustering.origin, math.inf

@@ -78,9 +78,8 @@ def release_accountant(
         return None
     batch = replace(batch, rounds=accounted_rounds(manifest) if secret is None else secret.rounds)
     shares = manifest.privacy.shares(manifest.batching.rounds)
-    if change is None or math.isinf(
-        grouping.epsilon
-    ):  # as for the batch, whatever the manifest would give
+    # as for the batch, whatever the manifest would give
+    if change is None or math.isinf(grouping.epsilon):
         secret = None
     privacy = manifest.privacy.model_copy(update={"unit": claim.unit, "relation": claim.relation})
     return ReleaseAccountant.of(

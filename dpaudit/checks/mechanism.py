@@ -207,9 +207,8 @@ class ComparedParts(Evidence):
         for seen in found.seen:
             taken = self._taken.setdefault(seen.after, TakenPublic(batch, seen.digest))
             taken.steps += 1
-            taken.compared |= (
-                taken.batch != batch
-            )  # texts of one batch have their records in common
+            # texts of one batch have their records in common
+            taken.compared |= taken.batch != batch
             if taken.digest != seen.digest:
                 self.private.append(Place(batch=batch, step=seen.position))
 

@@ -141,9 +141,8 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
     bounds = {batch: costs.batch_cost(batch).exact for batch, _, _ in losses}
     if losses and set(bounds.values()) == {math.inf}:
         return Outcome("skip", "no-cost")
-    losses = [
-        each for each in losses if bounds[each[0]] != math.inf
-    ]  # any loss is within an infinite bound
+    # any loss is within an infinite bound
+    losses = [each for each in losses if bounds[each[0]] != math.inf]
     if not losses:
         if run.no_contexts:
             return inapplicable("neighbors.no-contexts")

@@ -374,9 +374,8 @@ class _Grouped:
             for where, records in held.items():
                 batch = where[0] if isinstance(where, tuple) else where
                 placement.by_batch[batch] += records
-                if (
-                    batching.rule == "hashed-cells"
-                ):  # a cell is a context where it holds exactly so many
+                # a cell is a context where it holds exactly so many
+                if batching.rule == "hashed-cells":
                     placement.contexts[batch] += records == batching.examples_per_context
                 else:
                     placement.contexts[batch] += records if slots is None else 1
@@ -408,9 +407,8 @@ class _Places:
             return None
         held, most = self._held[assigned.batch], batching.examples_per_context
         held[assigned.slot] += 1
-        if (
-            batching.rule == "hashed-cells"
-        ):  # a cell is a context as long as it holds so many, and no more
+        # a cell is a context as long as it holds so many, and no more
+        if batching.rule == "hashed-cells":
             self._contexts[assigned.batch] += (held[assigned.slot] == most) - (
                 held[assigned.slot] == most + 1
             )

@@ -59,9 +59,8 @@ def clusters_are_noised(run: AuditedRun) -> Outcome:
         return problem
     values = _declared(clustering)
     if clustering.origin == "public" and clustering.counts is None:
-        return Outcome(
-            "pass", "without-counts", values, evidence=0
-        )  # that they are public is only said
+        # that they are public is only said
+        return Outcome("pass", "without-counts", values, evidence=0)
     noise = run.replay.noise if run.replay is not None else None
     if clustering.counts is None:
         return Outcome("pass", "without-counts", values)

@@ -224,9 +224,8 @@ class StepsView:
             return nothing
         try:
             return self._accountant.charge_steps(self.header.id, self.reduced)
-        except (
-            ValueError
-        ):  # no bound follows from such a record; the objections say what is wrong with it
+        except ValueError:
+            # no bound follows from such a record; the objections say what is wrong with it
             return (
                 nothing if len(self) == 1 else np.concatenate([one.costs for one in self.apart()])
             )

@@ -199,9 +199,8 @@ def verify(
         from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
-        if (
-            result.verdict != "pass"
-        ):  # else there is nothing to print, whether or not anybody reads it
+        # else there is nothing to print, whether or not anybody reads it
+        if result.verdict != "pass":
             print_document(failures(result))
         lacking = (f"not made: {group.described}" for group in still_to_make(result))
         for line in (

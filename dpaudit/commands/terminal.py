@@ -91,9 +91,8 @@ def prepare_streams() -> None:
                 sys, name, io.TextIOWrapper(io.BufferedWriter(raw), encoding, "backslashreplace")
             )
         elif isinstance(stream, io.TextIOWrapper):
-            with suppress(
-                OSError
-            ):  # of a file that became a pipe, whose place is asked for afterwards
+            # of a file that became a pipe, whose place is asked for afterwards
+            with suppress(OSError):
                 stream.reconfigure(errors="backslashreplace")
 
 

@@ -171,9 +171,8 @@ class _Session:
             )
         caller = inspect.currentframe()
         assert caller is not None and caller.f_back is not None
-        self._arguments = dict(
-            caller.f_back.f_locals
-        )  # as they were given: numbers that are "auto" still are
+        # as they were given: numbers that are "auto" still are
+        self._arguments = dict(caller.f_back.f_locals)
         public = {"num": self._asked.texts, "max_toks": self._asked.max_tokens}
         others = [name for name, number in public.items() if self._arguments[name] != number]
         if others and "lengths" in self._asked.mend:
@@ -407,9 +406,8 @@ class _Session:
         aggregate, temperature = self._aggregate[ids], float(self._limits["temp"])
         expected = np.exp((aggregate - aggregate.max()) / temperature)
         if np.abs(expected / expected.sum() - p[ids]).max() > _ROUNDING:
-            aggregate = temperature * np.log(
-                p[ids]
-            )  # it draws from something else: that is what is recorded
+            # it draws from something else: that is what is recorded
+            aggregate = temperature * np.log(p[ids])
         step = {
             "contexts": self._differences[:, ids],
             "aggregate": aggregate,

@@ -96,9 +96,8 @@ class Central(Median):
         rows. So no row can be lowered and the sum rise.
         """
         first, apart = divmod(len(central) - self.central, 2)
-        with np.errstate(
-            all="ignore"
-        ):  # what a corrupt record's infinite values give, accountants refuse
+        # what a corrupt record's infinite values give, accountants refuse
+        with np.errstate(all="ignore"):
             pairs = central[first : first + self.central].astype(np.float64)
             pairs += central[first + apart : first + apart + self.central]
             mean: Floats = (column_sums(pairs) / (2 * self.central)).astype(central.dtype)

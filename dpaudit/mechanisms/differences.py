@@ -158,9 +158,8 @@ class RawDifferences(AnchoredDifferences):
 
         The addition is in float64.
         """
-        if (
-            np.abs(arrays[ANCHOR]).max(initial=0.0) <= LARGEST_LOGIT
-        ):  # a comparison with NaN is false
+        # a comparison with NaN is false
+        if np.abs(arrays[ANCHOR]).max(initial=0.0) <= LARGEST_LOGIT:
             return None
         return Problem("mechanisms.anchor-too-large", {"most": LARGEST_LOGIT})
 

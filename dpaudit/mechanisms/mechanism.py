@@ -200,9 +200,8 @@ class Support(Fields):
                 return np.flatnonzero(public > -np.inf).astype(np.int32)
             return None
         most = self.most(len(public))
-        likely = np.flatnonzero(
-            public >= np.partition(public, -most)[-most]
-        )  # most of the vocabulary needs no order
+        # most of the vocabulary needs no order
+        likely = np.flatnonzero(public >= np.partition(public, -most)[-most])
         order = likely[np.argsort(-public[likely], kind="stable")][:most]
         if ruled:
             order = order[public[order] > -np.inf]
@@ -511,9 +510,8 @@ class Mechanism(Fields):
         self, arrays: Arrays, tokens: NDArray[np.intp], spans: Spans, aggregate: Floats
     ) -> ReducedSteps:
         """Return the same of k steps: arrays [..., columns], tokens' columns [k]."""
-        with np.errstate(
-            all="ignore"
-        ):  # what a corrupt record's infinite values give, accountants refuse
+        # what a corrupt record's infinite values give, accountants refuse
+        with np.errstate(all="ignore"):
             movable = self.aggregator.movable(arrays)
             if movable is None:
                 nothing = np.zeros(len(spans))

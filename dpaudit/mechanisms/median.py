@@ -173,9 +173,8 @@ class Median(Aggregator):
         largest = np.maximum(spans.largest(without_lower).astype(np.float64) / temperature, fixed)
         shift, of_step = spans.spread(largest), spans.spread(np.arange(number))
         base = np.exp(without_upper.astype(np.float64) / temperature - shift)
-        gain = (
-            np.exp(without_lower.astype(np.float64) / temperature - shift) - base
-        )  # never negative
+        # never negative
+        gain = np.exp(without_lower.astype(np.float64) / temperature - shift) - base
         sums = (
             np.exp(fixed - largest)
             + spans.sums(base)

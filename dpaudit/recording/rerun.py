@@ -94,9 +94,8 @@ def rerun(
         raise InputError("--data", problem, "Name the file as the command does.")
     with TemporaryDirectory(prefix="dpaudit-") as temporary:
         folder = Path(temporary)
-        neighbours = {
-            row: folder / f"data-{row}" / data.name for row in rows
-        }  # a script may look at the name
+        # a script may look at the name
+        neighbours = {row: folder / f"data-{row}" / data.name for row in rows}
         for row, neighbour in neighbours.items():
             neighbour.parent.mkdir()
             write_without_row(data, row, neighbour)

@@ -212,9 +212,8 @@ def opened(content: bytes) -> tuple[Opened, ...]:
     if len(content) > MAX_BYTES:
         raise ValueError("it is too large")
     lines = content.splitlines()
-    if (
-        b"".join(line + b"\n" for line in lines) != content
-    ):  # no signature is of what is between the lines
+    # no signature is of what is between the lines
+    if b"".join(line + b"\n" for line in lines) != content:
         raise ValueError(_OTHERWISE)
     return tuple(map(_opened, lines))
 

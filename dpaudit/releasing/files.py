@@ -43,9 +43,8 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
     if not isinstance(values, dict):
         raise InputError(str(path), "the file holds no mapping of fields.", remedy)
     for name in kind.model_fields:
-        if (
-            name in values and values[name] is None
-        ):  # what lost its value is not what was never asked
+        # what lost its value is not what was never asked
+        if name in values and values[name] is None:
             raise InputError(
                 f"{path}: {name}", "this field has no value.", "Give it one, or leave it out."
             )

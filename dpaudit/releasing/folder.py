@@ -186,9 +186,8 @@ def _write_whole(files: Mapping[str, bytes], out: Path) -> None:
             write_files(held, partial / folder)
         for path in (*partial.rglob("*"), partial):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        os.rename(
-            partial, out
-        )  # fails where something else but an empty folder came into being there
+        # fails where something else but an empty folder came into being there
+        os.rename(partial, out)
     except BaseException:
         with suppress(OSError):
             shutil.rmtree(partial)

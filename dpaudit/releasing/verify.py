@@ -226,9 +226,8 @@ def _walk(folder: Path, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         name = f"{prefix}{entry.name}"
         if not entry.is_dir(follow_symlinks=False):
             yield name, entry
-        elif (
-            prefix.count("/") > 4 or name in _ADDED_BY_HOSTS or not os.listdir(entry.path)
-        ):  # a release nests little
+        elif prefix.count("/") > 4 or name in _ADDED_BY_HOSTS or not os.listdir(entry.path):
+            # a release nests little
             yield f"{name}/", entry
         else:
             yield from _walk(Path(entry.path), f"{name}/")

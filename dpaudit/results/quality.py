@@ -388,9 +388,8 @@ class HeldOutLikelihood(Fields):
         errors = [found.error for found in (ours, public, gain) if found.error is not None]
         if len(errors) != (3 if self.texts.texts > 1 else 0):
             raise ValueError("there are standard errors of two texts and more, and of no fewer")
-        if (
-            errors and 2 * max(errors) > sum(errors) + slack
-        ):  # each is that of the others' sum or difference
+        # each is that of the others' sum or difference
+        if errors and 2 * max(errors) > sum(errors) + slack:
             raise ValueError("no texts have these three standard errors")
         return self
 

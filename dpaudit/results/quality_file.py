@@ -115,9 +115,8 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written. What was there is then still whole.
     """
-    handle, partial = tempfile.mkstemp(
-        prefix=f".{path.name}.", dir=path.parent
-    )  # mode 0600, which a rename keeps
+    # mode 0600, which a rename keeps
+    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)

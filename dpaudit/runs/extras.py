@@ -22,9 +22,8 @@ def installing(extra: str) -> str:
     """
     # Not from the current folder, which may be somebody else's.
     for found in Distribution.discover(name="dpaudit", path=[sysconfig.get_path("purelib")]):
-        with suppress(
-            OSError, ValueError, KeyError, TypeError, AttributeError
-        ):  # whatever an installer wrote there
+        # whatever an installer wrote there
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             origin = json.loads(found.read_text("direct_url.json") or "null")
             url = urlsplit(origin["url"])
             path = Path(unquote(url.path))

@@ -152,9 +152,8 @@ class ForbiddenTokens:
         tokens = np.concatenate([np.asarray(part, dtype=np.intp) for part in (prompt, text)])
         grams = sliding_window_view(tokens, n)
         again: Ids = grams[(grams[:, :-1] == tokens[len(tokens) - n + 1 :]).all(axis=1), -1]
-        known: Ids = again[
-            (again >= 0) & (again < self._vocabulary)
-        ]  # a record may hold any number for a token
+        # a record may hold any number for a token
+        known: Ids = again[(again >= 0) & (again < self._vocabulary)]
         return known
 
     def _require_choice(self) -> None:

@@ -140,9 +140,8 @@ def _not_secret_reason(manifest: Manifest, unit: Unit) -> NotSecret | None:
     if not allocation.secret:
         return NotSecret.KNOWN
     mended = manifest.recorded is not None and "batches" in manifest.recorded.mended
-    if (
-        manifest.sampling.generator == "mt19937" and not mended
-    ):  # a recorder that mends batches draws the key itself
+    # a recorder that mends batches draws the key itself
+    if manifest.sampling.generator == "mt19937" and not mended:
         return NotSecret.SEEDED
     if batching.key is None:
         if allocation.kind == "hashed":

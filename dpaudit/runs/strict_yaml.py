@@ -39,9 +39,8 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, value in node.value:
-            if (
-                key.tag == _MERGE
-            ):  # of what it brings in nobody would see whether a field is there already
+            # of what it brings in nobody would see whether a field is there already
+            if key.tag == _MERGE:
                 problem = "fields are merged in (<<): write them out"
                 raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
             name = key.value if isinstance(key, yaml.ScalarNode) else id(key)

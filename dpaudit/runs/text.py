@@ -150,9 +150,8 @@ class Vocabulary:
         return _call_or_none(lambda: Tokenizer.from_str(bare).decoder)
 
 
-@lru_cache(
-    maxsize=1
-)  # several parts of one audit ask for the same tokenizer, through more than one reader
+# several parts of one audit ask for the same tokenizer, through more than one reader
+@lru_cache(maxsize=1)
 def _read(serialised: bytes) -> Vocabulary:
     """Parse a tokenizer.json for `Vocabulary.of`."""
     # Merges are half of a tokenizer, and of no use here: a list of texts or of pairs of them,
@@ -260,9 +259,8 @@ def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:
         ):
             return lambda token: token.replace(blank.encode(), b" ")
         case {"type": "Sequence", "decoders": [*inner, {"type": "Fuse"}, {"type": "Strip"}]}:
-            return _spelling(
-                {"type": "Sequence", "decoders": inner}
-            )  # what is stripped are the text's own ends
+            # what is stripped are the text's own ends
+            return _spelling({"type": "Sequence", "decoders": inner})
         case {"type": "Sequence", "decoders": list(inner)}:
             steps = [step for step in map(_spelling, inner) if step is not None]
             if len(steps) == len(inner):

@@ -225,9 +225,8 @@ class RunWriter:
             if lost and not redraw:
                 raise _redraw_error(reader, lost)
             _drop_partial(storage)
-            if (
-                reader.digest(layout.JOURNAL) != journal.head
-            ):  # a crash has cut its last entry short
+            # a crash has cut its last entry short
+            if reader.digest(layout.JOURNAL) != journal.head:
                 storage.write_text(
                     layout.JOURNAL, (f"{line}\n" for _, line in reader.journal_lines())
                 )
@@ -294,9 +293,8 @@ class RunWriter:
         """
         name = layout.steps_file(batch)
         digest = FolderReader(self._storage).digest(name)
-        if (
-            self._journal.digests.get(name) != digest
-        ):  # under a committed seed the very same file may come back
+        # under a committed seed the very same file may come back
+        if self._journal.digests.get(name) != digest:
             self._storage.append(layout.JOURNAL, self._journal.entry(digest, name))
             self._journal.add(digest, name)
         self._lost.discard(batch)

@@ -104,9 +104,8 @@ class _Search:
         np.matmul(points, self._weights, out=scores)
         limits = np.nextafter((scores.min(axis=1) + margins).astype(np.float32), np.float32(np.inf))
         rows, columns = np.divmod(np.flatnonzero(scores <= limits[:, None]), scores.shape[1])
-        starts = np.flatnonzero(
-            np.diff(rows, prepend=-1)
-        )  # every row has its lowest score at least
+        # every row has its lowest score at least
+        starts = np.flatnonzero(np.diff(rows, prepend=-1))
         found: NDArray[np.int64] = columns[starts]
         close = (np.diff(starts, append=len(rows)) > 1)[rows]
         if close.any():

@@ -144,9 +144,8 @@ def _changed(settings: Settings, fields: Mapping[str, Any], prefix: str) -> Sett
         return type(settings).model_validate({**settings.model_dump(), **fields})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        field = (
-            first["loc"][0] if first["loc"] else "learning_rates"
-        )  # without a field, it is the size of the sweep
+        # without a field, it is the size of the sweep
+        field = first["loc"][0] if first["loc"] else "learning_rates"
         option = _OPTIONS.get(str(field), prefix + str(field).replace("_", "-"))
         raise InputError(
             option, f"{first['msg']}.", "`dpaudit evaluate --help` tells what is allowed."

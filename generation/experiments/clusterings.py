@@ -162,9 +162,8 @@ def compare(
     watch("Clustering: public texts", 0, 1)
     open_method, epsilon = PublicKMeans(settings.centers), settings.rebalancing_epsilon
     open_centers = open_method.fit(private[:0], public, noise)
-    radius = float(
-        np.linalg.norm(public, axis=1).max()
-    )  # public, so private vectors may be cut to it
+    # public, so private vectors may be cut to it
+    radius = float(np.linalg.norm(public, axis=1).max())
     methods: list[ClusteringMethod] = [
         PrivateKMeans(settings.centers),
         Chang(

@@ -216,9 +216,8 @@ def _run_row(
             stage = "evaluate"
             report("evaluating")
             quality = stages.evaluate(row, run, table.evaluation)
-            if (
-                quality.own != quality.reference.texts
-            ):  # not all real texts are known to be the run's own records
+            # not all real texts are known to be the run's own records
+            if quality.own != quality.reference.texts:
                 problem = "the run was not made from these records."
                 raise InputError(
                     f"{row.path}: data", problem, "Restore the data, or name another --out."

@@ -144,9 +144,8 @@ def drawing(rows: Sequence[MechanismLikelihood], labels: Sequence[str]) -> Drawi
             axes.set_xlim(left=0)
         legend = figure.legend(lines.values(), map(str, lines), loc="outside lower left")
         for shown, place in zip(legend.get_texts(), lines, strict=True):
-            shown.set_text(
-                wrapped[place]
-            )  # afterwards: a legend leaves out what is called like _this
+            # afterwards: a legend leaves out what is called like _this
+            shown.set_text(wrapped[place])
 
     height = 3.4 + LINE_HEIGHT * sum(1 + label.count("\n") for label in wrapped)
     return Drawing(

@@ -152,9 +152,8 @@ def _marked(pieces: Iterable[Piece]) -> Markup:
         piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces
     ]
     first = shown[0].words.lstrip("\n")
-    breaks = len(shown[0].words) - len(
-        first
-    )  # made visible, or a text would seem to begin further down
+    # made visible, or a text would seem to begin further down
+    breaks = len(shown[0].words) - len(first)
     return Markup().join(map(_mark, [shown[0]._replace(words="↵" * breaks + first), *shown[1:]]))
 
 

@@ -128,9 +128,8 @@ def test_composition_is_the_librarys() -> None:
 
 
 def test_eta_and_rho_grow_with_what_changes() -> None:
-    assert (
-        0.1875 < bounded_range(9.0, 1.5, 64, ADDED) < 0.1875 * (1 + 2e-8)
-    )  # rounding is allowed for
+    # rounding is allowed for
+    assert 0.1875 < bounded_range(9.0, 1.5, 64, ADDED) < 0.1875 * (1 + 2e-8)
     assert bounded_range(9.0, 1.5, 64, REPLACED) == 2 * bounded_range(9.0, 1.5, 64, ADDED)
     one = accountant(ADDED).rho(100)
     assert accountant(REPLACED).rho(100) == pytest.approx(4 * one)

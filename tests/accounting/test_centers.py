@@ -189,9 +189,8 @@ def pld_epsilon(course: Course, delta: float, step: float) -> float:
         loss = loss.compose(
             pld.from_laplace_mechanism(1 / epsilon, value_discretization_interval=step)
         )
-    for (
-        epsilon
-    ) in splits:  # two places, of which a record makes one better and one worse by the sensitivity
+    # two places, of which a record makes one better and one worse by the sensitivity
+    for epsilon in splits:
         lie = 2 / (math.exp(epsilon / 2) + 1)
         loss = loss.compose(
             pld.from_randomized_response(lie, 2, value_discretization_interval=step)

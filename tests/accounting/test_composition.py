@@ -88,9 +88,8 @@ def brute_force(e: Doubles, etas: Sequence[float], trials: int = 61) -> Doubles:
 def brute_force_joint(e: float, etas: Sequence[float], laplace: float, pure: float) -> float:
     """The same after Laplace noise and randomised response, by quadrature over the noise."""
     quantiles = (np.arange(400) + 0.5) / 400
-    noise = np.where(
-        quantiles < 0.5, np.log(2 * quantiles), -np.log(2 - 2 * quantiles)
-    )  # Laplace(1) at 0
+    # Laplace(1) at 0
+    noise = np.where(quantiles < 0.5, np.log(2 * quantiles), -np.log(2 - 2 * quantiles))
     losses = np.abs(noise - laplace) - np.abs(noise)
     truth = np.exp(pure) / (1 + np.exp(pure))
     each = brute_force(e - losses[:, None] - np.array([pure, -pure]), etas, 31)

@@ -64,9 +64,8 @@ class Accountant:
 def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
     def new(clip: float, temperature: float) -> tuple[ExPostAccountant, ReducedStep]:
         parts = {"aggregator": KINDS[aggregator], "temperature": temperature}
-        if (
-            clip == math.inf
-        ):  # no record has such a clip; what bounds nothing must cost infinitely much all the same
+        # no record has such a clip; what bounds nothing must cost infinitely much all the same
+        if clip == math.inf:
             unbounded = TopClippedLogits.model_construct(clip=clip)
             mechanism = Mechanism.model_construct(contribution=unbounded, **parts)
         else:

@@ -482,9 +482,8 @@ def test_a_group_can_move_a_mean_beyond_the_exponents_of_float64() -> None:
     aggregate = np.array([9.0, -9.0, -9.0]) * 100 / 4
     cost = MeanAccountant(ContextChange("add_remove", 127), 0.5, 9.0, 4.0).take(0, aggregate, 0)
     moved = 9.0 * 127 / 4 / 0.5
-    true = (
-        math.log(2) + 2 * moved - 2 * 9.0 * 100 / 4 / 0.5
-    )  # the others, two of them, end up above by this much
+    # the others, two of them, end up above by this much
+    true = math.log(2) + 2 * moved - 2 * 9.0 * 100 / 4 / 0.5
     assert cost.fall == pytest.approx(true, rel=1e-6)
 
 

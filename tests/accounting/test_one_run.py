@@ -131,9 +131,8 @@ def test_a_mechanism_exceeds_the_papers_bound_where_that_is_large():
     """Randomised response on two coins that is wrong on both as rarely as delta lets it."""
     epsilon, delta = 1.5, 0.05
     odds = math.exp(epsilon)
-    one = (1 + delta / odds) / (
-        2 + odds + 1 / odds
-    )  # probability of an output with one right guess
+    # probability of an output with one right guess
+    one = (1 + delta / odds) / (2 + odds + 1 / odds)
     outputs = {0: (one - delta) / odds, 1: one, 2: odds * one}
     answers = list(itertools.product((0, 1), repeat=2))
 

@@ -174,9 +174,8 @@ def test_small_noise_is_no_likelier_than_the_bound(scale: float, counts: int, sh
     exact = math.log(sums[: total + 1].sum())
     bound = noise_tail(total, scale, counts)
     assert exact - 1e-9 <= bound <= 0
-    if (
-        exact < -10
-    ):  # where it decides, Chernoff's bound is loose by the logarithm of a few standard deviations
+    # where it decides, Chernoff's bound is loose by the logarithm of a few standard deviations
+    if exact < -10:
         assert bound < 0.75 * exact + 3
 
 

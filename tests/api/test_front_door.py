@@ -317,9 +317,8 @@ def test_budgets_have_the_levels_that_are_known():
     both = dpaudit.plan_budget(**PLANNED, tokens=64, rounds=1)
     assert 0 < both.epsilon < both.batch_epsilon == both.result.batch_epsilon
     alone = dpaudit.plan_budget(**PLANNED, tokens=64)
-    assert (
-        alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon
-    )  # by Renyi accounting
+    # by Renyi accounting
+    assert alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon
     assert json.loads(both.to_json())["texts"] == both.result.texts == 38
     assert len(repr(both).splitlines()) == len(repr(alone).splitlines()) == 5
 

@@ -489,9 +489,8 @@ def test_that_it_is_sensitive_is_said_beside_it(make_run, dpaudit):
         assert code == 0
         assert strict_json(out)["run"] == str(run.path)
         assert "sensitive" in err
-        quiet = dpaudit("inspect", run.path, *options, "--quiet")[
-            2
-        ]  # a warning, which --quiet keeps; no next command
+        # a warning, which --quiet keeps; no next command
+        quiet = dpaudit("inspect", run.path, *options, "--quiet")[2]
         assert ("sensitive" in quiet, "Next" in quiet) == (True, False)
 
 

@@ -972,7 +972,6 @@ def test_a_delta_that_tells_the_number_of_records_is_withheld(make_run):
     assert result.verdict == "pass"
     assert (public.claim, public.guarantees.approximate, public.ledger) == (None, None, ())
     assert public.guarantee.values["why"] == Finding(code="withheld.records-counted")
-    assert (
-        public_form(audit_run(run.path, Question(delta=1e-5))).claim is None
-    )  # its epsilon still tells
+    # its epsilon still tells
+    assert public_form(audit_run(run.path, Question(delta=1e-5))).claim is None
     assert public_form(audit_run(run.path, Question(epsilon=99.0, delta=1e-5))).claim is not None

@@ -236,9 +236,8 @@ def test_curve_covers_the_steps(make_run):
     assert curve.position == tuple(range(1, max(lengths) + 1))
     assert curve.batches == tuple(sum(length >= p for length in lengths) for p in curve.position)
     total = math.fsum(mean * count for mean, count in zip(curve.mean, curve.batches, strict=True))
-    assert (
-        total >= math.fsum(batch.exact for batch in result.batches) - SLACK
-    )  # rises and falls add up apart
+    # rises and falls add up apart
+    assert total >= math.fsum(batch.exact for batch in result.batches) - SLACK
     ex_post = result.guarantees.ex_post
     assert (curve.theorem1[-1], curve.exact[-1]) == (ex_post.theorem1, ex_post.exact)
     assert list(curve.exact) == sorted(curve.exact)

@@ -163,9 +163,8 @@ def test_sets_of_outcomes_are_covered_and_single_ones_are_not(data):
     )
     epsilon = data.draw(st.floats(0, 2))
     delta = np.maximum(ours - math.exp(epsilon) * theirs, 0).sum()
-    outcome = epsilon + np.log(
-        given_ours / given_theirs
-    )  # what the ex-post total says of each outcome
+    # what the ex-post total says of each outcome
+    outcome = epsilon + np.log(given_ours / given_theirs)
     excess = ours[:, None] * given_ours - np.exp(outcome) * theirs[:, None] * given_theirs
     assert np.maximum(excess, 0).sum() <= delta + 1e-12  # the worst set is where there is an excess
 

@@ -273,9 +273,8 @@ def test_a_tenth_of_the_steps_is_a_mixture() -> None:
 def test_transforms_that_all_lie_at_one_end_are_evidence_by_massarts_bound() -> None:
     test = SamplingTest()
     for number in range(20):
-        test.add(
-            drawn(np.array([30.0, -30.0]), 0), [bytes([number])]
-        )  # a token of probability 1: its places are uniform
+        # a token of probability 1: its places are uniform
+        test.add(drawn(np.array([30.0, -30.0]), 0), [bytes([number])])
     assert test.steps == test._counts.sum() == 20
     test._counts[:] = [20] + [0] * (BINS - 1)
     assert test._transform_evidence() == pytest.approx(2 * 20 * (1 - 1 / BINS) ** 2)

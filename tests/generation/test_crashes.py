@@ -34,9 +34,8 @@ def test_runs_survive_their_ray_workers_being_killed(
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setenv(
-        "RAY_worker_niceness", "0"
-    )  # by default its workers wait for all other tests
+    # by default its workers wait for all other tests
+    monkeypatch.setenv("RAY_worker_niceness", "0")
     said: list[str] = []
     soak_ray(tmp_path, 2, random.Random(0), said.append)
     assert said[-1].endswith("proved after 2 kills")

@@ -37,9 +37,8 @@ def test_the_two_runs_differ_in_their_batches_alone() -> None:
 
 def test_the_matched_ratio_does_not_see_the_sizes_of_batches() -> None:
     clustered, by_label = arm(0.8, 40, 1), arm(1.0, 50, 2)
-    assert mean_ratio(clustered, by_label) == pytest.approx(
-        1.0, abs=0.1
-    )  # cheaper, but in smaller batches
+    # cheaper, but in smaller batches
+    assert mean_ratio(clustered, by_label) == pytest.approx(1.0, abs=0.1)
     assert matched_ratio(clustered, by_label) == pytest.approx(0.8, abs=0.05)
 
 

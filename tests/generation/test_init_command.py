@@ -460,9 +460,8 @@ def test_records_give_as_many_texts_as_their_batches_are_large(
         and "each from about 60 records" in err
         and "--records" in err
     )
-    assert (
-        load_config(tmp_path / "few.yaml").batching.batches_per_label == 10
-    )  # by no count of the records
+    # by no count of the records
+    assert load_config(tmp_path / "few.yaml").batching.batches_per_label == 10
     code, _, err = dpaudit("init", "central.yaml", *own, "--aggregator", "central", "--texts", 5)
     assert "6 texts, " in err and "each from about 60 records." in err
     code, _, err = dpaudit(

@@ -214,9 +214,8 @@ def test_architectures_that_share_passes_and_some_whose_caches_are_of_another_ki
 
 def test_passes_that_a_model_misreads_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that took positions from the cache's length, say, would give other logits."""
-    config = transformers.LlamaConfig(
-        **WIDE, initializer_range=0.5
-    )  # positions then tell in the logits
+    # positions then tell in the logits
+    config = transformers.LlamaConfig(**WIDE, initializer_range=0.5)
     assert isinstance(passes_for(made_of(config), 8, PLACES, TOKENS), SharedPasses)
     model = made_of(config)
     own = model.network.forward

@@ -46,9 +46,8 @@ def sentence_pieces(kind: str) -> PreTrainedTokenizerBase:
         *"▁abcdefghijklmnopqrstuvwxyzS:.\n-|_<>/",
         *(f"<0x{byte:02X}>" for byte in range(256)),
     ]
-    if (
-        kind == "unigram"
-    ):  # whose vocabulary holds the controls, so that it may choose them by itself
+    # whose vocabulary holds the controls, so that it may choose them by itself
+    if kind == "unigram":
         pieces = [(piece, -8.0) for piece in ["<unk>", "<s>", "</s>", "<|im_end|>", *letters]]
         backend = Tokenizer(
             models.Unigram([*pieces[:1], *((p, 0.0) for p, _ in pieces[1:4]), *pieces[4:]], 0, True)

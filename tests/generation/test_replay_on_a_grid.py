@@ -186,7 +186,8 @@ def test_contexts_sides_probabilities_and_values_that_are_no_numbers_are_told() 
                 below,
                 np.zeros_like(below),
                 np.ones_like(below),
-            ):  # either side's check by itself, too
+            ):
+                # either side's check by itself, too
                 other_sides = with_array(step, "sides", np.packbits(wrong, axis=0))
                 assert "mechanisms.other-sides" in codes(compared(mechanism, other_sides, raw))
         if "holder" in step.arrays:

@@ -639,9 +639,8 @@ def check_problems(case: Case) -> None:
         aggregator = mechanism.aggregator
         arrays = aggregator.step(values, CLIP, 2)
         assert problems(mechanism, arrays, values) == []
-        values = random.uniform(
-            -CLIP, CLIP, (n, 40)
-        )  # without ties, which may be broken in several ways
+        # without ties, which may be broken in several ways
+        values = random.uniform(-CLIP, CLIP, (n, 40))
         arrays = aggregator.step(values, CLIP, 2)
         described = mechanism.arrays(n, 2)
         for name, _ in itertools.product(arrays, range(20)):
@@ -710,9 +709,8 @@ def check_replay(case: Case) -> None:
             assert (aggregate <= greatest + 1e-6).all()
         found = 0
         for column in random.permutation(60)[:8]:
-            moved = (
-                free.copy()
-            )  # by more than half a grid step, in every context, away from the nearer end
+            # by more than half a grid step, in every context, away from the nearer end
+            moved = free.copy()
             moved[:, column] += -1.5 if aggregate_of(free)[column] > 0 else 1.5
             if abs(aggregate_of(moved) - aggregate_of(free))[column] > 0.3:
                 assert objected(aggregator.deviation(again_recorded(moved), again), tolerance), (
@@ -815,9 +813,8 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
         logits = random.normal(0, 4, (n, size)).astype(np.float32)
         logits[random.random((n, size)) < 0.2] = -np.inf
         logits[:, random.integers(size)] = random.normal(0, 4)
-        logits += np.float32(
-            random.choice([0, 3e3, -1e5])
-        )  # a model may add what a softmax takes away again
+        # a model may add what a softmax takes away again
+        logits += np.float32(random.choice([0, 3e3, -1e5]))
         contribution = CONTRIBUTIONS[name](clip=CLIP, grid=grid)
         anchor = contribution.anchor(random.normal(0, 3, size).astype(np.float32))
         assert (anchor is not None) == contribution.anchored
@@ -1050,9 +1047,8 @@ def test_an_anchored_mean_that_rounding_could_move_too_far_is_refused() -> None:
     # Of tokens that can be drawn: the likeliest of 2^22, what 2^20 contexts add to it, and 2^-200
     # of its probability.
     largest = np.log(2**22) + 2**20 * least / divisor + 200 * np.log(2) * temperature
-    rounding = (
-        12 * largest * 2.0**-53 + 60 * 2**20 * 2.0**-53 * 2 * least / divisor
-    )  # of anchors; of 2^20 contexts' sums
+    # of anchors; of 2^20 contexts' sums
+    rounding = 12 * largest * 2.0**-53 + 60 * 2**20 * 2.0**-53 * 2 * least / divisor
     eta = allowed.eta(change)
     assert eta is not None
     assert 2 * least / divisor + rounding <= eta * temperature

@@ -68,9 +68,8 @@ def test_theorem_1_as_the_paper_defines_it_fails_for_replaced_contexts_and_even_
         values = np.maximum(batches(n, n), -CLIP)
         between = median_bounds(values, "add_remove", clip=CLIP, definition="theorem1")
         assert not exceeded(values, "add_remove", between).any()
-        assert (
-            exceeded(values, "replace", between).any(axis=1).mean() > 0.3
-        )  # many batches, not a few
+        # many batches, not a few
+        assert exceeded(values, "replace", between).any(axis=1).mean() > 0.3
         assert not exceeded(values, "replace", median_bounds(values, "replace", clip=CLIP)).any()
         with pytest.raises(ValueError, match="replaced context when"):
             median_bounds(values, "replace", clip=CLIP, definition="theorem1")

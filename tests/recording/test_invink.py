@@ -136,9 +136,8 @@ def stand_in(folder: str) -> types.ModuleType:
                     pad_token_id=tokenizer.eos_token_id,
                 )
                 cache, scored = output.past_key_values, minibatch or batch_size
-                rows[:scored] = output.logits[0].numpy()[
-                    :scored
-                ]  # what a minibatch leaves over stays at zero
+                # what a minibatch leaves over stays at zero
+                rows[:scored] = output.logits[0].numpy()[:scored]
                 clipped = names["difference_clip"](
                     logit=rows[:-1], publogit=rows[-1], clip_norm=clip
                 )
@@ -526,9 +525,8 @@ def test_the_package_itself(tmp_path):
     for relation, times in (("add_remove", 2), ("replace", 4)):
         right = renyi_epsilon(times * manifest.mechanism.clip / 4, manifest.decoding.max_tokens)
         assert_between(own["context", relation], right)
-    assert math.isclose(
-        own["context", "add_remove"].rdp, EPSILON, rel_tol=2e-3
-    )  # as it says itself
+    # as it says itself
+    assert math.isclose(own["context", "add_remove"].rdp, EPSILON, rel_tol=2e-3)
 
     numbers = ("--texts", "2", "--max-tokens", "10")
     out, found = run("mended", "{'batch_size': 5, 'topk': 50}", "--mend", "all", *numbers)

@@ -306,9 +306,8 @@ def test_uniform_draws_are_taken_at_their_word_only_where_they_look_like_draws(
     system = random.SystemRandom()
     honest = drawn([system.randrange(4) for _ in RECORDS], 4, 3)
     sliced = drawn([number // 2 for number, _ in enumerate(RECORDS)], 20, 20)
-    more = drawn(
-        [system.randrange(4) for _ in RECORDS], 40, 4
-    )  # 36 batches that nothing could be in
+    # 36 batches that nothing could be in
+    more = drawn([system.randrange(4) for _ in RECORDS], 40, 4)
     per_context = {"privacy": Privacy(unit="context")}
     found = {}
     for name, placed in (("honest", honest), ("sliced", sliced), ("more", more)):

@@ -256,9 +256,8 @@ def test_hostile_names_are_names(job: Job, make_run: Callable[..., Any], keys: P
     run = make_run(aggregator="mean")
     for name in ('a"; touch planted; "$(touch planted)`touch planted`', "--json"):
         (job.work / name).symlink_to(run.path)
-        assert (
-            job.run(run=name, out=f"texts of {name}", options=f"--about={name}") == 2
-        )  # no such file: a folder
+        # no such file: a folder
+        assert job.run(run=name, out=f"texts of {name}", options=f"--about={name}") == 2
         assert job.run(run=name, out=f"./texts of {name}", options=known(run.path)) == 0, (
             job.work / "dpaudit.log"
         ).read_text()

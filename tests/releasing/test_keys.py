@@ -82,9 +82,8 @@ def test_a_file_of_two_keys_is_refused(tmp_path: Path) -> None:
 def test_a_key_under_which_anybody_can_sign_is_refused(tmp_path: Path) -> None:
     """Points of small order: what is signed under one of them is signed by whoever likes."""
     one = bytes([1, *[0] * 31])
-    Ed25519PublicKey.from_public_bytes(one).verify(
-        one + bytes(32), b"any text"
-    )  # a signature that nobody's key made
+    # a signature that nobody's key made
+    Ed25519PublicKey.from_public_bytes(one).verify(one + bytes(32), b"any text")
     p = 2**255 - 19
     eight = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
     for y in (0, 1, p - 1, p, p + 1, eight, p - eight):

@@ -204,9 +204,8 @@ def test_costs_that_are_all_infinite_are_no_figure(samples: Samples) -> None:
     result = samples["infinite"]()
     batches = tuple(batch.model_copy(update={"exact": math.inf}) for batch in result.batches)
     assert "finite" in why_not_drawn(result.model_copy(update={"batches": batches, "tokens": None}))
-    assert (
-        why_not_drawn(result.model_copy(update={"batches": batches})) == ""
-    )  # the first token's cost is finite
+    # the first token's cost is finite
+    assert why_not_drawn(result.model_copy(update={"batches": batches})) == ""
 
 
 # --- several runs ---------------------------------------------------------------------------------
@@ -297,9 +296,8 @@ def test_hostile_names_are_text(samples: Samples) -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name) for name in files)
     assert len(files) == 3 * len(OF_A_RUN) + 3
     for name, content in files.items():
-        prose = (
-            re.sub(rb"`+.*?`+", b"", content) if name == CAPTIONS else content
-        )  # nothing is markup in code
+        # nothing is markup in code
+        prose = re.sub(rb"`+.*?`+", b"", content) if name == CAPTIONS else content
         assert (
             b"<script" not in prose and b"\x1b" not in content and "\u202e".encode() not in content
         )

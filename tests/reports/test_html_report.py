@@ -203,7 +203,8 @@ def test_a_detail_that_is_the_remedy_is_said_once(samples: Samples) -> None:
     for remedy in (
         failed.detail,
         "",
-    ):  # results of earlier versions have no remedy apart from the detail
+    ):
+        # results of earlier versions have no remedy apart from the detail
         again = result.model_copy(
             update={"checks": (failed.model_copy(update={"remedy": remedy}),)}
         )
@@ -326,9 +327,8 @@ def test_samples_are_shown_inside_and_never_outside(samples: Samples) -> None:
     text, marked = re.sub("<[^>]*>|·", "", render_html(median)), render_markdown(median)
     for batch in range(4):
         assert f"The text of batch {batch}," in text and f"The text of batch {batch}," in marked
-    kept = samples["public"]().model_copy(
-        update={"samples": median.samples}
-    )  # whoever made it forgot to drop them
+    # whoever made it forgot to drop them
+    kept = samples["public"]().model_copy(update={"samples": median.samples})
     for outside in (render_html(kept), render_markdown(kept)):
         assert "The text of batch" not in outside
         assert "The released texts" not in outside
@@ -446,9 +446,8 @@ def test_a_change_of_several_contexts_says_what_a_batchs_figures_are_for(samples
         update={"ex_post": found.model_copy(update={"relation": "replace"})}
     )
     for result in (user, median.model_copy(update={"guarantees": replaced})):
-        assert (
-            Page(render_html(result)).words.count(say("several-contexts")) == 2
-        )  # batches and worst contexts
+        # batches and worst contexts
+        assert Page(render_html(result)).words.count(say("several-contexts")) == 2
         assert render_markdown(result).count(say("several-contexts")) == 2
     for result in (median, samples["infinite"](), of_users(user, 1)):
         assert say("several-contexts") not in Page(render_html(result)).words

@@ -274,9 +274,8 @@ def test_a_difference_has_the_spread_of_seeds_of_draws_and_of_test_texts() -> No
     mauve, accuracy = found.baseline.added
     stds = [scores(values).std for values in ((0.25, 0.5), (0.2, 0.4), (0.8, 0.9))]
     assert mauve.difference == pytest.approx(0.075)
-    assert mauve.spread == pytest.approx(
-        math.hypot(stds[0] or 0, stds[1] or 0)
-    )  # draws of real texts vary less
+    # draws of real texts vary less
+    assert mauve.spread == pytest.approx(math.hypot(stds[0] or 0, stds[1] or 0))
     assert accuracy.difference == pytest.approx(0.4)
     test_texts = 0.9 * 0.1 / 40 + 0.5 * 0.5 / 40
     assert accuracy.spread == pytest.approx(math.sqrt(2 * (stds[2] or 0) ** 2 + test_texts))

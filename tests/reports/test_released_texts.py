@@ -103,9 +103,8 @@ def test_a_page_of_many_tokens_stays_small(samples: Samples) -> None:
 
 
 def test_nothing_of_a_token_reaches_readers_outside(samples: Samples) -> None:
-    result = samples["public"]().model_copy(
-        update={"samples": samples["median"]().samples}
-    )  # dropped by nobody
+    # dropped by nobody
+    result = samples["public"]().model_copy(update={"samples": samples["median"]().samples})
     assert len(ReleasedTexts(result)) == 0
     for page in (render_html(result).partition("<body>")[2], render_markdown(result)):
         assert not any(

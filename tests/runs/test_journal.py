@@ -80,7 +80,8 @@ def test_a_head_that_was_given_early_holds_for_the_batches_until_then(generator,
     for head in (
         early,
         RunReader(path).head(),
-    ):  # of what was drawn again before it was given no head tells
+    ):
+        # of what was drawn again before it was given no head tells
         (redrawn,) = [
             c for c in audit_run(path, held=Held(head=head)).checks if c.id == "integrity.redrawn"
         ]

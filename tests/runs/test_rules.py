@@ -88,9 +88,8 @@ def test_pieces_in_a_row_are_the_decoded_text(kind: str, text: list[int]) -> Non
     pieces = pieces_of(tokenizer(kind).to_str(), VOCABULARY)
     assert pieces is not None and len(pieces) == VOCABULARY
     decoded = tokenizer(kind).decode(text, skip_special_tokens=True)
-    whole = (
-        "\ufffd" not in decoded or kind == "bytes"
-    )  # where bytes fall back, a broken letter takes others with it
+    # where bytes fall back, a broken letter takes others with it
+    whole = "\ufffd" not in decoded or kind == "bytes"
     assert not whole or in_letters(b"".join(pieces[token] for token in text)) == in_letters(decoded)
 
 
@@ -233,9 +232,8 @@ def test_rules_that_leave_too_few_tokens_are_refused() -> None:
         ForbiddenTokens(rules, [(3,), (4,)], 5, 4, None)
     made = Tokenizer(models.WordLevel({"ab": 0, "a": 1, "b": 2}, unk_token="a"))
     made.decoder = decoders.ByteLevel()
-    with pytest.raises(
-        InputError, match=r"may forbid 2 of the model's 3 tokens"
-    ):  # "b" only after an "a"
+    # "b" only after an "a"
+    with pytest.raises(InputError, match=r"may forbid 2 of the model's 3 tokens"):
         ForbiddenTokens(DecodingRules(banned_words=("ab",)), (), 3, 2, made.to_str())
     assert ForbiddenTokens(DecodingRules(), [(3,), (4,)], 5, 5, None).after((), ()) == {}
 

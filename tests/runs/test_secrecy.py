@@ -93,9 +93,8 @@ def test_clusters_by_counts_have_a_public_number_at_least(changed):
     manifest, clusters = changed({"clusters": "public-centers-rebalanced"})
     assert clusters.batches == ((4, 8), (6, 6))
     assert secret_batches(manifest, "record", clusters) is NotSecret.CLUSTERS_UNCOUNTED
-    equal = clusters.model_copy(
-        update={"batches": ((6, 6), (6, 6))}
-    )  # beside another neighbour they are not
+    # beside another neighbour they are not
+    equal = clusters.model_copy(update={"batches": ((6, 6), (6, 6))})
     assert secret_batches(manifest, "record", equal) is NotSecret.CLUSTERS_UNCOUNTED
     least, _ = changed({"clusters": "public-centers-rebalanced"}, batching={"least_batches": 4})
     for known in (clusters, None):

@@ -689,9 +689,8 @@ def noisy_lloyd(
     the noise: `calibrated`, for that many counts. Half of the budget to either. diffprivlib's
     Laplace noise on both is more.
     """
-    generator = np.random.default_rng(
-        (seed, 1)
-    )  # not the mixture's: its first draws are the true means
+    # not the mixture's: its first draws are the true means
+    generator = np.random.default_rng((seed, 1))
     scales = calibrated(epsilon, delta, "add_remove", rounds - 1, 0.5)
     centers = in_ball(k, points.shape[1], generator)
     inside = points / np.maximum(np.linalg.norm(points, axis=1, keepdims=True), 1.0)

@@ -396,9 +396,8 @@ def test_a_mean_run_claims_its_clusters_too(tmp_path: Path, clustered: MakeConfi
 
 
 def test_a_delta_that_the_centres_use_up_is_refused(tmp_path: Path, clustered: MakeConfig) -> None:
-    greedy = clustered(
-        {**CHANG, "delta": 0.09}, mechanism=MEAN
-    )  # 50 records give a delta of 0.0135
+    # 50 records give a delta of 0.0135
+    greedy = clustered({**CHANG, "delta": 0.09}, mechanism=MEAN)
     with pytest.raises(InputError, match=r"privacy\.delta.*centres alone take 0\.09"):
         generate(greedy, tmp_path / "run")
 

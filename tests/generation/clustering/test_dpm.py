@@ -74,9 +74,8 @@ def test_scores_are_the_papers(
 ) -> None:
     bounds = np.array([[-1.0, 1.0]])
     halves = np.linspace(-1, 1, 2 * intervals + 1)
-    apart = [
-        x for x in coordinates if np.abs(halves - x).min() > 1e-9
-    ]  # on a border, rounding decides
+    # on a border, rounding decides
+    apart = [x for x in coordinates if np.abs(halves - x).min() > 1e-9]
     bins = dpm._bins(np.array([apart]).reshape(1, -1), bounds, intervals)
     found = split_scores(np.bincount(bins[0], minlength=2 * intervals + 2)[None], count, *weights)
     expected = [naive_score(apart, place, 2 / intervals, count, weights) for place in halves[1::2]]
@@ -171,9 +170,8 @@ def test_what_is_asked_of_the_noise_is_what_the_cost_is_for() -> None:
         (sums,) = (RADIUS / call.scale for call in asked.calls if isinstance(call, Gaussian))
         assert (len(counts), len(splits)) == (5, 4)
         courses = [(counts, splits, sums)]
-        if (
-            relation == "replace"
-        ):  # parted by the first split, or by the last one, which does not stand
+        # parted by the first split, or by the last one, which does not stand
+        if relation == "replace":
             early = 2 * counts[1:], splits[:1] + 2 * splits[1:], math.sqrt(2) * sums
             courses = [early, (2 * counts[-1:], splits, 2 * sums)]
         composed = [
@@ -323,9 +321,8 @@ class Replay:
         assert call.epsilon == pytest.approx(
             method.settings["split_epsilon"] * math.sqrt(2) ** level, rel=1e-12
         )
-        assert (
-            call.sensitivity >= method.centreness * 0.3 * 12 + method.emptiness
-        )  # the paper's steepest slope
+        # the paper's steepest slope
+        assert call.sensitivity >= method.centreness * 0.3 * 12 + method.emptiness
         allowed = [
             (axis, place) for axis, (first, end) in enumerate(ranges) for place in range(first, end)
         ]
@@ -450,9 +447,8 @@ def test_one_record_moves_what_the_proof_says_and_no_more(seeds: Iterable[int]) 
                     for data in (before, np.concatenate([others, last]))
                 )
                 assert [level for level, _ in one.counts] == [level for level, _ in other.counts]
-                moved = np.zeros(
-                    (6, 2), dtype=int
-                )  # of every level, how far all counts together, and how far one
+                # of every level, how far all counts together, and how far one
+                moved = np.zeros((6, 2), dtype=int)
                 for (level, count), (_, again) in zip(one.counts, other.counts, strict=True):
                     moved[level] = (
                         moved[level, 0] + abs(count - again),

@@ -246,9 +246,8 @@ def test_a_classifier_is_fine_tuned_where_it_is_asked_for(
     code, out, _ = command("--classifier", encoder_folder, *options)
     assert code == 0 and "Accuracy, fine-tuned" in out
     assert "Accuracy, fine-tuned" in command()[1]  # measured before, and still of these texts
-    code, out, _ = command(
-        "--baseline", make_baseline("{letter} {}"), "--json"
-    )  # of whose texts nothing was tuned
+    # of whose texts nothing was tuned
+    code, out, _ = command("--baseline", make_baseline("{letter} {}"), "--json")
     found = [each["method"] for each in json.loads(out)["downstream"]]
     assert code == 0 and found == ["linear-probe", "fine-tuned"]
     assert [each["measure"] for each in json.loads(out)["baseline"]["added"]] == [

@@ -71,9 +71,8 @@ def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
     test = (Record("b", "A double of a Test text"), Record("a", "another"))
     corpus = corpus_of(manifest.batching.labels, synthetic, reference, test, share=0.2, seed=0)
     assert corpus.train == records(10) and corpus.trainable == records(4) and corpus.test == test
-    assert (
-        corpus.synthetic == synthetic and corpus.reference == reference
-    )  # MAUVE is of all of them
+    # MAUVE is of all of them
+    assert corpus.synthetic == synthetic and corpus.reference == reference
     held = corpus.held_out
     assert held is not None and (held.origin, held.share) == ("file", None)
     assert (held.dropped_real, held.dropped_synthetic, held.test.texts) == (1, 1, 2)

@@ -211,11 +211,12 @@ NAMES = {"mean": "rows/mean", "median": "rows/median"}
 
 def stages(first: str) -> list[tuple[str, str]]:
     """What is asked for the two rows that can be run."""
+    # audits and evaluations see the run directory alone
     return [
         call
         for name in NAMES
         for call in ((first, NAMES[name]), ("audit", name), ("evaluate", name))
-    ]  # audits and evaluations see the run directory alone
+    ]
 
 
 def test_rows_run_in_order_past_one_that_fails(

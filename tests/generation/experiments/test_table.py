@@ -236,9 +236,8 @@ def test_what_a_row_claims_holds_counts_and_centres(make_config: Callable[..., C
     assert centers.epsilon_as_paper is not None and not centers.counts_epsilon
     assert alone.epsilon_as_paper + 0.5 < centers.epsilon_as_paper < alone.epsilon_as_paper + 0.51
     config = mean(make_config, noised, batches_per_cluster=1).config
-    small = estimate(
-        row_of(config, records=10**9), None
-    )  # at their delta, records ** -1.1, centres leave nothing
+    # at their delta, records ** -1.1, centres leave nothing
+    small = estimate(row_of(config, records=10**9), None)
     assert small.epsilon_as_paper == math.inf and small.batch_epsilon == centers.batch_epsilon
 
 
