@@ -15,10 +15,10 @@ from benchmarks.rows import Row, Wanted
 from benchmarks.synthetic import ANCHORED, ANCHORED_FULL, MECHANISM, Shape, write_run
 from benchmarks.timing import interleaved
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.auditing import audit_run
-from dpaudit.engines import Engine, LocalEngine, cores
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import RunReader, Step
+from dpaudit.runs.engines import Engine, LocalEngine, cores
 
 #: As large as SmolLM2's.
 VOCABULARY = 49_152

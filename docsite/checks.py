@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from dpaudit.checks.registry import listed
+from dpaudit.auditing.checks.registry import listed
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 
 #: Planted faults that a check's section names.

@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.engines import Engine
 from dpaudit.generation import expected
 from dpaudit.generation.canaries import canaries_of, included, with_canaries
 from dpaudit.generation.config import Config
@@ -68,6 +67,7 @@ from dpaudit.runs import (
     RunWriter,
 )
 from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.engines import Engine
 from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.manifest import Decoding
 from dpaudit.runs.storage import Location, open_storage

@@ -17,10 +17,10 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
-from dpaudit.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import BatchingRule, Fields, Mechanism, OneOf, clash
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.runs import InputError
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.manifest import (

@@ -9,7 +9,6 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
 from dpaudit.generation.canaries import included
 from dpaudit.generation.config import NO_LABELS, ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
@@ -24,6 +23,7 @@ from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
 from dpaudit.generation.rows import OF_SETTINGS
 from dpaudit.results import Finding, Place, Value
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.replay import SharedText
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES

@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from dpaudit.claims import CLAIM_KINDS
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.attack import CANARIES, attack, declared_step
 from dpaudit.generation.config import DataConfig
@@ -36,6 +35,7 @@ from dpaudit.generation.records import Record, Records, read_records
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.results import Finding
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import BatchReader, Claim, InputError, RunReader

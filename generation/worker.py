@@ -17,8 +17,6 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.claims import CLAIM_KINDS
-from dpaudit.engines import cores
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.head import Head
@@ -36,6 +34,7 @@ from dpaudit.generation.sampling import (
 )
 from dpaudit.generation.threads import each
 from dpaudit.mechanisms import Arrays, PublicPart
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.runs import (
     BatchExistsError,
     BatchHeader,
@@ -47,6 +46,7 @@ from dpaudit.runs import (
     aggregate_digest,
     without_stop,
 )
+from dpaudit.runs.engines import cores
 from dpaudit.runs.manifest import StopReason
 
 Doubles: TypeAlias = NDArray[np.float64]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dpaudit.claims import CLAIM_KINDS, ClaimKind
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.document import (
     Block,

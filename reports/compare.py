@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pydantic import JsonValue
 
-from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import CLAIM_KINDS, EMPIRICAL, ExPostClaim, ZcdpClaim
 from dpaudit.reports import findings, terminal
 from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.document import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpaudit.claims import ApproximateClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT

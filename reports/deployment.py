@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.reports import levels
 from dpaudit.reports.card import as_yaml, states_epsilon
 from dpaudit.reports.wording import say

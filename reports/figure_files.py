@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
-from dpaudit.claims import CLAIM_KINDS, ExPostClaim
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ExPostClaim
 from dpaudit.reports import figures
 from dpaudit.reports.costs import batch_costs, curve_described, ex_post_digits
 from dpaudit.reports.drawing import drawable, file_of

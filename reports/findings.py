@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line
 from dpaudit.reports.wording import (
@@ -31,6 +30,7 @@ from dpaudit.results import (
     TextCounts,
     Value,
 )
+from dpaudit.results.catalogue import catalogue, sentence
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import delta_bound, lower_bound, nearest
 from dpaudit.results.shell import context_for, options_making

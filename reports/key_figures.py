@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
-from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.levels import digits_for, secret_batches
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import METHOD_NAMES, neighbours, signed
 from dpaudit.results import Approximate, AuditResult, ExPost, Kind
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.rounding import bound, delta_bound, lower_bound, nearest, saving
 
 NOT_COMPUTED = "not computed"

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
+from dpaudit.mechanisms.claims import (
+    CLAIM_KINDS,
+    ApproximateClaim,
+    ExPostClaim,
+    KindOfClaim,
+    ZcdpClaim,
+)
 from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import neighbours, say
 from dpaudit.results import (
@@ -24,6 +29,7 @@ from dpaudit.results import (
     ForNeighbours,
     Guarantees,
 )
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.rounding import (
     bound,
     bound_against,

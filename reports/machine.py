@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from dpaudit.claims import CLAIM_KINDS
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.reports import findings
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence

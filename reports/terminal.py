@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpaudit.claims import CLAIM_KINDS
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.document import (
     Block,

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeVar, get_args
 
-from dpaudit.catalogue import catalogue, render, sentence
-from dpaudit.claims import KIND_MEANINGS as KIND_MEANINGS
-from dpaudit.claims import KIND_TITLES as KIND_TITLES
+from dpaudit.mechanisms.claims import KIND_MEANINGS as KIND_MEANINGS
+from dpaudit.mechanisms.claims import KIND_TITLES as KIND_TITLES
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Finding, Status, Verdict
+from dpaudit.results.catalogue import catalogue, render, sentence
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 from dpaudit.results.rounding import DIGITS, lower_bound, nearest
 

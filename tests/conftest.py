@@ -40,8 +40,8 @@ from dpaudit.accounting import (
     rebalancing_epsilon,
     rebalancing_events,
 )
-from dpaudit.auditing import audit_run
-from dpaudit.cli import main
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.contrib.amin.sparse_vector import NO_TEST, TEST, AboveThreshold
 from dpaudit.mechanisms import (
     ANCHOR,

@@ -22,8 +22,8 @@ from click.testing import CliRunner
 
 from dpaudit.accounting import zcdp_epsilon
 from dpaudit.auditing.caveats import rows_held
-from dpaudit.checks import registered
-from dpaudit.cli import cli, main
+from dpaudit.auditing.checks import registered
+from dpaudit.commands.cli import cli, main
 from dpaudit.commands.options import MOST_EPSILON
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import RunReader
@@ -685,7 +685,7 @@ import gc, json, os, socket, sys
 import matplotlib.backends.backend_svg, matplotlib.figure, numpy, rich.progress, tokenizers
 import dpaudit.auditing.comparison, dpaudit.reports.compare, dpaudit.reports.figures, \
 dpaudit.reports.write
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 
 matplotlib.figure.Figure.savefig = lambda figure, file, **_: file.write(
     b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>')
@@ -1289,14 +1289,14 @@ HEAVY = (
 
 
 def test_command_line_alone_loads_nothing_heavy():
-    result = python(f"import dpaudit.cli\n{LOADED.format(HEAVY)}")
+    result = python(f"import dpaudit.commands.cli\n{LOADED.format(HEAVY)}")
     assert (result.stdout.split(), result.stderr, result.returncode) == ([], "", 0)
 
 
 #: As on a machine where only `pip install dpaudit` was run.
 WITHOUT_GENERATION = """
 import sys
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 
 class Absent:
     def find_spec(self, name, *_):
@@ -1376,7 +1376,7 @@ def test_run_is_not_generated_to_where_it_would_be_lost(dpaudit, tmp_path):
 
 def test_modules_are_the_command_line_too():
     """A gate that did nothing would be open."""
-    for module in ("dpaudit", "dpaudit.cli"):
+    for module in ("dpaudit", "dpaudit.commands.cli"):
         ended = subprocess.run(
             [sys.executable, "-m", module, "verify", "/nowhere"], capture_output=True, text=True
         )

@@ -37,7 +37,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples/runs/bbc-median"
 #: grew by, seconds.
 AUDITOR = f"""
 import contextlib, io, json, os, pathlib, re, resource, sys, time, traceback
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  \
 # as conftest does in its process

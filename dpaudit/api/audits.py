@@ -15,9 +15,8 @@ from dpaudit.api import places
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file
-from dpaudit.auditing import Question, audit_run
-from dpaudit.auditing.run import EVIDENCE
-from dpaudit.claims import ApproximateClaim
+from dpaudit.auditing.run import EVIDENCE, Question, audit_run
+from dpaudit.mechanisms.claims import ApproximateClaim
 from dpaudit.reports import findings, levels
 from dpaudit.results import AuditResult
 from dpaudit.results.shell import WITH_MODEL
@@ -28,11 +27,11 @@ from dpaudit.runs.strict_yaml import in_short
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from dpaudit.engines import Engine
     from dpaudit.releasing.policy import PolicyFile
     from dpaudit.results import Approximate, CheckResult, ClaimResult, ExPost
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
+    from dpaudit.runs.engines import Engine
     from dpaudit.runs.storage import Location
 
 #: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes
@@ -618,13 +617,13 @@ def list_checks() -> list[dict[str, str | int]]:
 
     Each says why, too.
     """
-    from dpaudit.checks.registry import listed
+    from dpaudit.auditing.checks.registry import listed
 
     return listed()
 
 
 def require_checks() -> None:
     """Raise InputError where the check of a plug-in cannot be loaded."""
-    from dpaudit.checks.registry import require_loaded
+    from dpaudit.auditing.checks.registry import require_loaded
 
     require_loaded()

@@ -14,7 +14,7 @@ from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
-from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.figures import MOST_RUNS, Format
 from dpaudit.reports.levels import recomputed_words
 from dpaudit.results import Comparison, JointCost
@@ -25,7 +25,7 @@ from dpaudit.runs import InputError, RunReader
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from dpaudit.engines import Engine
+    from dpaudit.runs.engines import Engine
 
 
 class RunComparison(Shown[Comparison]):

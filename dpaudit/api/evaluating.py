@@ -17,7 +17,7 @@ from dpaudit.results.rounding import nearest
 from dpaudit.runs import InputError, RunReader
 
 if TYPE_CHECKING:
-    from dpaudit.engines import Engine
+    from dpaudit.runs.engines import Engine
 
 
 class Evaluation(Shown[Quality]):

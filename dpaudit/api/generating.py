@@ -15,20 +15,20 @@ from dpaudit.api.audits import audit
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.reading import Run, Texts, open_public, open_run
 from dpaudit.api.tables import Records, is_table, records_file
-from dpaudit.engines import LocalEngine
 from dpaudit.generation import config as settings
 from dpaudit.generation import events as events
 from dpaudit.generation.events import Event as Event
 from dpaudit.generation.events import RecordsPlaced as RecordsPlaced
 from dpaudit.generation.events import RunResumed as RunResumed
 from dpaudit.runs import InputError
+from dpaudit.runs.engines import LocalEngine
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
-    from dpaudit.checks.preflight import Obstacle
-    from dpaudit.engines import Engine
+    from dpaudit.auditing.checks.preflight import Obstacle
     from dpaudit.results.plan import Plan
+    from dpaudit.runs.engines import Engine
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
 Settings: TypeAlias = settings.Config | Mapping[str, Any] | str | os.PathLike[str]
@@ -275,7 +275,7 @@ def look_at_data(
         InputError: the data cannot be used, or an obstacle is neither what the config says itself
             nor `unverified`.
     """
-    from dpaudit.checks.preflight import obstacles, refuse
+    from dpaudit.auditing.checks.preflight import obstacles, refuse
     from dpaudit.generation.planned import planned_run
     from dpaudit.generation.records import read_records
     from dpaudit.generation.starting import require_labels

@@ -20,8 +20,7 @@ from dpaudit.api.steps import Costs, Neighbours, Objection, RunStep, StepCost
 from dpaudit.auditing.batches import Progress
 from dpaudit.auditing.guarantees import figures
 from dpaudit.auditing.run import audit_run
-from dpaudit.claims import ExPostClaim
-from dpaudit.engines import Engine
+from dpaudit.mechanisms.claims import ExPostClaim
 from dpaudit.reports.costs import cost_of, costliest_first, ex_post_digits, percent
 from dpaudit.reports.document import Block, Definitions, Document, Entry, Paragraph, Section, Table
 from dpaudit.reports.engineers import batch_columns
@@ -32,6 +31,7 @@ from dpaudit.results import BatchResult, ExPost, Settings
 from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
 from dpaudit.results.values import leaves
 from dpaudit.runs import Manifest, Sample, without_stop
+from dpaudit.runs.engines import Engine
 from dpaudit.runs.reader import read_tokenizer
 
 _Costed: TypeAlias = ExPost | BatchResult | Costs

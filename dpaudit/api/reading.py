@@ -14,8 +14,8 @@ from dpaudit.api.places import location_of
 from dpaudit.api.steps import Costs, Objection, StepCost, Steps, neighbours
 from dpaudit.api.tables import dataframe
 from dpaudit.auditing.batches import Progress
+from dpaudit.auditing.checks.neighbors import BatchLosses, ContextSums
 from dpaudit.auditing.guarantees import figures
-from dpaudit.checks.neighbors import BatchLosses, ContextSums
 from dpaudit.runs import InputError, RunReader, Sample
 from dpaudit.runs.extras import installing
 from dpaudit.runs.public import PublicReader

@@ -14,11 +14,11 @@ from dpaudit.api import places
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.reading import Run, open_run
 from dpaudit.auditing.caveats import rows_held
-from dpaudit.catalogue import sentence
 from dpaudit.recording.generators import Asked, find_recorder
 from dpaudit.recording.rerun import Script
 from dpaudit.recording.rerun import rerun as run_again
 from dpaudit.results import Amplification
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.replay import Rerun
 from dpaudit.runs import InputError, NotSecret, RunReader, secret_batches
 from dpaudit.runs.layout import HASHES

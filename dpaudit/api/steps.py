@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.auditing.checks.neighbors import BatchLosses, ContextSums
+from dpaudit.auditing.checks.registry import Objections
+from dpaudit.auditing.checks.steps import MOST_CONTEXTS, BatchView, RunView
 from dpaudit.auditing.guarantees import figures
-from dpaudit.catalogue import sentence
-from dpaudit.checks.neighbors import BatchLosses, ContextSums
-from dpaudit.checks.registry import Objections
-from dpaudit.checks.steps import MOST_CONTEXTS, BatchView, RunView
 from dpaudit.mechanisms import ContextChange, Relation, Unit, shares_spent
 from dpaudit.results import Finding, Number, Result
+from dpaudit.results.catalogue import sentence
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader
 
 #: How many tokens before a step are decoded, and how many characters of a token or of them are
@@ -91,7 +91,7 @@ class Objection(Result):
     Attributes:
         check: its id.
         step: counts from 0.
-        problem: its finding, by the catalogue (`dpaudit.catalogue`).
+        problem: its finding, by the catalogue (`dpaudit.results.catalogue`).
         message: the problem in words, for people.
     """
 

@@ -9,10 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.checks.claim import recomputed_levels
-from dpaudit.checks.disclosure import in_common
-from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
-from dpaudit.checks.steps import TELLING_VALUES, BatchView, StepsView, values_between_extremes
+from dpaudit.auditing.checks.claim import recomputed_levels
+from dpaudit.auditing.checks.disclosure import in_common
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.steps import (
+    TELLING_VALUES,
+    BatchView,
+    StepsView,
+    values_between_extremes,
+)
 from dpaudit.results import CheckResult, ClaimResult, Finding, Place, Quantity, Value
 from dpaudit.runs import Claim
 

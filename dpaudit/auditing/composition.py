@@ -19,11 +19,10 @@ from dpaudit.accounting import (
     of_one_key,
     rounded_sum,
 )
-from dpaudit.catalogue import message
-from dpaudit.checks.grouping import GroupingCost, grouping_cost, unit_records
-from dpaudit.checks.levels import Level, release_accountant
-from dpaudit.claims import ApproximateClaim, ExPostClaim
+from dpaudit.auditing.checks.grouping import GroupingCost, grouping_cost, unit_records
+from dpaudit.auditing.checks.levels import Level, release_accountant
 from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim
 from dpaudit.results import (
     AuditResult,
     Continued,
@@ -37,6 +36,7 @@ from dpaudit.results import (
     Total,
     TotalRho,
 )
+from dpaudit.results.catalogue import message
 from dpaudit.results.rounding import stated
 from dpaudit.runs import (
     Claim,

@@ -21,14 +21,21 @@ from typing_extensions import override
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
 from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutable
 from dpaudit.accounting.renyi import most_variation
-from dpaudit.checks.canaries import guesses
-from dpaudit.checks.costs import Costs
-from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
-from dpaudit.checks.levels import Levels
-from dpaudit.checks.neighbors import Losses
-from dpaudit.checks.steps import BatchView, StepsView
-from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind, ZcdpClaim
+from dpaudit.auditing.checks.canaries import guesses
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.levels import Levels
+from dpaudit.auditing.checks.neighbors import Losses
+from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.mechanisms import Relation, Unit, context_change
+from dpaudit.mechanisms.claims import (
+    CLAIM_KINDS,
+    EMPIRICAL,
+    ApproximateClaim,
+    ExPostClaim,
+    Kind,
+    ZcdpClaim,
+)
 from dpaudit.results import (
     Approximate,
     Attack,

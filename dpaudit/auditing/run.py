@@ -15,6 +15,12 @@ from dpaudit.accounting import CLUSTERINGS
 from dpaudit.auditing.batches import Progress, gather
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.evidence import AuditedRun, input_problem
+from dpaudit.auditing.checks.neighbors import Losses
+from dpaudit.auditing.checks.registry import Outcome
+from dpaudit.auditing.checks.release import Texts
 from dpaudit.auditing.guarantees import (
     NOTHING,
     CurveSums,
@@ -29,15 +35,7 @@ from dpaudit.auditing.guarantees import (
 )
 from dpaudit.auditing.samples import DearTokens, released_texts
 from dpaudit.auditing.verdict import guarantee, judge, options_for
-from dpaudit.catalogue import message, require_words
-from dpaudit.checks import registered
-from dpaudit.checks.costs import Costs
-from dpaudit.checks.evidence import AuditedRun, input_problem
-from dpaudit.checks.neighbors import Losses
-from dpaudit.checks.registry import Outcome
-from dpaudit.checks.release import Texts
-from dpaudit.claims import ApproximateClaim, ZcdpClaim
-from dpaudit.engines import Engine
+from dpaudit.mechanisms.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.plugins import CHECKS, FAILURES, failure_of, plug_ins
 from dpaudit.results import (
     Asked,
@@ -49,6 +47,7 @@ from dpaudit.results import (
     Guarantees,
     TextCounts,
 )
+from dpaudit.results.catalogue import message, require_words
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
@@ -61,6 +60,7 @@ from dpaudit.runs import (
     RunReader,
     UnfinishedError,
 )
+from dpaudit.runs.engines import Engine
 from dpaudit.runs.reader import RESUME
 
 #: The level up to which a record alone can be checked, together with the release: what an audit

@@ -12,8 +12,8 @@ from itertools import accumulate
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.checks.evidence import BatchEvidence, Evidence
-from dpaudit.checks.steps import BatchView, StepsView
+from dpaudit.auditing.checks.evidence import BatchEvidence, Evidence
+from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import (
     ALL_SAMPLES_LENGTH,
     SAMPLE_LENGTH,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpaudit.catalogue import entry
-from dpaudit.checks.claim import recomputed_levels
-from dpaudit.checks.costs import Costs
-from dpaudit.checks.disclosure import acts_on_every_text
-from dpaudit.checks.evidence import AuditedRun
-from dpaudit.checks.levels import Levels
-from dpaudit.claims import CLAIM_KINDS
+from dpaudit.auditing.checks.claim import recomputed_levels
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.disclosure import acts_on_every_text
+from dpaudit.auditing.checks.evidence import AuditedRun
+from dpaudit.auditing.checks.levels import Levels
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
+from dpaudit.results.catalogue import entry
 from dpaudit.results.replay import Replay
 from dpaudit.results.shell import WITH_DATA, WITH_MODEL, argument, options_making
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dpaudit.api.generating import Event, RecordsPlaced, RunResumed
     from dpaudit.api.places import Location
     from dpaudit.api.reading import Run
-    from dpaudit.engines import Engine
+    from dpaudit.runs.engines import Engine
 
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a
 #: token.

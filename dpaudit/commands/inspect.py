@@ -18,7 +18,7 @@ from dpaudit.commands.terminal import note, progress_bar, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
-    from dpaudit.engines import Engine
+    from dpaudit.runs.engines import Engine
 
 
 @click.command(cls=TitledCommand)

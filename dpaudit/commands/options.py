@@ -247,7 +247,7 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
     )
     @wraps(command)
     def spread(workers: int | None, engine: str, ray_address: str | None, **others: Any) -> None:
-        from dpaudit.engines import LocalEngine, RayEngine, cores
+        from dpaudit.runs.engines import LocalEngine, RayEngine, cores
 
         if engine == "ray":
             cluster = RayEngine(ray_address, workers, models=models)

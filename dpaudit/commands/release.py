@@ -145,7 +145,7 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
 
 def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
     """Say where the card has no figure and why, or where it has a larger one than it could have."""
-    from dpaudit.claims import CLAIM_KINDS
+    from dpaudit.mechanisms.claims import CLAIM_KINDS
     from dpaudit.reports.card import states_epsilon
 
     if result.claim is None:

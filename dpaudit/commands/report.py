@@ -82,7 +82,7 @@ def report(
     from dpaudit import InputError
     from dpaudit.api import places
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
-    from dpaudit.claims import CLAIM_KINDS
+    from dpaudit.mechanisms.claims import CLAIM_KINDS
     from dpaudit.reports.reproducing import rests_on
     from dpaudit.reports.terminal import summary
     from dpaudit.reports.text import in_a_line

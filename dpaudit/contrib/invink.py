@@ -37,8 +37,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from dpaudit.claims import ApproximateClaim
 from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms.claims import ApproximateClaim
 from dpaudit.recording.frozen import batching_key
 from dpaudit.recording.generators import Asked
 from dpaudit.recording.recorder import RecordedBatch, Recorder

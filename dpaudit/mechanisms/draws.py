@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.claims import ApproximateClaim, ClaimKind
+from dpaudit.mechanisms.claims import ApproximateClaim, ClaimKind
 from dpaudit.mechanisms.interfaces import (
     NO_FIXED_COLUMNS,
     Aggregator,

@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from dpaudit.claims import ClaimKind, ExPostClaim
+from dpaudit.mechanisms.claims import ClaimKind, ExPostClaim
 from dpaudit.mechanisms.neighbors import ContextChange
 
 if TYPE_CHECKING:
@@ -353,8 +353,8 @@ class Problem:
     """A contradiction in a step's record.
 
     Attributes:
-        code: of a sentence of the catalogue (`dpaudit/catalogue/mechanisms.toml`, for those of this
-            package).
+        code: of a sentence of the catalogue (`dpaudit/results/catalogue/mechanisms.toml`, for those
+            of this package).
         values: numbers and names that the sentence shows.
     """
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.claims import ApproximateClaim, ClaimKind, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import ApproximateClaim, ClaimKind, ExPostClaim, ZcdpClaim
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,

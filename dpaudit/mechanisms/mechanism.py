@@ -13,9 +13,9 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_va
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
+from dpaudit.mechanisms.claims import ClaimKind
 from dpaudit.mechanisms.differences import AnchoredDifferences, RawDifferences
 from dpaudit.mechanisms.draws import NO_EX_POST_COST, Draw, GaussianDraws, Softmax
 from dpaudit.mechanisms.interfaces import (

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.claims import ClaimKind, ExPostClaim
+from dpaudit.mechanisms.claims import ClaimKind, ExPostClaim
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,

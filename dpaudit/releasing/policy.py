@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from dpaudit.catalogue import message
-from dpaudit.checks import registered
-from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.claims import CLAIM_KINDS
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.registry import Outcome, RunCheck
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
+from dpaudit.results.catalogue import message
 from dpaudit.results.policy import FAMILY, HeldTo, Policy
 from dpaudit.results.quality import Added, Quality
 from dpaudit.results.shell import context_for

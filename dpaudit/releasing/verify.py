@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
-from dpaudit.catalogue import message
-from dpaudit.claims import CLAIM_KINDS
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.releasing.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
 from dpaudit.releasing.policy import PolicyFile
 from dpaudit.results import AuditResult, Finding, Message, Quantity, Value
@@ -38,11 +37,12 @@ from dpaudit.results.attestation import (
     TestResultStatement,
     Tool,
 )
+from dpaudit.results.catalogue import message
 from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
 from dpaudit.runs import InputError, strict_json
 
 if TYPE_CHECKING:
-    from dpaudit.auditing import Question
+    from dpaudit.auditing.run import Question
 
 _REPORT_JSON = f"{REPORT}/report.json"
 #: What every release has.

@@ -3,9 +3,9 @@
 Reports render them.
 """
 
-from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
+from dpaudit.mechanisms.claims import Kind as Kind
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
 from dpaudit.results.audit import EXIT_CODES as EXIT_CODES
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import ConfigDict, Field, RootModel, model_validator
 from pydantic.alias_generators import to_camel
 
-from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
+from dpaudit.mechanisms.claims import ClaimKind
 
 ATTESTATION = "attestation.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"

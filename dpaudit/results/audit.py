@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from dpaudit.claims import CLAIM_KINDS, ClaimKind, Kind
 from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind
 from dpaudit.results.policy import FAMILY, HeldTo
 from dpaudit.results.quality import Quality
 from dpaudit.results.summary import RunSummary
@@ -524,8 +524,8 @@ class CheckResult(Result):
         title: states the outcome, good or bad.
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
-        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty if
-            that is private.
+        code: which of the check's outcomes it is, by the catalogue (`dpaudit.results.catalogue`).
+            Empty if that is private.
         values: what was found: numbers with their units, places, names. Readers outside get those
             that may be public.
         notes: further findings: where, and what to do.

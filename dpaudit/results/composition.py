@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms.claims import ClaimKind
 from dpaudit.results.audit import Result
 from dpaudit.results.values import Message, Number
 

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
 
 #: Checks of a list, and signers.
 MAX_LISTED = 1 << 8

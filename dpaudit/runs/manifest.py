@@ -19,7 +19,6 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.mechanisms import (
     MAX_NUMBER,
     MAX_VOCABULARY,
@@ -33,6 +32,7 @@ from dpaudit.mechanisms import (
     clash,
     context_change,
 )
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES

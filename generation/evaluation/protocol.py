@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from dpaudit.engines import Engine, LocalEngine
 from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder, Watch
 from dpaudit.generation.evaluation.bench import (
@@ -53,6 +52,7 @@ from dpaudit.results.quality import (
     scores,
 )
 from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.engines import Engine, LocalEngine
 from dpaudit.runs.layout import HASHES, PUBLIC, SAMPLES
 from dpaudit.runs.public import PublicReader
 from dpaudit.runs.reader import RESUME

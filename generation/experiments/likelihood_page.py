@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.generation.experiments.likelihood_results import Likelihoods, MechanismLikelihood
 from dpaudit.generation.experiments.table_page import equal_levels
+from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim
 from dpaudit.reports.document import Banner, Block, Document, Paragraph, Table
 from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.figures import LEGEND_WIDTH, LINE_HEIGHT, Drawing, Format, line_marks

@@ -13,7 +13,7 @@ from rich.console import Console
 from dpaudit.api.inspecting import look_into_batch, look_into_run, look_into_step
 from dpaudit.api.reading import open_run
 from dpaudit.api.steps import LONGEST
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.reports.costs import cost_of
 from dpaudit.reports.writers.terminal import print_document
 from dpaudit.runs import InputError, RunReader

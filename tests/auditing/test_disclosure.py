@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpaudit.auditing import Question, audit_run
+from dpaudit.auditing.checks import disclosure
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.checks import disclosure
-from dpaudit.cli import main
+from dpaudit.auditing.run import Question, audit_run
+from dpaudit.commands.cli import main
 from dpaudit.reports.machine import render_sarif
 from dpaudit.reports.terminal import summary
 from dpaudit.reports.write import write_reports

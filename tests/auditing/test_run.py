@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.accounting import ExPostAccountant, exponential_mechanism_epsilon
-from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.mechanisms import BatchingRule, ContextChange, central_order_statistics, context_change
 from dpaudit.results import Amplification
 from dpaudit.runs import RunReader, SecretBatches

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dpaudit.api.reading import open_run
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.checks.release import shortness
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.checks.release import shortness
+from dpaudit.auditing.run import audit_run
 from dpaudit.results import SAMPLE_LENGTH, VERY_SHORT, TextCounts
 from dpaudit.runs import RunReader, without_stop
 

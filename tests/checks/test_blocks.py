@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.batches import BatchAuditor
-from dpaudit.checks import steps
-from dpaudit.checks.steps import BatchView, RunView, StepView
+from dpaudit.auditing.checks import steps
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepView
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import Spans
 from dpaudit.results import Place
 from dpaudit.runs import DecodingRules, RunReader

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.checks import registered
-from dpaudit.checks.steps import StepView
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.steps import StepView
 from dpaudit.runs import RunReader
 
 KIND: dict[str, Any] = {"aggregator": "mean", "sizes": (5, 4), "budget": 0.9, "divisor": 4.0}

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpaudit.accounting import LowerBound
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import log_probability
 from dpaudit.reports.reproducing import commands
 from dpaudit.results import Finding

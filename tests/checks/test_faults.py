@@ -23,12 +23,12 @@ from scipy.special import ndtr
 from dpaudit.accounting import Cost, LowerBound, zcdp_epsilon
 from dpaudit.accounting.allocation import _ratios, _Sum, allocated, allocated_cost
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
-from dpaudit.auditing import audit_run
-from dpaudit.checks import registered
-from dpaudit.checks.costs import Costs
-from dpaudit.checks.neighbors import Losses, removals_stay_within_bounds
-from dpaudit.claims import ZcdpClaim
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.neighbors import Losses, removals_stay_within_bounds
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import Median, log_probability
+from dpaudit.mechanisms.claims import ZcdpClaim
 from dpaudit.results import Finding, Place, Quantity
 from dpaudit.results.replay import (
     Attacked,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.accounting import ChangScales, exponential_mechanism_epsilon, rebalancing_events
-from dpaudit.auditing import Question, audit_run
-from dpaudit.checks.grouping import GroupingCost, grouping_cost
+from dpaudit.auditing.checks.grouping import GroupingCost, grouping_cost
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.runs import Claim, RunReader
 
 REBALANCED = {"clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2)}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.checks.release import stop_problems
+from dpaudit.auditing.checks.release import stop_problems
 from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import Decoding, Sample
 from dpaudit.runs.manifest import StopReason

@@ -13,17 +13,16 @@ import yaml
 
 import dpaudit
 from dpaudit.accounting import zcdp_epsilon
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.auditing.run import Question
-from dpaudit.catalogue import sentence
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.releasing.attestation import found_by
 from dpaudit.releasing.policy import PolicyFile, held_to
 from dpaudit.reports.findings import headline
 from dpaudit.results import Finding
 from dpaudit.results.attestation import ClaimTested
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.policy import Policy
 from dpaudit.results.publication import REGISTRY
 from dpaudit.runs import Claim, InputError, RunReader

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant, median_bounds
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import model_probe, passes, worker
 from dpaudit.generation.algorithm import batch_tasks, generate
 from dpaudit.generation.config import Config

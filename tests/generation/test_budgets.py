@@ -19,8 +19,8 @@ import yaml
 from pydantic import ValidationError
 
 from dpaudit.accounting import zcdp_epsilon
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.composition import compose_runs
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import earlier, worker
 from dpaudit.generation.algorithm import generate, prepare
 from dpaudit.generation.config import Config

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.batches import BatchAuditor
-from dpaudit.checks.canaries import FoundCanaries
+from dpaudit.auditing.checks.canaries import FoundCanaries
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import canaries as made_up
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.canaries import WORDS

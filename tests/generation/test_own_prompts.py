@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.cli import main
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event

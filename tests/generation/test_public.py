@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel

@@ -21,8 +21,7 @@ import torch
 from tokenizers import Tokenizer
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.auditing import audit_run
-from dpaudit.claims import ZcdpClaim
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import passes
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.algorithm import generate
@@ -46,6 +45,7 @@ from dpaudit.mechanisms import (
     log_probability,
     median_of,
 )
+from dpaudit.mechanisms.claims import ZcdpClaim
 from dpaudit.results import Finding, Place
 from dpaudit.results.replay import Attacked, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import (

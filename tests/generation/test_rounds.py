@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dpaudit.auditing import audit_run
-from dpaudit.engines import LocalEngine
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event, RecordsPlaced
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, KeyedHash, RunReader
+from dpaudit.runs.engines import LocalEngine
 from tests.forging import unfinish
 
 MakeConfig = Callable[..., Config]

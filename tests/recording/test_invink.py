@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.caveats import rows_held
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.catalogue import message
+from dpaudit.auditing.run import audit_run
 from dpaudit.plugins import RECORDERS, plug_ins
 from dpaudit.recording.generators import Asked, called_again, recording
 from dpaudit.recording.rerun import rerun
+from dpaudit.results.catalogue import message
 from dpaudit.runs import Allocation, InputError, RunReader
 from dpaudit.runs.manifest import Mend, Moved, TrainedOnRecords
 from tests.recording.test_rerun import InProcess

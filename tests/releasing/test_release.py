@@ -18,15 +18,15 @@ import pytest
 import yaml
 
 import dpaudit.auditing.run as audit
-from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.catalogue import message
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.releasing.folder import RefusedError, read_about, write_release
 from dpaudit.releasing.texts import Row, split_rows, tables
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding
+from dpaudit.results.catalogue import message
 from dpaudit.results.publication import About
 from dpaudit.results.quality import Quality
 from dpaudit.results.replay import Replay

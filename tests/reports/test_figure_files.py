@@ -19,7 +19,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.reports.drawing import drawable, in_page
 from dpaudit.reports.figure_files import CAPTIONS, FigureRun, figure_files, why_not_drawn
 from dpaudit.reports.figures import (

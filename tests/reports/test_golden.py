@@ -15,8 +15,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dpaudit.auditing.checks import registry
 from dpaudit.auditing.comparison import compare_runs
-from dpaudit.checks import registry
 from dpaudit.reports import compare
 from dpaudit.reports.audit_document import render_markdown
 from dpaudit.reports.document import Document

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from dpaudit.auditing import Question, audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.catalogue import message, sentence
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.reports import findings
 from dpaudit.reports.audit_document import SIGNED_BY, render_html, render_markdown, signed_off
 from dpaudit.reports.reproducing import claim_origin, commands
 from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding, Message, Place
+from dpaudit.results.catalogue import message, sentence
 from dpaudit.results.rounding import bound, stated
 from tests.reports.conftest import run_summary
 

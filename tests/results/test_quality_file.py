@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.results.quality import (
     Baseline,
     Downstream,

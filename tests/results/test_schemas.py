@@ -17,9 +17,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.results import AuditResult, Empirical, Guarantees, Message, RunSummary
 from dpaudit.results.schemas import SCHEMAS, json_schema, schema_text
 

@@ -7,8 +7,8 @@ import itertools
 
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.runs import (
     Batching,
     CanaryCoins,

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit import reports
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests.forging import append_entries
 from tests.nesting import write_run
@@ -33,7 +33,7 @@ MEGABYTES = 350
 CHILD = f"""
 import contextlib, json, os, pathlib, re, resource, signal, sys, traceback
 resource.setrlimit(resource.RLIMIT_AS, ({ADDRESSES}, {ADDRESSES}))
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  \

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.runs import Held, InputError, RunReader, RunWriter
 from tests.forging import journal_of, unfinish
 from tests.nesting import read_run

@@ -22,8 +22,8 @@ from dpaudit.accounting import (
     rebalancing_events,
     rebalancing_scale,
 )
-from dpaudit.auditing import audit_run
-from dpaudit.cli import main
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.generation import grouping
 from dpaudit.generation.algorithm import batch_tasks, generate
 from dpaudit.generation.clustering.dpm import Dpm

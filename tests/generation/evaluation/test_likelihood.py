@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.generation.aggregation import aggregated
 from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
