@@ -199,6 +199,20 @@ CASES = [
 ]
 
 
+def test_a_run_that_leaves_a_setting_out_is_refused(make_run, dpaudit):
+    """Its defaults would be the best ones for it: no seed, any record, no budget."""
+    for place in (("sampling",), ("privacy", "unit"), ("mechanism", "draw")):
+        run = make_run()
+        fields = json.loads((run / "run.json").read_text())
+        section = fields["settings"]
+        for name in place[:-1]:
+            section = section[name]
+        del section[place[-1]]
+        (run / "run.json").write_text(json.dumps(fields))
+        code, _, err = dpaudit("verify", run.path)
+        assert code == 2 and f"run.json: settings.{'.'.join(place)}" in err
+
+
 def listing(run):
     return sorted(p.relative_to(run.path).as_posix() for p in run.path.rglob("*"))
 

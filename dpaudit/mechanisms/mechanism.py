@@ -130,7 +130,7 @@ class OneOf:
     def _described(kind: type[Part]) -> JsonSchemaValue:
         schema = kind.model_json_schema()
         fields = {"kind": {"const": kind.name}, **schema.get("properties", {})}
-        return schema | {"properties": fields, "required": ["kind", *schema.get("required", [])]}
+        return schema | {"properties": fields, "required": list(fields)}
 
 
 #: The largest support, so that a hostile manifest cannot make the reader allocate at will.

@@ -11,7 +11,12 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import TaggedUnionSchema
+from pydantic_core.core_schema import (
+    DataclassField,
+    ModelField,
+    TaggedUnionSchema,
+    TypedDictField,
+)
 
 from dpaudit.results.attestation import ATTESTATION_VERSION, Statement
 from dpaudit.results.audit import AuditResult
@@ -36,6 +41,16 @@ class _Plain(GenerateJsonSchema):
         return found
 
 
+class _Whole(_Plain):
+    """A writer of schemas of files in which every field stands, as `Manifest.of_json` demands."""
+
+    def field_is_required(
+        self, field: ModelField | DataclassField | TypedDictField, total: bool
+    ) -> bool:
+        """Return that it is, whatever default its type has for those who build one."""
+        return True
+
+
 class Kind(NamedTuple):
     """A kind of file.
 
@@ -45,16 +60,18 @@ class Kind(NamedTuple):
             something else.
         mode: "validation" for what is read from anywhere, "serialization" for what dpaudit alone
             writes: there every field stands, and numbers that JSON does not have are texts.
+        generator: writes the schema.
     """
 
     model: type[BaseModel]
     version: int
     mode: Literal["validation", "serialization"]
+    generator: type[GenerateJsonSchema] = _Plain
 
 
 #: By the name of the schema.
 SCHEMAS = {
-    "run": Kind(RunJson, FORMAT_VERSION, "validation"),
+    "run": Kind(RunJson, FORMAT_VERSION, "validation", _Whole),
     "report": Kind(AuditResult, 2, "serialization"),
     "comparison": Kind(Comparison, 2, "serialization"),
     "evaluation": Kind(Quality, 1, "validation"),
@@ -73,7 +90,7 @@ def json_schema(name: str) -> dict[str, Any]:
     return {
         "$schema": DIALECT,
         "$id": f"urn:dpaudit:{name}:{kind.version}",
-        **kind.model.model_json_schema(mode=kind.mode, schema_generator=_Plain),
+        **kind.model.model_json_schema(mode=kind.mode, schema_generator=kind.generator),
     }
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
+    ValidationError,
     WithJsonSchema,
     create_model,
-    model_serializer,
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dpaudit.mechanisms import (
     MAX_NUMBER,
@@ -174,14 +173,6 @@ class Claim(Fields):
             field, allowed = misfit
             raise ValueError(f"{field} has to be {allowed}")
         return self
-
-    @model_serializer(mode="wrap")
-    def _with_the_figures_of_its_kind(
-        self, written: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        own = CLAIM_KINDS[self.kind].figures
-        return {name: value for name, value in fields.items() if value is not None or name in own}
 
     @property
     def stated(self) -> float:
@@ -1091,8 +1082,21 @@ class Manifest(Settings):
 
     @classmethod
     def of_json(cls, text: str) -> Manifest:
-        """Read run.json. Raises ValidationError where it is none."""
-        file = dict(RunJson.model_validate_json(text))
+        """Read run.json, which has to hold every field that `to_json` writes.
+
+        A field that is left out is never read as its default: that may be the one that is best for
+        the run.
+
+        Raises:
+            ValidationError: a field is missing, unknown or has another type, or fields contradict
+                each other.
+        """
+        whole = RunJson.model_validate_json(text)
+        left_out = _left_out(whole.model_dump(mode="json"), json.loads(text))
+        missing = [InitErrorDetails(type="missing", loc=place, input=None) for place in left_out]
+        if missing:
+            raise ValidationError.from_exception_data("RunJson", missing)
+        file = dict(whole)
         settings, made = dict(file["settings"]), dict(file["made"])
         sections = {name: dict(settings[name]) | dict(made[name]) for name in SECTIONS}
         return cls.model_validate({"sensitivity": file["sensitivity"]} | settings | made | sections)
@@ -1204,6 +1208,22 @@ class Manifest(Settings):
         return ForbiddenTokens(
             self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json
         )
+
+
+def _left_out(
+    written: Any, given: Any, place: tuple[int | str, ...] = ()
+) -> Iterator[tuple[int | str, ...]]:
+    """Yield the places of all fields of JSON that would be `written`, but were not `given`."""
+    if isinstance(written, dict):
+        named = given if isinstance(given, dict) else {}
+        for name, value in written.items():
+            if name in named:
+                yield from _left_out(value, named[name], (*place, name))
+            else:
+                yield (*place, name)
+    elif isinstance(written, list):
+        for number, (value, own) in enumerate(zip(written, given, strict=True)):
+            yield from _left_out(value, own, (*place, number))
 
 
 def settings_of(section: Fields, kind: type[Fields]) -> dict[str, Any]:
