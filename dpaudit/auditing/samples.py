@@ -67,26 +67,22 @@ class BatchTokens(BatchEvidence):
         if logarithms is None:
             return
         self.probabilities[steps] = [math.exp(min(each, 0.0)) for each in logarithms.tolist()]
-        support, temperature = view.support, view.mechanism.temperature
-        places = zip(
-            view.positions,
-            view.spans.slices,
-            view.columns.tolist(),
-            logarithms.tolist(),
-            strict=True,
-        )
-        for position, span, at, logarithm in places:
-            scores = view.aggregate[span]
-            most = min(ALTERNATIVES + 1, len(scores))
-            # most need no order
-            likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])
-            likely = likely[np.argsort(-scores[likely], kind="stable")]
-            likely = likely[likely != at - span.start][:ALTERNATIVES]
-            beyond = (scores[likely].astype(np.float64) - float(view.aggregate[at])) / temperature
-            self.others[position, : len(likely)] = (
-                likely if support is None else support[span][likely]
-            )
-            self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
+        spans, rows = view.spans, np.arange(len(view))
+        scores = spans.padded(view.aggregate.astype(np.float64), -math.inf)
+        own = view.columns - spans.starts
+        sampled = scores[rows, own]
+        scores[rows, own] = -math.inf
+        for place in range(ALTERNATIVES):
+            best = scores.argmax(axis=-1)
+            beyond = (scores[rows, best] - sampled) / view.mechanism.temperature
+            scores[rows, best] = -math.inf
+            there = spans.lengths > place + 1
+            ids = np.where(there, best, 0)
+            if view.support is not None:
+                ids = np.where(there, view.support[ids + spans.starts], 0)
+            self.others[steps, place] = ids
+            likely = np.minimum(np.exp(logarithms + beyond), 1.0)
+            self.likely[steps, place] = np.where(there, likely, math.nan)
 
 
 class DearTokens(Evidence):

@@ -91,12 +91,12 @@ class Spans:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def sums(self, values: Doubles) -> Doubles:
-        """Return [..., k] of values [..., columns]."""
+    def sums(self, values: Floats) -> Floats:
+        """Return [..., k] of values [..., columns], in their dtype."""
         if self._alike:
-            found: Doubles = self._apart(values).sum(axis=-1)
+            found: Floats = self._apart(values).sum(axis=-1)
             return found
-        found = np.empty((*values.shape[:-1], len(self)))
+        found = np.empty((*values.shape[:-1], len(self)), dtype=values.dtype)
         for step, span in enumerate(self.slices):
             values[..., span].sum(axis=-1, out=found[..., step])
         return found
@@ -123,16 +123,23 @@ class Spans:
         return found
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """Return [k] in how many of its columns each step is flagged, of flags [columns]."""
-        return np.fromiter(
-            (np.count_nonzero(flags[span]) for span in self.slices), np.intp, len(self)
-        )
+        """Return [..., k] in how many columns each step is flagged, of flags [..., columns]."""
+        totals = np.zeros((*flags.shape[:-1], flags.shape[-1] + 1), dtype=np.intp)
+        np.cumsum(flags, axis=-1, out=totals[..., 1:])
+        found: NDArray[np.intp] = totals[..., self.ends] - totals[..., self.starts]
+        return found
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return [..., columns] each step's value, of [..., k], in all of its columns."""
         if len(self) == 1:
             return np.broadcast_to(values, (*values.shape[:-1], int(self.lengths[0])))
         return np.repeat(values, self.lengths, axis=-1)
+
+    def padded(self, values: Doubles, filling: float) -> Doubles:
+        """Return [k, S] of values [columns]: a row for each step, filled up to the longest."""
+        found = np.full((len(self), int(self.lengths.max())), filling)
+        found[np.arange(found.shape[1]) < self.lengths[:, None]] = values
+        return found
 
     def totals(self, values: Doubles) -> Doubles:
         """Return [columns] the sums of each step's values up to each of them, of [columns]."""

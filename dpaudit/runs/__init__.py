@@ -11,6 +11,7 @@ from dpaudit.runs.assignment import data_digest as data_digest
 from dpaudit.runs.batches import BatchHeader as BatchHeader
 from dpaudit.runs.batches import BatchReader as BatchReader
 from dpaudit.runs.batches import BatchWriter as BatchWriter
+from dpaudit.runs.batches import RecordedSteps as RecordedSteps
 from dpaudit.runs.batches import Sample as Sample
 from dpaudit.runs.batches import Step as Step
 from dpaudit.runs.batches import aggregate_digest as aggregate_digest

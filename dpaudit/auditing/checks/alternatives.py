@@ -159,7 +159,7 @@ class TopP(Truncations):
     @override
     def kept(self, steps: DrawnSteps) -> Doubles:
         mass, ends, levels = steps.mass, steps.ends, steps.levels
-        at = steps.search(mass, self.settings[:, None])
+        at = levels.starts + levels.counts(mass < self.settings[:, None])
         rounded = at == levels.ends  # rounding may leave the last sum below a share
         at = np.minimum(at, levels.ends - 1)
         before = np.where(at > levels.starts, mass[at - 1], 0.0)
@@ -178,9 +178,9 @@ class MinP(Truncations):
 
     @override
     def kept(self, steps: DrawnSteps) -> Doubles:
-        return np.asarray(
-            steps.ends[steps.search(-steps.below, -np.log(self.settings)[:, None], "right") - 1]
-        )
+        levels = steps.levels
+        likely = levels.counts(-steps.below <= -np.log(self.settings)[:, None])
+        return np.asarray(steps.ends[levels.starts + likely - 1])
 
 
 class Typical(Family):
@@ -197,17 +197,15 @@ class Typical(Family):
         levels = steps.levels
         shares = steps.weights / levels.spread(steps.totals)
         distances = np.abs(steps.below - levels.spread(levels.sums(shares * steps.below)))
-        gain, kept = np.empty((2, len(self.settings), len(steps)))
-        for place, (span, level) in enumerate(
-            zip(levels.slices, steps.level.tolist(), strict=True)
-        ):
-            order = np.argsort(distances[span], kind="stable")
-            mass = np.cumsum(shares[span][order])
-            last = np.minimum(np.searchsorted(mass, self.settings), len(mass) - 1)
-            gain[:, place] = mass[last]
-            kept[:, place] = (order == level - span.start).argmax() <= last
-        gain = -np.log(np.minimum(gain, 1.0))
-        return Ratios(np.where(kept > 0, gain, -np.inf), gain, np.zeros(gain.shape))
+        # NaN is behind all that a step has.
+        order = levels.padded(distances, math.nan).argsort(axis=-1, kind="stable")
+        rows = np.arange(len(steps))
+        mass = levels.padded(shares, 0.0)[rows[:, None], order].cumsum(axis=-1)
+        last = (mass < self.settings[:, None, None]).sum(axis=-1)
+        last = np.minimum(last, levels.lengths - 1)
+        rank = (order == (steps.level - levels.starts)[:, None]).argmax(axis=-1)
+        gain = -np.log(np.minimum(mass[rows, last], 1.0))
+        return Ratios(np.where(rank <= last, gain, -np.inf), gain, np.zeros(gain.shape))
 
 
 class Penalties(Family):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from dpaudit.mechanisms import Spans
 
 Doubles = NDArray[np.float64]
 Ids = NDArray[np.int64]
-Side: TypeAlias = Literal["left", "right"]
 
 NO_TOKENS: Ids = np.zeros(0, dtype=np.int64)
 #: Probability that penalties are taken to leave alone beside what they do: it lowers their
@@ -140,7 +139,7 @@ class DrawnSteps:
     @cached_property
     def ends(self) -> Doubles:
         """[L] the number of the step's tokens in a level or above it."""
-        return self.levels.totals(self.counts)
+        return np.asarray(self._all_ends - self.levels.spread(self.spans.starts))
 
     @cached_property
     def mass(self) -> Doubles:
@@ -178,17 +177,14 @@ class DrawnSteps:
 
         `tokens` says how many of them, from 1 to S.
         """
-        at = self.search(self.ends, tokens)
+        # Whole numbers, so that sums over all steps are exact.
+        at = np.searchsorted(self._all_ends, tokens + self.spans.starts)
         return np.asarray(np.minimum(1.0, self.mass[at] - (self.ends[at] - tokens) * self.each[at]))
 
-    def search(self, ascending: Doubles, wanted: Doubles, side: Side = "left") -> NDArray[np.intp]:
-        """Return [settings, k] each step's level where `searchsorted` would put wanted values."""
-        columns = np.broadcast_to(wanted, (len(wanted), len(self))).T
-        found = [
-            np.searchsorted(ascending[span], column, side) + span.start
-            for span, column in zip(self.levels.slices, columns, strict=True)
-        ]
-        return np.stack(found, axis=-1)
+    @cached_property
+    def _all_ends(self) -> Doubles:
+        """[L] the number of tokens in a level, or in any before it, of all steps."""
+        return np.cumsum(self.counts)
 
     @property
     def intervals(self) -> list[tuple[float, float]]:

@@ -12,7 +12,7 @@ from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.auditing.checks.partition import Placement
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.auditing.checks.release import Texts, text_place
-from dpaudit.auditing.checks.steps import BatchView
+from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import Held, InputError, RunReader, commitment_of
 from dpaudit.runs.commitment import SETTLED
@@ -187,6 +187,10 @@ class _Likenesses(BatchEvidence):
                 and sum(record.log_probabilities[span].tolist()) < _NO_COINCIDENCE
             ):
                 self.found.append((text_place(sample), record.likeness(span)))
+
+    @override
+    def look(self, view: StepsView) -> None:
+        """Look at nothing: tokens and digests are known when the batch is opened."""
 
 
 class Copies(Evidence):

@@ -145,10 +145,10 @@ class SeenPublic:
     @classmethod
     def of(cls, view: StepsView, place: int) -> SeenPublic:
         """Return one step's support and anchor, after the earlier tokens of its text."""
-        step, before = view.steps[place], view.earlier[place]
-        support, anchor = step.support, step.arrays.get(ANCHOR)
-        taken = [] if support is None else [support.astype("<i8")]
-        taken += [] if anchor is None else [anchor.astype("<f4")]
+        span, before = view.spans.slices[place], view.earlier[place]
+        support, anchor = view.support, view.arrays.get(ANCHOR)
+        taken = [] if support is None else [support[span].astype("<i8")]
+        taken += [] if anchor is None else [anchor[span].astype("<f4")]
         digest = hashlib.sha256(b"".join(array.tobytes() for array in taken)).digest()
         return cls(
             view.positions[place], (view.header.label, before.astype("<i8").tobytes()), digest

@@ -34,26 +34,23 @@ def aggregate_is_defined(view: StepsView) -> Finding | None:
         )
         if problem:
             return finding_of(problem)
-    for span, step in zip(view.spans.slices, view.steps, strict=True):
-        if aggregate_digest(view.aggregate[span]) != step.aggregate_digest:
-            return Finding(code="record.other-vector")
+    digests = b"".join(aggregate_digest(view.aggregate[span]) for span in view.spans.slices)
+    if digests != view.recorded.digests.tobytes():
+        return Finding(code="record.other-vector")
     if view.log_probabilities is None:
         return None  # sampling.support objects
     code = "record.other-probability" if mechanism.draw.likely else "record.other-maximum"
-    for place, (right, step) in enumerate(
-        zip(view.log_probabilities.tolist(), view.steps, strict=True)
-    ):
-        if not _agree(right, step.log_probability):
+    recorded = view.recorded.log_probabilities.tolist()
+    for place, right in enumerate(view.log_probabilities.tolist()):
+        if not _agree(right, recorded[place]):
             # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once
             # keep.
             span = view.spans.slices[place]
             right = mechanism.log_probability(
                 view.aggregate[span], int(view.columns[place]) - span.start
             )
-            if not _agree(right, step.log_probability):
-                return Finding(
-                    code=code, values={"recorded": step.log_probability, "recomputed": right}
-                )
+            if not _agree(right, recorded[place]):
+                return Finding(code=code, values={"recorded": recorded[place], "recomputed": right})
     return None
 
 
@@ -144,9 +141,10 @@ def rows_are_scored(run: AuditedRun) -> Outcome:
 @StepCheck(id="sampling.support", together=True)
 def token_in_support(view: StepsView) -> Finding | None:
     """Hold the sampled token against the recorded support."""
-    for step, column in zip(view.steps, view.columns.tolist(), strict=True):
-        if column < 0:
-            return Finding(code="record.token-outside-support", values={"token": step.token})
-        if not math.isfinite(step.log_probability):
-            return Finding(code="record.token-impossible", values={"token": step.token})
+    for code, wrong in (
+        ("record.token-outside-support", view.columns < 0),
+        ("record.token-impossible", ~np.isfinite(view.recorded.log_probabilities)),
+    ):
+        if wrong.any():
+            return Finding(code=code, values={"token": int(view.tokens[wrong.argmax()])})
     return None

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
-from dpaudit.auditing.checks.steps import BatchView
+from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import VERY_SHORT, Finding, Place, Value
 from dpaudit.runs import Decoding, InputError, Manifest, Sample, without_stop
 from dpaudit.runs.layout import SAMPLES, TOKENIZER
@@ -53,6 +53,10 @@ class Texts(BatchEvidence, Evidence):
             found.said.add(sample.text is not None)
         found.stops += stop_problems(batch.samples, decoding)
         return found
+
+    @override
+    def look(self, view: StepsView) -> None:
+        """Look at nothing: texts are known when the batch is opened."""
 
     @override
     def merge(self, batch: int, found: Texts) -> None:

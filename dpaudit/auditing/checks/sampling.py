@@ -130,10 +130,11 @@ class SamplingTest(BatchEvidence):
         if view.drawn is not None:
             batch = view.header.id.to_bytes(8, "big")
             places = (batch + position.to_bytes(8, "big") for position in view.positions)
-            digests = (step.aggregate_digest for step in view.steps)
-            self.add(
-                view.drawn, [digest + place for digest, place in zip(digests, places, strict=True)]
-            )
+            digests = view.recorded.digests
+            salts = [
+                digest.tobytes() + place for digest, place in zip(digests, places, strict=True)
+            ]
+            self.add(view.drawn, salts)
 
     def add(self, steps: DrawnSteps, salts: Sequence[bytes]) -> None:
         """Take in some steps.

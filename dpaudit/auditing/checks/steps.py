@@ -15,7 +15,16 @@ from dpaudit.accounting.ex_post import exact_costs
 from dpaudit.auditing.checks.draws import NO_TOKENS, Draw, DrawnSteps
 from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedSteps, Spans, log_probabilities
 from dpaudit.results import Finding, finding_of
-from dpaudit.runs import BatchHeader, BatchReader, InputError, Manifest, RunReader, Sample, Step
+from dpaudit.runs import (
+    BatchHeader,
+    BatchReader,
+    InputError,
+    Manifest,
+    RecordedSteps,
+    RunReader,
+    Sample,
+    Step,
+)
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.rules import ForbiddenTokens, Ids
 from dpaudit.runs.text import Decode
@@ -29,24 +38,7 @@ TELLING_VALUES = 16
 #: Of steps that are looked at together; what is worked out of them takes some ten times as much.
 BLOCK_BYTES = 1 << 21
 #: What is worked out for each earlier token of a step's text, and for each column.
-_BYTES_BEFORE, _BYTES_COLUMN = 256, 64
-
-
-def _size(step: Step) -> int:
-    """Return the bytes of a step's arrays, and of some of what is worked out for each column."""
-    given = (
-        list(step.arrays.values())
-        if step.contexts is None
-        else [*step.arrays.values(), step.contexts]
-    )
-    return sum(array.nbytes + _BYTES_COLUMN * int(array.shape[-1]) for array in given)
-
-
-def _in_row(arrays: Sequence[Any]) -> Any:
-    """Join arrays [..., S] to [..., columns]; None where there are none."""
-    if len(arrays) == 1 or arrays[0] is None:
-        return arrays[0]
-    return np.concatenate(arrays, axis=-1)
+_BYTES_BEFORE, _BYTES_COLUMN = 256, 256
 
 
 def _freeze(*arrays: NDArray[Any] | None) -> None:
@@ -78,12 +70,13 @@ class StepsView:
     Attributes:
         manifest: the run's.
         header: the batch's.
-        steps: what is recorded of them.
+        recorded: what is recorded of them.
         positions: their places in the batch.
         earlier: of each, ids of the tokens that its text has before it.
         mechanism: the run's.
         arrays: the mechanism's arrays, [..., columns].
-        contexts, support: [n, columns] and [columns]; None where they are not recorded.
+        contexts, support, canary: [n, columns], [columns] and [columns]; None where they are not
+            recorded.
         tokens: [k] ids of the sampled tokens.
     """
 
@@ -91,7 +84,7 @@ class StepsView:
         self,
         manifest: Manifest,
         header: BatchHeader,
-        steps: Sequence[Step],
+        recorded: RecordedSteps,
         positions: range,
         earlier: Sequence[NDArray[np.integer]],
         accountant: ExPostAccountant | None = None,
@@ -102,32 +95,22 @@ class StepsView:
         Costs are charged to the accountant; it is None where nothing bounds them. `apart` makes
         views of each step.
         """
-        self.manifest, self.header, self.steps, self._accountant = (
-            manifest,
-            header,
-            steps,
-            accountant,
-        )
-        self.apart = apart
+        self.manifest, self.header, self.recorded = manifest, header, recorded
+        self.apart, self._accountant = apart, accountant
         self.positions, self.earlier, self.mechanism = positions, earlier, manifest.mechanism
-        self.arrays = {
-            name: _in_row([step.arrays[name] for step in steps]) for name in steps[0].arrays
-        }
-        self.contexts = _in_row([step.contexts for step in steps])
-        self.support = _in_row([step.support for step in steps])
-        self.tokens = np.array([step.token for step in steps])
+        self.arrays, self.contexts = recorded.arrays, recorded.contexts
+        self.support, self.canary, self.tokens = recorded.support, recorded.canary, recorded.tokens
         # Whatever looks at a step, others look at the same values after it.
-        _freeze(*self.arrays.values(), self.contexts, self.support, *earlier)
+        _freeze(*self.arrays.values(), self.contexts, self.support, self.canary, recorded.spent)
+        _freeze(*earlier)
 
     def __len__(self) -> int:
-        return len(self.steps)
+        return len(self.positions)
 
     @cached_property
     def spans(self) -> Spans:
         """The columns of each step."""
-        if self.support is None:
-            return Spans([self.manifest.most_support] * len(self))
-        return Spans(len(step.support) for step in self.steps if step.support is not None)
+        return Spans(self.recorded.lengths)
 
     @cached_property
     def columns(self) -> NDArray[np.intp]:
@@ -173,7 +156,7 @@ class StepsView:
         """All contexts' contributions to aggregates, [n, columns]; None unless all are recorded."""
         if self.contexts is None and not self.header.contexts:
             return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
-        return self.steps[0].given if len(self) == 1 else self.contexts
+        return self.recorded.one(0).given if len(self) == 1 else self.contexts
 
     @cached_property
     def range_problem(self) -> Finding | None:
@@ -181,12 +164,12 @@ class StepsView:
 
         It is a failure of record.range.
         """
-        contribution, canary = self.mechanism.contribution, self.steps[0].canary
+        contribution = self.mechanism.contribution
         if problem := self.mechanism.aggregator.range_problem(
             self.arrays, self.header.contexts, contribution
         ):
             return finding_of(problem)
-        for name, values in (("contexts", self.contexts), ("canary", canary)):
+        for name, values in (("contexts", self.contexts), ("canary", self.canary)):
             if values is not None and (problem := contribution.range_problem(name, values)):
                 return finding_of(problem)
         if problem := contribution.anchor_problem_of_steps(self.arrays, self.spans):
@@ -334,11 +317,12 @@ class StepView(StepsView):
             before: ids of the tokens that its text has before it.
             accountant: what the step's cost is charged to; None if nothing bounds it.
         """
+        columns = manifest.most_support if step.support is None else len(step.support)
+        recorded = RecordedSteps.alone(step, columns)
         super().__init__(
-            manifest, header, [step], range(position, position + 1), [before], accountant
+            manifest, header, recorded, range(position, position + 1), [before], accountant
         )
         self.step, self.forbidden, self.position, self.before = step, forbidden, position, before
-        _freeze(step.canary, step.spent)
 
     @property
     def each(self) -> Sequence[StepView]:
@@ -406,46 +390,52 @@ class BatchView:
 
         Raises InputError when one cannot be decoded, after those before it.
         """
-        together = self.manifest.mechanism.in_blocks and self.header.canary is None
-        steps, held = list[Step](), 0
-        for position in range(len(self.tokens)):
+        start, steps = 0, len(self.tokens)
+        while start < steps:
+            stop = self._end_of_block(start)
+            yield from self._looked_at(range(start, stop))
+            start = stop
+
+    def _end_of_block(self, start: int) -> int:
+        """Return the first step that is not looked at together with the one at `start`."""
+        if not self.manifest.mechanism.in_blocks or self.header.canary is not None:
+            return start + 1
+        each = self.record.step_bytes + _BYTES_COLUMN * self.manifest.most_support
+        held, stop = 0, start
+        while stop < len(self.tokens) and held <= BLOCK_BYTES - each:
+            held += each + _BYTES_BEFORE * len(self.record.before(stop))
+            stop += 1
+        return max(stop, start + 1)
+
+    def _looked_at(self, positions: range) -> Iterator[StepsView]:
+        """Yield some steps, one by one where something is wrong with any."""
+        if len(positions) > 1:
             try:
-                step = self.record.step(position)
-            except InputError:
-                yield from self._looked_at(steps, position)
-                raise
-            size = _size(step) + _BYTES_BEFORE * len(self.record.before(position))
-            if steps and held + size > BLOCK_BYTES:
-                yield from self._looked_at(steps, position)
-                steps, held = [], 0
-            steps.append(step)
-            held += size
-            # The next one may be as large, and large ones are never held together.
-            if not together or held + size > BLOCK_BYTES:
-                yield from self._looked_at(steps, position + 1)
-                steps, held = [], 0
-        yield from self._looked_at(steps, len(self.tokens))
-
-    def _looked_at(self, steps: Sequence[Step], stop: int) -> Iterator[StepsView]:
-        """Yield some steps up to a position, one by one where something is wrong with any."""
-        positions = range(stop - len(steps), stop)
-
-        def apart() -> Sequence[StepView]:
-            return [
-                self._alone(step, position) for step, position in zip(steps, positions, strict=True)
-            ]
-
-        if len(steps) > 1:
-            earlier = [self.record.before(position) for position in positions]
-            view = StepsView(
-                self.manifest, self.header, steps, positions, earlier, self.accountant, apart
-            )
+                recorded = self.record.recorded(positions)
+            except InputError:  # those before the one that cannot be decoded can
+                yield from map(self.step, positions)
+                return
+            view = self._together(recorded, positions)
             with np.errstate(all="ignore"):
                 regular = view.regular
             if regular:
                 yield view
-                return
-        yield from apart()
+            else:
+                yield from view.apart()
+        else:
+            yield self.step(positions.start)
+
+    def _together(self, recorded: RecordedSteps, positions: range) -> StepsView:
+        def apart() -> Sequence[StepView]:
+            return [
+                self._alone(recorded.one(place), position)
+                for place, position in enumerate(positions)
+            ]
+
+        earlier = [self.record.before(position) for position in positions]
+        return StepsView(
+            self.manifest, self.header, recorded, positions, earlier, self.accountant, apart
+        )
 
     def _alone(self, step: Step, position: int) -> StepView:
         before = self.record.before(position)
