@@ -340,11 +340,6 @@ def _differing(title: str, found: Iterable[Differing], header: Sequence[str]) ->
     return Table.of(title, ("", *header), rows, words=range(len(header) + 1))
 
 
-def _value(value: JsonValue) -> str:
-    if value is None:
-        return ABSENT
-    statuses = {str(status): name for status, name in STATUS_NAMES.items()}
-    return one_line(statuses.get(str(value), shown_setting(value)), LABEL_LENGTH)
 
 
 def _quality(comparison: Comparison, header: Sequence[str]) -> Iterator[Section]:

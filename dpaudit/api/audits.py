@@ -604,7 +604,7 @@ def audits_of(
         if where in given:
             raise InputError(str(where), "the run is named twice.", "Name each run once.")
         given[where] = run
-    places.require_runs(tuple(given), monitor)
+    places.require_runs(given)
     return {
         where: run
         if isinstance(run, Audit)

@@ -295,7 +295,7 @@ def require_passed(spent: Sequence[places.Location], model: str, monitor: Monito
     """
     from dpaudit.results.shell import argument
 
-    places.require_runs(tuple(spent), monitor)
+    places.require_runs(spent)
     for run in spent:
         verdict = audit(run, find_model=False, monitor=monitor).verdict
         if verdict == "not_verified" and open_run(run).manifest.public_parts:

@@ -44,10 +44,6 @@ class Monitor:
     def hint(self, message: str) -> None:
         """Say what is worth to know about a result."""
 
-    def problem(self, message: str) -> None:
-        """Say what is wrong beside the error that is raised."""
-        self.warn(message)
-
     def warn(self, message: str) -> None:
         """Warn of something that does not stop the call."""
         warnings.warn(message, UserWarning, stacklevel=4)

@@ -15,10 +15,7 @@ from dpaudit.runs.storage import Location as Location
 from dpaudit.runs.storage import is_url, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from dpaudit.api.monitor import Monitor
-
+    from collections.abc import Iterable, Iterator
 
 PUBLIC = "public"
 #: Bytes of a report.json that say whom it is for.
@@ -86,22 +83,10 @@ def path_of(value: str | os.PathLike[str], argument: str) -> Path:
     return Path(value)
 
 
-def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
-    """Require runs, and tell all but the last of several problems.
-
-    Raises:
-        InputError: something is no run, such as a mistyped path.
-    """
-    problems = []
+def require_runs(runs: Iterable[Location]) -> None:
+    """Raise InputError for the first that is no run, such as a mistyped path."""
     for run in runs:
-        try:
-            open_storage(run).require_run()
-        except InputError as error:
-            problems.append(error)
-    for problem in problems[:-1]:
-        monitor.problem(str(problem))
-    if problems:
-        raise problems[-1]
+        open_storage(run).require_run()
 
 
 def spare_runs(

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_options
-from dpaudit.commands.terminal import TERMINAL, print_document, print_json
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import print_document, print_json
 
 _MANY = click.IntRange(min=1, max=1 << 20)
 

@@ -14,7 +14,8 @@ from dpaudit.commands.options import (
     output_options,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import note, progress_bar, show_document, tell
+from dpaudit.commands.progress import progress_bar
+from dpaudit.commands.terminal import note, show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location

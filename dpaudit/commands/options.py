@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
-from dpaudit.commands.terminal import TERMINAL, session
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -595,7 +595,7 @@ class AuditResult(Result):
             before; None without one.
     """
 
-    schema_version: Literal["2"] = "2"
+    schema_version: Literal["3"] = "3"
     audience: Literal["internal", "public"] = "internal"
     verdict: Verdict
     evidence: int

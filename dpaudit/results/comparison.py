@@ -94,7 +94,7 @@ class Comparison(Result):
         quality: one for each measure and all conditions that it was taken under.
     """
 
-    schema_version: Literal["2"] = "2"
+    schema_version: Literal["3"] = "3"
     runs: dict[str, AuditResult]
     settings: tuple[Differing, ...]
     checks: tuple[Differing, ...]

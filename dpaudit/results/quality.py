@@ -473,7 +473,7 @@ class Quality(Fields):
             the kind of device.
     """
 
-    schema_version: Literal["1"] = "1"
+    schema_version: Literal["2"] = "2"
     audience: Literal["internal"] = "internal"
     private: Literal["computed from private records, and no epsilon pays for publishing it"] = (
         PRIVATE

@@ -55,9 +55,9 @@ class Kind(NamedTuple):
 #: By the name of the schema.
 SCHEMAS = {
     "run": Kind(RunJson, FORMAT_VERSION, "validation"),
-    "report": Kind(AuditResult, 2, "serialization"),
-    "comparison": Kind(Comparison, 2, "serialization"),
-    "evaluation": Kind(Quality, 1, "validation"),
+    "report": Kind(AuditResult, 3, "serialization"),
+    "comparison": Kind(Comparison, 3, "serialization"),
+    "evaluation": Kind(Quality, 2, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),
 }
