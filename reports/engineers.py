@@ -57,7 +57,6 @@ from dpaudit.results.rounding import (
     bound,
     bound_against,
     delta_bound,
-    lower_bound,
     nearest,
     saving,
     stated,
@@ -65,10 +64,9 @@ from dpaudit.results.rounding import (
 from dpaudit.results.values import leaves
 
 NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
-MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
+MOST_BATCHES, MOST_CONTEXTS = 50, 20
 #: Levels and children of the composition that a page lists.
 _DEPTH, _BREADTH = 8, 60
-CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
 WORST_COLUMNS = (
     "Batch",
     "Slot",
@@ -135,9 +133,6 @@ def _kind(result: AuditResult, kind: Kind) -> Section:
                 [Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"
             )
         )
-    if kind == EMPIRICAL and (points := attack_curve(result)):
-        title = "The smallest δ that the attack leaves to each ε"
-        blocks.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
     return Section(
         KIND_TITLES[kind], [*blocks, Paragraph(_remark(result, kind), "quiet")], id=f"kind-{kind}"
     )
@@ -262,60 +257,32 @@ def _of_batch_level(found: ExPost | Approximate) -> str:
     return " (batch level)" if found.amplification.groups else ""
 
 
-def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
-    """Return rows of CURVE_COLUMNS: the delta that the attack leaves to each epsilon.
-
-    They are empty if no attack was made.
-
-    At most MOST_POINTS of them, evenly, the first and the last among them.
-    """
-    found = result.guarantees.empirical.attack
-    points = () if found is None else found.curve
-    if len(points) > MOST_POINTS:
-        points = tuple(
-            points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS)
-        )
-    return tuple(
-        (nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points
-    )
-
-
 def _tokens(result: AuditResult) -> list[Block]:
-    drawn = (
-        (figures.token_curve, say("curve-marks"), costs.curve_described(result.tokens)),
-        (figures.growth, say("growth-marks"), costs.growth_described(result)),
-    )
-    shown = [Figure(draw(result), words, marks) for draw, marks, words in drawn if words]
-    return [Columns(shown)] if shown else []
+    words = costs.curve_described(result.tokens)
+    return [Figure(figures.token_curve(result), words, say("curve-marks"))] if words else []
 
 
 def _budgets(result: AuditResult) -> list[Block]:
-    if (use := result.budgets) is None:
+    if result.budgets is None:
         return []
-    blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
-    if use.position:
-        blocks.append(
-            Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks"))
-        )
-    return blocks
+    return [Definitions(list(budgets.entries(result.budgets)), "figures")]
 
 
 def _losses(result: AuditResult) -> list[Block]:
     rows = worst_contexts(result)
-    said = (costs.losses_described(result), worst_sentence(result), several_contexts(result))
     if not rows:
-        return [Paragraph(said[0])] if said[0] else []
+        return []
+    said = f"{say('loss-sign')} {several_contexts(result)}".strip()
     listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
-    return [Paragraph(say("loss-sign")), Paragraph(" ".join(filter(None, said))), listed]
+    return [Paragraph(said), listed]
 
 
 def _batches(result: AuditResult) -> list[Block]:
     found = batch_costs(result)
     blocks: list[Block] = [Paragraph(say("of-the-batch-level"))]
     if found is not None:
-        drawing = figures.batch_histogram(result)
-        nothing = "" if drawing else "No batch has a finite cost, so there is nothing to draw. "
-        blocks.append(Figure(drawing, nothing + found.described(), found.marks))
+        words = found.described()
+        blocks.append(Figure(figures.batch_spread(result), words, say("spread-marks")))
     note = say("no-batch-costs") if found is None else several_contexts(result)
     blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
     if result.batches:
@@ -324,12 +291,12 @@ def _batches(result: AuditResult) -> list[Block]:
             [_batch_link(result, batch.id), *(column.cell(batch) for column in columns[1:])]
             for batch in listed_batches(result)
         ]
-        words = [place for place, column in enumerate(columns) if column.words]
+        wide = [place for place, column in enumerate(columns) if column.words]
         title = "Batches, with columns of their own for each kind of cost"
         header = [column.name for column in columns]
         blocks.append(
             Section(
-                "Batches", [Table.of(title, header, rows, words, sortable=True)], filter="batches"
+                "Batches", [Table.of(title, header, rows, wide, sortable=True)], filter="batches"
             )
         )
     return blocks
@@ -449,14 +416,6 @@ def worst_contexts(result: AuditResult) -> list[list[Words]]:
         ]
         for context in result.guarantees.empirical.worst[:MOST_CONTEXTS]
     ]
-
-
-def worst_sentence(result: AuditResult) -> str:
-    """Say which contexts are listed, and how many more there are."""
-    listed = len(worst_contexts(result))
-    count = max(result.guarantees.empirical.contexts, listed)
-    said = "The context" if listed == 1 else f"The {listed} contexts"
-    return f"{said} with the largest loss by size, of {count:,} left out one at a time."
 
 
 def _ledger(result: AuditResult) -> list[Block]:
