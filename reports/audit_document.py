@@ -189,10 +189,7 @@ def _audience(result: AuditResult) -> Banner:
 
 
 def _anchors(checks: Sequence[CheckResult]) -> dict[int, str]:
-    """Return each check's place in the page, by its id.
-
-    So a link to it holds from one audit to the next.
-    """
+    """Return each check's place in the page, by its id: links hold from one audit to the next."""
     taken: set[str] = set()
     anchors = {}
     for index, check in enumerate(checks):

@@ -13,10 +13,7 @@ from dpaudit.results.rounding import decimals, delta_bound, lower_bound, stated
 
 
 def build(found: Sequence[MeanBudget], *, fewest: bool = False) -> Document:
-    """Return one budget in words, or several as a table.
-
-    With `fewest`, contexts per batch were looked for.
-    """
+    """Return one budget in words, or several as a table; `fewest`: contexts were looked for."""
     costs = [each for each in found if isinstance(each, BatchCost)]
     rounds = [each for each in found if isinstance(each, RoundsCost)]
     if len(costs) > 1:

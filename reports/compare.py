@@ -1,7 +1,4 @@
-"""Two or more audited runs side by side, with each kind of epsilon in tables of its own.
-
-Runs go by number, for their names are paths that no table has room for.
-"""
+"""Audited runs side by side, each kind of epsilon in tables of its own. Runs go by number."""
 
 from __future__ import annotations
 
@@ -265,10 +262,7 @@ def _promised(result: AuditResult, kind: Kind) -> Iterator[KeyFigure]:
 
 
 def _figure_tables(kind: Kind, figures: _Figures, header: Sequence[str]) -> list[Table]:
-    """Return the tables of one kind: first figures, then what is in words.
-
-    Figures have a column for each run, and one for the difference of two.
-    """
+    """Return the tables of one kind: first figures, with differences, then what is in words."""
     title = f"{KIND_TITLES[kind]} (nats)"
     alike = {figure.shown for figure in figures.get(_NEIGHBOURS, []) if figure is not None}
     if len(alike) == 1:
@@ -292,10 +286,7 @@ def _figure_tables(kind: Kind, figures: _Figures, header: Sequence[str]) -> list
 
 
 def _differences(figures: _Figures) -> dict[str, str]:
-    """Return by how much the second run's figures differ from the first's.
-
-    Empty unless there are two runs, and their figures hold for the same neighbours and δ.
-    """
+    """Return the second of two runs less the first, if neighbours and δ agree; else nothing."""
     deltas = [
         [figure and figure.value for figure in figures.get(name, [])] for name in ("δ", "Claimed δ")
     ]

@@ -154,10 +154,7 @@ def _remark(result: AuditResult, kind: Kind) -> str:
 
 
 def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
-    """Return a figure's name, with its level if it is the batch level's alone.
-
-    It has no level if both are equal.
-    """
+    """Return a figure's name, with "batch level" if it is of that level alone."""
     found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
     return (
         f"{figure.name}{_of_batch_level(found)}"
@@ -167,10 +164,7 @@ def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
 
 
 def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
-    """Return rows by quantity: the run's own claim, the recomputed figure, the audit's input.
-
-    The latter is what was given to the audit.
-    """
+    """Return rows by quantity: claimed by the run, recomputed, and given to the audit."""
     claim, asked = _claim_of(result, kind), set(result.asked)
     tested = dict.fromkeys(recomputed, NOT_CLAIMED) if claim is None else _claim_cells(claim)
     own = tested

@@ -41,10 +41,7 @@ _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 
 
 class FigureRun(NamedTuple):
-    """One run to draw.
-
-    Its name is anybody's text, and `why_not_drawn` of its audit is empty.
-    """
+    """One run to draw: `why_not_drawn` of its audit is empty. Its name is anybody's text."""
 
     name: str
     path: str

@@ -88,10 +88,7 @@ def batch_spread(result: AuditResult) -> Drawing | None:
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Draw tokens' mean and largest cost by position; None if no position has a finite mean.
-
-    A strip below shows the number of batches at each position.
-    """
+    """Draw tokens' mean and largest cost by position; None if no position has a finite mean."""
     curve = result.tokens
     if not _has_means(curve):
         return None

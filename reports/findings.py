@@ -157,10 +157,7 @@ def causes(result: AuditResult) -> list[CheckResult]:
 
 
 def compared(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
-    """Return what a check measured and expected, by name.
-
-    Readers outside get what it compares.
-    """
+    """Return what a check measured and expected, by name; in public, what it compares."""
     named = ((MEASURED, check.measured), (expected_name(result), check.expected))
     return tuple((name, said) for name, said in named if said)
 
@@ -259,10 +256,7 @@ def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
 
 
 def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
-    """Yield a report's statements on a check, in order.
-
-    They say how to mend it where it did not pass.
-    """
+    """Yield a report's statements on a check, and how to mend it where it did not pass."""
     # A failed check's detail stands in for a remedy that it does not have.
     remedy = check.remedy or (check.detail if check.status == "fail" else "")
     mended = bool(remedy) and check.status in ("fail", "error", "warn")
@@ -291,10 +285,7 @@ def _place(page: str, heading: str | None) -> str:
 
 
 def headline(result: AuditResult) -> str:
-    """Return the verdict in a few words.
-
-    The first of them, up to the colon, are the verdict itself.
-    """
+    """Return the verdict in a few words: up to the colon it is the verdict itself."""
     return sentence(_headline(result))
 
 
@@ -334,10 +325,7 @@ def caveats(
 
 
 def caution(result: AuditResult) -> str:
-    """Say what to mind about recomputed figures where checks other than the claim's did not pass.
-
-    Otherwise say nothing.
-    """
+    """Say why recomputed figures are in doubt, or "": checks beside the claim's did not pass."""
     if result.guarantees.ex_post is None and result.guarantees.approximate is None:
         return ""
     failed = checks_with(result, "fail", "error")

@@ -1,7 +1,4 @@
-"""A run's quality, beside its budgets: MAUVE and accuracy, and held-out likelihood.
-
-Real texts' results stand beside the first two.
-"""
+"""How good a run's texts are: MAUVE, accuracy and held-out likelihood, beside real texts."""
 
 from __future__ import annotations
 

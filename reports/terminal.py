@@ -196,10 +196,7 @@ def higher_levels(result: AuditResult) -> Definitions:
 
 
 def failures(result: AuditResult) -> Document:
-    """Return the verdict, and a paragraph for each failed, broken or missing check.
-
-    A missing check was needed and not made.
-    """
+    """Return the verdict, and a paragraph for each check that failed or that a pass lacks."""
     blocks: list[Block] = []
     for check in findings.checks_with(result, "fail", "error"):
         named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))

@@ -1,7 +1,4 @@
-"""The output of `dpaudit inspect` for a run, a batch or a step: a document, and its JSON figures.
-
-Bounds are rounded outward, and tokens stand in quotes. All of it is as private as the records.
-"""
+"""Documents and JSON figures of `dpaudit inspect`, as private as the records."""
 
 from __future__ import annotations
 
@@ -292,10 +289,7 @@ def _texts(texts: Sequence[_Ended], costs: Iterable[StepCost]) -> Iterator[Entry
 
 
 def _sum(batch: Batch, manifest: Manifest) -> str:
-    """Return the batch's cost with digits enough to stay, with all batches, within epsilon.
-
-    This is the ex-post epsilon.
-    """
+    """Return the batch's ex-post cost, with digits enough to stay within the claimed epsilon."""
     cost, claim = batch.cost, manifest.claim
     if cost.exact is None or cost.theorem1 is None:
         return ""

@@ -54,10 +54,7 @@ def report_folder(run_dir: Location, audience: str) -> Path:
 
 
 def holds_reports(folder: Path) -> bool:
-    """Return whether an earlier audit's reports are there.
-
-    They must not outlive it when the run cannot be read any more.
-    """
+    """Return whether an earlier audit's reports are there, which must not outlive it."""
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
@@ -136,10 +133,7 @@ def is_released(place: Location) -> bool:
 
 
 def spare_releases(out: Path, remedy: str) -> None:
-    """Refuse to write into a release folder, links followed.
-
-    With anything added, the folder does not verify any more.
-    """
+    """Refuse to write into a release folder, links followed: it would not verify any more."""
     place = Path(os.path.realpath(out))
     if any((folder / ATTESTATION).is_file() for folder in (place, *place.parents)):
         raise InputError(
@@ -164,10 +158,7 @@ def writing(path: Path, option: str) -> Iterator[None]:
 
 
 def require_writable(folder: Path, option: str) -> None:
-    """Refuse a folder that can hold no file, before an audit is spent.
-
-    It may be missing yet. Nothing is left there.
-    """
+    """Refuse a folder that can hold no file, before an audit is spent. Nothing is left there."""
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
         pass

@@ -51,10 +51,7 @@ def progress_bars() -> Bars:
 
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
-    """Show one bar, as a function of the amount done and the total.
-
-    In a log it is a line now and then.
-    """
+    """Show one bar, as a function of the amount done and the total; lines in a log."""
     from dpaudit.reports.planning import span
 
     with progress_bars() as bars:
@@ -128,10 +125,7 @@ TERMINAL = TerminalMonitor()
 
 
 class GenerationProgress:
-    """A run's progress, on a bar, or in a line for each batch where there is none.
-
-    It takes every event.
-    """
+    """A run's progress, on a bar, or in a line for each batch where there is none."""
 
     def __init__(self, bars: Bars, title: str, steps: int) -> None:
         """Args: bars to show it on; the run's name; tokens that a batch takes at most."""
@@ -231,10 +225,7 @@ def _tell_resumed(title: str, resumed: RunResumed) -> None:
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:
-    """Tell what is known before anything is spent: counts, private and for this terminal alone.
-
-    Nothing that depends on the key is told: a user could draw keys until it looks well.
-    """
+    """Tell counts, but nothing that depends on the key: a user could draw keys until it pleases."""
     if placed.repeated:
         rows = "1 duplicate row" if placed.repeated == 1 else f"{placed.repeated:,} duplicate rows"
         note(

@@ -119,10 +119,7 @@ def tell(message: str) -> None:
 
 
 def note(message: str, *, wrapped: bool = False) -> None:
-    """Say something on stderr that --quiet does without.
-
-    `wrapped` lines fit there, indented from the second.
-    """
+    """Say something on stderr that --quiet does without; `wrapped` lines fit there."""
     if session().quiet:
         return
     if wrapped:
@@ -159,10 +156,7 @@ def show_document(found: Found, as_json: bool, build: Callable[[Found], Document
 
 
 def print_document(document: Document) -> None:
-    """Print a document on standard output.
-
-    It has colour on a terminal alone, and not where NO_COLOR is set.
-    """
+    """Print a document on standard output, in colour on a terminal unless NO_COLOR is set."""
     from dpaudit.reports.writers import terminal
 
     terminal.print_document(document, console(stderr=False))

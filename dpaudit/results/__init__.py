@@ -1,7 +1,4 @@
-"""Types of results: of audits, comparisons, inspections, evaluations and replays.
-
-Reports render them.
-"""
+"""Types of results: of audits, comparisons, evaluations and replays. Reports render them."""
 
 from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation

@@ -57,10 +57,7 @@ class ForNeighbours(Result):
 
     @property
     def neighbours(self) -> tuple[Relation, Unit, int | None]:
-        """The difference of neighbouring data sets.
-
-        Users with different numbers of records are different units.
-        """
+        """What neighbours differ by. Users with other numbers of records are other units."""
         return (self.relation, self.unit, self.records_per_user)
 
 

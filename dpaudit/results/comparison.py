@@ -1,7 +1,4 @@
-"""Audited runs side by side, as types.
-
-A comparison's JSON is one Comparison; pages only render it.
-"""
+"""Audited runs side by side, as types."""
 
 from __future__ import annotations
 

@@ -24,10 +24,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Plain(GenerateJsonSchema):
-    """A writer of the dialect's own keywords alone.
-
-    Strict validators, such as Ajv, refuse a schema with OpenAPI's.
-    """
+    """A writer of the dialect's own keywords: strict validators refuse OpenAPI's."""
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
         """Return the alternatives; which field tells them apart follows from their own schemas."""
