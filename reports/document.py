@@ -105,11 +105,10 @@ class KeyFigures:
 
 
 class Row(NamedTuple):
-    """Cells of a table's row; `id` is what links lead to, and a row that matters less is quiet."""
+    """Cells of a table's row; `id` is what links lead to."""
 
     cells: Sequence[Words]
     id: str = ""
-    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -252,10 +251,9 @@ class Commands:
 
 @dataclass(frozen=True)
 class Items:
-    """A list; `numbered` where the order matters."""
+    """A list."""
 
     items: Sequence[Words]
-    numbered: bool = False
     tone: Tone = "plain"
 
 

@@ -30,7 +30,7 @@ from dpaudit.reports.document import (
 from dpaudit.reports.findings import caution, cited, is_public
 from dpaudit.reports.key_figures import NOT_COMPUTED, KeyFigure, in_nats, key_figures
 from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of
-from dpaudit.reports.reproducing import claim_origin, commands
+from dpaudit.reports.reproducing import commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import (
     ABSENT,
@@ -73,8 +73,6 @@ WORST_COLUMNS = (
     "Empirical loss (nats)",
     "Ex-post bound of the batch, exact (nats)",
 )
-#: A claim that is rounded up by less is taken for the figure itself.
-_AS_CLAIMED = 1.001
 #: What lines of a kind are called: epsilon at either level, or at both where one figure holds at
 #: both.
 _RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
@@ -148,8 +146,6 @@ def _remark(result: AuditResult, kind: Kind) -> str:
         said = [say("lower-bound")]
     if kind == EMPIRICAL and empirical.canaries is not None:
         said.append(say("of-canaries"))
-    if kind == ApproximateClaim.id:
-        said += _tighter(result)
     return " ".join(said)
 
 
@@ -237,15 +233,6 @@ def _recomputed(result: AuditResult, kind: Kind) -> dict[str, str]:
     return named | {"δ": delta, "Neighbours": neighbours_of(found)}
 
 
-def _tighter(result: AuditResult) -> Iterator[str]:
-    """Say where the claim is Rényi's figure, above the recomputed one by more than rounding."""
-    claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
-    if claim is not None and found is not None and found.batch_epsilon < found.batch_rdp:
-        claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
-        if found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
-            yield say("claim-by-rdp", level=_of_batch_level(found))
-
-
 def _of_batch_level(found: ExPost | Approximate) -> str:
     """Return the mark of figures that are the batch level's alone, or "" if levels are equal."""
     return " (batch level)" if found.amplification.groups else ""
@@ -307,13 +294,11 @@ class Column(NamedTuple):
 
     Attributes:
         words: whether it holds text, which may be hostile, and no figures.
-        spare: whether it is left out where there is little room.
     """
 
     name: str
     cell: Callable[[BatchResult], str]
     words: bool = False
-    spare: bool = False
 
 
 def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, ...]:
@@ -333,11 +318,10 @@ def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, 
         Column("Rise", lambda batch: cost(batch.rise)),
         Column("Fall", lambda batch: cost(batch.fall)),
         Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
-        Column("Saving (nats)", _saved, spare=True),
+        Column("Saving (nats)", _saved),
         Column(
             "Empirical, largest loss (nats)",
             lambda batch: or_absent(batch.leave_one_out_max, nearest),
-            spare=True,
         ),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Texts", lambda batch: f"{batch.texts:,}" if several else ABSENT),
@@ -522,7 +506,4 @@ def shown_setting(value: JsonValue) -> str:
 
 
 def _reproduce(result: AuditResult) -> list[Block]:
-    return [
-        Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()),
-        Commands(commands(result)),
-    ]
+    return [Paragraph(say("reproduce")), Commands(commands(result))]

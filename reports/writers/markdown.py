@@ -169,9 +169,7 @@ def _commands(commands: d.Commands, level: int) -> Iterator[str]:
 
 
 def _items(found: d.Items, level: int) -> Iterator[str]:
-    lines = map(inline, found.items)
-    numbered = (f"{place}. {line}" for place, line in enumerate(lines, start=1))
-    yield "\n".join(numbered) if found.numbered else items(lines)
+    yield items(map(inline, found.items))
 
 
 def _definitions(found: d.Definitions, level: int) -> Iterator[str]:

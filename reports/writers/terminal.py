@@ -219,11 +219,8 @@ def _commands(commands: d.Commands, console: Console) -> None:
 
 
 def _items(items: d.Items, console: Console) -> None:
-    for place, item in enumerate(items.items, start=1):
-        print_paragraph(
-            Text(f"{f'{place}.' if items.numbered else '-'} {_plain(item)}", _TONES[items.tone]),
-            console,
-        )
+    for item in items.items:
+        print_paragraph(Text(f"- {_plain(item)}", _TONES[items.tone]), console)
 
 
 def _definitions(found: d.Definitions, console: Console) -> None:
