@@ -1,7 +1,4 @@
-"""The joint cost of releases, for a terminal.
-
-It has data-dependent figures, and is not for publication.
-"""
+"""The joint cost of releases, for a terminal. Private: it has data-dependent figures."""
 
 from __future__ import annotations
 

@@ -130,10 +130,7 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
 
 
 def _unprotected(result: AuditResult) -> str:
-    """Say what is released beside the texts without noise.
-
-    No setting that was counted in the data is public.
-    """
+    """Say what is released beside the texts without noise: nothing counted in the data."""
     settings = result.run.settings
     if settings is None or {settings.chosen_from.batching, settings.chosen_from.settings} != {
         "public"
@@ -170,9 +167,6 @@ def _line(text: str) -> str:
 
 
 def _slug(about: About, published: date) -> str:
-    """Return the address that the registry itself gives an entry: its tests refuse another one.
-
-    Name, curators and year, in lower case, with a hyphen in place of all that stands between words.
-    """
+    """Return the address that the registry gives an entry: name, curators and year, hyphenated."""
     parts = (about.name, "-".join(about.curators), str(published.year))
     return "-".join(re.sub(r"\W+", "-", part.lower()).replace("_", "-") for part in parts)

@@ -64,10 +64,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict, in a box of its status's colour.
-
-    Its title is the document's heading. What belongs to it is in the box.
-    """
+    """The verdict, in a box of its status's colour; its title is the document's heading."""
 
     status: Status
     title: str
@@ -108,11 +105,10 @@ class KeyFigures:
 
 
 class Row(NamedTuple):
-    """Cells of a table's row; `id` is what links lead to, and a row that matters less is quiet."""
+    """Cells of a table's row; `id` is what links lead to."""
 
     cells: Sequence[Words]
     id: str = ""
-    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,10 +213,7 @@ class Node(NamedTuple):
     omitted: int = 0
 
     def cut(self, depth: int, breadth: int) -> Node:
-        """Return the node with at most `depth` levels and `breadth` children a node.
-
-        What is cut off is counted.
-        """
+        """Return at most `depth` levels and `breadth` children a node; what is cut is counted."""
         listed = self.children[:breadth] if depth > 1 else ()
         omitted = self.omitted + len(self.children) - len(listed)
         return self._replace(
@@ -258,10 +251,9 @@ class Commands:
 
 @dataclass(frozen=True)
 class Items:
-    """A list; `numbered` where the order matters."""
+    """A list."""
 
     items: Sequence[Words]
-    numbered: bool = False
     tone: Tone = "plain"
 
 

@@ -75,11 +75,7 @@ def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
 
 
 def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence[str]) -> bytes:
-    """Return a figure as a file: on white, without a date, the same bytes every time.
-
-    `heading` stands above it: whose figure it is; `notes` below it, a line each: what its reader
-    must know.
-    """
+    """Return a figure as a file, the same bytes every time, below `heading` and above `notes`."""
     below = LINE_HEIGHT * len(notes)
     height = drawing.height + _HEADING_HEIGHT * bool(heading)
 
@@ -154,10 +150,7 @@ def in_page(drawing: Drawing | None) -> Markup | None:
 
 
 def _titled(svg: bytes, drawing: Drawing, description: str) -> ElementTree.Element:
-    """Return the SVG with title, description and ids of its own.
-
-    It has no metadata or page-wide style.
-    """
+    """Return the SVG with title, description and ids, and without metadata or page-wide style."""
     root = ElementTree.fromstring(svg)  # noqa: S314 - drawn a moment ago, by us
     for parent in list(root.iter()):
         for child in list(parent):
@@ -193,10 +186,7 @@ def _restyle(root: ElementTree.Element, replaced: Mapping[str, str]) -> None:
 
 
 def _prefix_ids(root: ElementTree.Element, name: str) -> None:
-    """Keep only ids that something refers to, under the figure's prefix.
-
-    Two figures share a page.
-    """
+    """Keep only ids that something refers to, under the figure's prefix: figures share a page."""
     used = set(
         re.findall(
             r"#([\w-]+)", " ".join(value for node in root.iter() for value in node.attrib.values())

@@ -47,10 +47,7 @@ def in_nats(figure: str) -> str:
 
 
 def key_figures(result: AuditResult, kind: Kind) -> list[KeyFigure]:
-    """Return what a run's figures of one kind are made of, in order; empty without any.
-
-    Readers outside get none that depend on the private data.
-    """
+    """Return what figures of one kind are made of; in public, none that depend on the data."""
     if is_public(result) and kind in (ExPostClaim.id, EMPIRICAL):
         return []
     made = {

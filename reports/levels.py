@@ -110,11 +110,7 @@ def why_equal(found: ExPost | Approximate | None) -> str:
 
 
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
-    """Return significant digits for all figures of a kind of a run: no number shows in two ways.
-
-    They are enough for rounding up not to push an epsilon of either level past a claim of that
-    kind.
-    """
+    """Return digits enough for rounding up not to push an epsilon of a kind past its claim."""
     kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
         return digits_against(None, None)
@@ -124,10 +120,7 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
 
 
 def holding(result: AuditResult) -> tuple[Level, ...]:
-    """Return the levels of a claim that passed, each with whom it holds against.
-
-    Return none where none is known to hold.
-    """
+    """Return the levels of a claim that passed, and whom each holds against; else nothing."""
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
@@ -149,10 +142,7 @@ def holding(result: AuditResult) -> tuple[Level, ...]:
 
 
 def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
-    """Yield a zCDP claim's meaning for readers at its delta, as recomputed, and then the claim.
-
-    The claim itself is of a batch.
-    """
+    """Yield what a zCDP claim means at its delta, as recomputed; then the claim, of a batch."""
     found, rho = result.guarantees.approximate, result.guarantees.zcdp
     if found is not None:
         apart = are_apart(None, found)

@@ -98,10 +98,7 @@ BASE = "RUN_DIR"
 
 
 def render_sarif(result: AuditResult) -> str:
-    """Return the log as JSON: one run, a rule for each check, a result for each without a pass.
-
-    These failed, warned or are lacking.
-    """
+    """Return the log as JSON: a rule for each check, a result for each that is no pass."""
     needed = findings.needed(result)
     explained = "`dpaudit checks ID` explains a check."
     rules = {

@@ -1,7 +1,4 @@
-"""A run's quality, beside its budgets: MAUVE and accuracy, and held-out likelihood.
-
-Real texts' results stand beside the first two.
-"""
+"""How good a run's texts are: MAUVE, accuracy and held-out likelihood, beside real texts."""
 
 from __future__ import annotations
 
@@ -16,7 +13,6 @@ from dpaudit.reports.document import (
     Entry,
     Items,
     Paragraph,
-    Section,
     Table,
 )
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
@@ -149,18 +145,6 @@ def blocks(quality: Quality) -> Iterator[Block]:
     if quality.warnings:
         yield Items(list(map(one_line, quality.warnings)), tone="caution")
     yield Definitions([Entry(name, said) for name, said in details(quality)])
-
-
-def brief(quality: Quality) -> Section:
-    """Return the table of measures, for where there is little room, and what the records added."""
-    names = header(quality)
-    table = Table.of(section_title("quality"), names, rows(quality), range(1, len(names)))
-    said = [Paragraph(said) for said in added(quality)[:1]]
-    return Section(
-        section_title("quality"),
-        [table, *said],
-        note="private: publishing them would leak private information",
-    )
 
 
 def _accuracy(found: Downstream, source: Source) -> str:

@@ -27,7 +27,7 @@ from dpaudit.reports.document import (
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
 from dpaudit.results import AuditResult, CheckResult
-from dpaudit.results.evidence import EVIDENCE_LEVELS
+from dpaudit.results.evidence import level_meaning
 from dpaudit.results.policy import FAMILY
 from dpaudit.results.rounding import delta_bound, exponential, lower_bound
 from dpaudit.results.shell import context_for, options_making
@@ -62,7 +62,7 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
     if (canaries := result.guarantees.empirical.canaries) is not None:
         yield Paragraph(f"Canaries: {findings.canaries_said(canaries)}.")
     if result.quality is not None and not findings.is_public(result):
-        yield quality.brief(result.quality)
+        yield Paragraph(" ".join(quality.added(result.quality)))
     if findings.is_public(result):
         yield Paragraph(
             "Public: no figure from the records, no text, no digest of a record and no path."
@@ -196,10 +196,7 @@ def higher_levels(result: AuditResult) -> Definitions:
 
 
 def failures(result: AuditResult) -> Document:
-    """Return the verdict, and a paragraph for each failed, broken or missing check.
-
-    A missing check was needed and not made.
-    """
+    """Return the verdict, and a paragraph for each check that failed or that a pass lacks."""
     blocks: list[Block] = []
     for check in findings.checks_with(result, "fail", "error"):
         named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
@@ -229,7 +226,7 @@ def check_explained(row: Mapping[str, str | int]) -> Document:
         name: str(row[name])
         for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference")
     }
-    said["evidence"] += f", {EVIDENCE_LEVELS[int(row['evidence'])].compares}"
+    said["evidence"] += f", {level_meaning(int(row['evidence']))}"
     return Document(
         str(row["title"]),
         [Definitions([Entry(name, words) for name, words in said.items() if words])],

@@ -92,10 +92,7 @@ class Audit(Shown[AuditResult]):
 
     @property
     def verdict(self) -> str:
-        """The verdict: "pass", "not_verified", "fail" or "error".
-
-        With "not_verified" a required check was not made; with "error" the run is unreadable.
-        """
+        """The verdict: "pass", "not_verified" (a required check was not made), "fail", "error"."""
         return self.result.verdict
 
     @property
@@ -119,18 +116,12 @@ class Audit(Shown[AuditResult]):
 
     @property
     def batch_epsilon(self) -> float | None:
-        """The recomputed epsilon at the batch level, in nats, as `epsilon`.
-
-        This level is for someone who knows a record's batch.
-        """
+        """The recomputed epsilon at the batch level, in nats: for who knows a record's batch."""
         return None if self._recomputed is None else self._recomputed.batch_epsilon
 
     @property
     def rho(self) -> float | None:
-        """The recomputed rho of zCDP at the batch level, in nats, if the claim states a rho.
-
-        None otherwise.
-        """
+        """The recomputed rho of zCDP at the batch level, in nats; None unless a rho is claimed."""
         found = self.result.guarantees.zcdp
         return None if found is None else found.rho
 
@@ -169,18 +160,12 @@ class Audit(Shown[AuditResult]):
 
     @cached_property
     def quality(self) -> tuple[Quality | None, str]:
-        """The run's evaluation, read once, and why it cannot be shown.
-
-        Both are empty without one. Private.
-        """
+        """The run's private evaluation, or None, and why it cannot be shown, or ""."""
         return quality_of(self.run)
 
     @cached_property
     def report(self) -> AuditResult:
-        """The result that `save` writes.
-
-        Unless it is the public form, it has the run's evaluation, if any.
-        """
+        """The result that `save` writes, with the run's evaluation unless it is public."""
         if self.result.verdict == "error" or self.result.audience == "public":
             return self.result
         quality = self.with_digests().quality
@@ -207,10 +192,7 @@ class Audit(Shown[AuditResult]):
             raise AuditError(self)
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per check.
-
-        Its columns are id, title, status, evidence and what was measured.
-        """
+        """Return a pandas.DataFrame with a row per check, and the fields of `CheckResult`."""
         return dataframe(check.model_dump() for check in self.checks)
 
     def to_html(self) -> str:
@@ -484,10 +466,7 @@ def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:
 
 
 def _installed_replay(run: Location, question: Question, monitor: Monitor) -> PublicReplay | None:
-    """Return the findings of a replay with the installed model, or None if it cannot be used.
-
-    The model may not be here, either.
-    """
+    """Return what a replay with the installed model finds, or None if there is none that works."""
     from dpaudit.generation.sources import installed_model
 
     model = installed_model(RunReader(run).manifest.model.name)
@@ -514,10 +493,7 @@ def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditRes
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:
-    """Return the evaluation in a run's report folder, and why it cannot be shown.
-
-    Both are empty without one.
-    """
+    """Return the evaluation in a run's report folder, or None, and why it cannot be shown."""
     from dpaudit.results.quality_file import read_quality
     from dpaudit.runs.layout import SAMPLES
 
@@ -603,7 +579,7 @@ def audits_of(
         if where in given:
             raise InputError(str(where), "the run is named twice.", "Name each run once.")
         given[where] = run
-    places.require_runs(tuple(given), monitor)
+    places.require_runs(given)
     return {
         where: run
         if isinstance(run, Audit)

@@ -275,10 +275,7 @@ class _MeanRuns(BaseModel):
 
     @property
     def accountant(self) -> ApproximateAccountant:
-        """The batch level's accountant.
-
-        All of the rebalancing is on one count: the worst case, whatever the counts are.
-        """
+        """The batch level's accountant; all of the rebalancing is on one count, the worst case."""
         return ApproximateAccountant(self._eta(self.change), laplace=(self.rebalancing_epsilon,))
 
     @property

@@ -40,10 +40,7 @@ class RunComparison(Shown[Comparison]):
         self.audits = audits
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per run: verdict, claim, figures in nats, settings.
-
-        Of the settings it has those that differ, each a column.
-        """
+        """Return a pandas.DataFrame with a row per run: verdict, claim, nats and settings."""
         settings = [(each.name, each.values) for each in self.result.settings]
         return dataframe(
             {

@@ -76,10 +76,7 @@ def read_config(config: Settings) -> settings.Config:
 def _ready(
     config: Settings, records: Records | None, engine: Engine | None
 ) -> Iterator[settings.Config]:
-    """Give settings whose data is the records.
-
-    An error in a field of a file is told with the file's path.
-    """
+    """Give settings whose data is the records; an error in a file's field is told with its path."""
     checked = read_config(config)
     try:
         if records is None:
@@ -217,10 +214,7 @@ def plan(
     unverified: bool = False,
     monitor: Monitor = SILENT,
 ) -> Plan:
-    """Return a run's plan: contexts, texts, tokens, claim, time and disk.
-
-    Writes nothing; arguments as for `generate`.
-    """
+    """Return a run's plan, and write nothing; arguments as for `generate`."""
     with _ready(config, records, None) as asked:
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
@@ -295,7 +289,7 @@ def require_passed(spent: Sequence[places.Location], model: str, monitor: Monito
     """
     from dpaudit.results.shell import argument
 
-    places.require_runs(tuple(spent), monitor)
+    places.require_runs(spent)
     for run in spent:
         verdict = audit(run, find_model=False, monitor=monitor).verdict
         if verdict == "not_verified" and open_run(run).manifest.public_parts:

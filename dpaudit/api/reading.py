@@ -1,7 +1,4 @@
-"""Run directories from Python: runs, batches, steps and texts, each read when asked for.
-
-Nothing is judged.
-"""
+"""Run directories from Python: batches, steps and texts, read when asked for, not judged."""
 
 from __future__ import annotations
 
@@ -68,10 +65,7 @@ class Texts(Sequence[Sample]):
         return f"<{len(self)} synthetic texts of {self._reader.name}>"
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per text.
-
-        Its columns are batch, number, label, cluster, text, stop and tokens (a list).
-        """
+        """Return a pandas.DataFrame with a row per text, and a column per field."""
         return dataframe(
             self._rows(), ("batch", "number", "label", "cluster", "text", "stop", "tokens")
         )

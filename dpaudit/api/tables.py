@@ -68,10 +68,7 @@ def records_file(records: Records, argument: str) -> Iterator[str]:
 
 
 def _frame(records: Any, argument: str) -> DataFrame:
-    """Return records as a DataFrame without categories.
-
-    Numbers of a Dataset's classes become their names.
-    """
+    """Return records as a DataFrame without categories, and with names for numbers of classes."""
     if hasattr(records, "to_pandas"):
         frame = records.to_pandas()
         for column, feature in (getattr(records, "features", None) or {}).items():

@@ -19,7 +19,8 @@ from dpaudit.commands.options import (
     output_options,
     private_cache_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, show_document
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import note, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location

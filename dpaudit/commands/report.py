@@ -26,14 +26,8 @@ from dpaudit.commands.options import (
     step_name,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import (
-    TERMINAL,
-    note,
-    print_document,
-    print_json,
-    print_line,
-    show_document,
-)
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import note, print_document, print_json, print_line, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions

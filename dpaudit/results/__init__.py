@@ -1,7 +1,4 @@
-"""Types of results: of audits, comparisons, inspections, evaluations and replays.
-
-Reports render them.
-"""
+"""Types of results: of audits, comparisons, evaluations and replays. Reports render them."""
 
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
@@ -22,7 +19,6 @@ from dpaudit.results.audit import CanaryGuesses as CanaryGuesses
 from dpaudit.results.audit import CheckResult as CheckResult
 from dpaudit.results.audit import ClaimResult as ClaimResult
 from dpaudit.results.audit import ContextLoss as ContextLoss
-from dpaudit.results.audit import CurvePoint as CurvePoint
 from dpaudit.results.audit import DearToken as DearToken
 from dpaudit.results.audit import Empirical as Empirical
 from dpaudit.results.audit import ExPost as ExPost
@@ -34,7 +30,6 @@ from dpaudit.results.audit import Result as Result
 from dpaudit.results.audit import SampleText as SampleText
 from dpaudit.results.audit import Status as Status
 from dpaudit.results.audit import TextCounts as TextCounts
-from dpaudit.results.audit import TokenBand as TokenBand
 from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict

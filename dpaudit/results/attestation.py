@@ -206,10 +206,7 @@ class Verifier(Attested):
 
 
 class Svr(Attested):
-    """The predicate svr v0.2, a summary for policy engines.
-
-    It has the verified properties, when they were verified, and by what.
-    """
+    """The predicate svr v0.2, for policy engines: properties, and when what verified them."""
 
     verifier: Verifier
     time_created: Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$")]
@@ -270,10 +267,7 @@ class DsseSignature(Fields):
 
 
 class DsseEnvelope(Fields):
-    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse).
-
-    Others may have signed, too.
-    """
+    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse)."""
 
     payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
     payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's

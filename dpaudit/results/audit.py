@@ -57,10 +57,7 @@ class ForNeighbours(Result):
 
     @property
     def neighbours(self) -> tuple[Relation, Unit, int | None]:
-        """The difference of neighbouring data sets.
-
-        Users with different numbers of records are different units.
-        """
+        """What neighbours differ by. Users with other numbers of records are other units."""
         return (self.relation, self.unit, self.records_per_user)
 
 
@@ -225,18 +222,6 @@ class ContextLoss(Result):
     loss: Number
 
 
-class CurvePoint(Result):
-    """The smallest delta of an epsilon, as the sampled texts suggest, and a lower bound.
-
-    Attributes:
-        delta_lower: holds with the attack's confidence.
-    """
-
-    epsilon: Number
-    delta: Number
-    delta_lower: Number
-
-
 class Attack(Result):
     """The result of telling a run from its neighbour by its texts.
 
@@ -257,7 +242,6 @@ class Attack(Result):
     confidence: float
     trials: int
     beyond: int
-    curve: tuple[CurvePoint, ...]
 
 
 class CanaryGuesses(Result):
@@ -393,27 +377,6 @@ class BudgetUse(Result):
     moved: float
 
 
-class TokenBand(Result):
-    """The spread of tokens' exact costs over the batches, in nats, at each position or group.
-
-    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
-    above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
-    largest cost there.
-
-    Attributes:
-        first, last: the positions of each group, 1-based, ascending; equal where every position has
-            its own.
-        tokens: how many tokens the group's quantiles are of.
-    """
-
-    first: tuple[int, ...]
-    last: tuple[int, ...]
-    tokens: tuple[int, ...]
-    low: tuple[Number, ...]
-    median: tuple[Number, ...]
-    high: tuple[Number, ...]
-
-
 class TokenCurve(Result):
     """Ex-post cost by token position, in nats, over the batches that reached it.
 
@@ -425,8 +388,7 @@ class TokenCurve(Result):
         position: 1-based, ascending.
         batches: how many batches reached it.
         mean, maximum: of the exact cost of the token there, max(rise, fall).
-        theorem1, exact: ex-post epsilon of generation had every batch ended here.
-        band: how far batches differ at a position; None in results that were written without it.
+        exact: ex-post epsilon of generation had every batch ended here.
         unbounded: how many tokens nothing bounds. None of the other figures counts them.
     """
 
@@ -434,9 +396,7 @@ class TokenCurve(Result):
     batches: tuple[int, ...]
     mean: tuple[Number, ...]
     maximum: tuple[Number, ...]
-    theorem1: tuple[Number, ...]
     exact: tuple[Number, ...]
-    band: TokenBand | None = None
     unbounded: int = 0
 
 
@@ -595,7 +555,7 @@ class AuditResult(Result):
             before; None without one.
     """
 
-    schema_version: Literal["2"] = "2"
+    schema_version: Literal["3"] = "3"
     audience: Literal["internal", "public"] = "internal"
     verdict: Verdict
     evidence: int

@@ -45,10 +45,7 @@ class BatchCost(MeanBudget):
 
 
 class OneLabel(Result):
-    """The same records without labels: a round's batches, and what they give and cost.
-
-    The cost is that of the release level.
-    """
+    """The same records without labels: a round's batches, what they give, and its release level."""
 
     batches: int
     rounds: int

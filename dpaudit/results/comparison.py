@@ -1,7 +1,4 @@
-"""Audited runs side by side, as types.
-
-A comparison's JSON is one Comparison; pages only render it.
-"""
+"""Audited runs side by side, as types."""
 
 from __future__ import annotations
 
@@ -94,7 +91,7 @@ class Comparison(Result):
         quality: one for each measure and all conditions that it was taken under.
     """
 
-    schema_version: Literal["2"] = "2"
+    schema_version: Literal["3"] = "3"
     runs: dict[str, AuditResult]
     settings: tuple[Differing, ...]
     checks: tuple[Differing, ...]

@@ -1,7 +1,4 @@
-"""The joint cost of releases of the same records, as types.
-
-`dpaudit compose --json` prints one JointCost.
-"""
+"""The joint cost of releases of the same records, as types."""
 
 from __future__ import annotations
 

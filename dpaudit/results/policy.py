@@ -1,7 +1,4 @@
-"""An organisation's demands on a run before its texts go out, as types.
-
-There is a policy file, and the policy that an audit was held to.
-"""
+"""A policy file, and the policy that an audit was held to, as types."""
 
 from __future__ import annotations
 

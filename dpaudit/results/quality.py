@@ -473,7 +473,7 @@ class Quality(Fields):
             the kind of device.
     """
 
-    schema_version: Literal["1"] = "1"
+    schema_version: Literal["2"] = "2"
     audience: Literal["internal"] = "internal"
     private: Literal["computed from private records, and no epsilon pays for publishing it"] = (
         PRIVATE
@@ -530,10 +530,7 @@ class Quality(Fields):
 
     @property
     def has_digests(self) -> bool:
-        """Whether every set of texts has its digest.
-
-        Without digests nothing can be compared.
-        """
+        """Whether every set of texts has its digest: without, nothing can be compared."""
         test = self.reference if self.held_out is None else self.held_out.test
         given = test if self.likelihood is None else self.likelihood.texts
         return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)

@@ -1,7 +1,4 @@
-"""The findings of a replay, with the model alone or with the data.
-
-`dpaudit.generation` makes them, checks judge them.
-"""
+"""The findings of a replay, with the model alone or with the data: checks judge them."""
 
 from __future__ import annotations
 

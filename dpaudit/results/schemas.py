@@ -29,10 +29,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Plain(GenerateJsonSchema):
-    """A writer of the dialect's own keywords alone.
-
-    Strict validators, such as Ajv, refuse a schema with OpenAPI's.
-    """
+    """A writer of the dialect's own keywords: strict validators refuse OpenAPI's."""
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
         """Return the alternatives; which field tells them apart follows from their own schemas."""
@@ -72,9 +69,9 @@ class Kind(NamedTuple):
 #: By the name of the schema.
 SCHEMAS = {
     "run": Kind(RunJson, FORMAT_VERSION, "validation", _Whole),
-    "report": Kind(AuditResult, 2, "serialization"),
-    "comparison": Kind(Comparison, 2, "serialization"),
-    "evaluation": Kind(Quality, 1, "validation"),
+    "report": Kind(AuditResult, 3, "serialization"),
+    "comparison": Kind(Comparison, 3, "serialization"),
+    "evaluation": Kind(Quality, 2, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),
 }

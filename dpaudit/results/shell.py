@@ -62,8 +62,5 @@ def context_of(run: str, question: str = "") -> dict[str, str]:
 
 
 def context_for(result: AuditResult) -> dict[str, str]:
-    """Return values for sentences about an audit.
-
-    Readers outside are not told where the run is.
-    """
+    """Return values for sentences about an audit; a public one does not say where the run is."""
     return context_of(result.run.path or RUN_DIR, claim_options(result.claim, result.asked))

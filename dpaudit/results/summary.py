@@ -25,10 +25,7 @@ from dpaudit.runs.manifest import (
 
 
 class Section(BaseModel):
-    """Base of a part of a run's settings: immutable.
-
-    Fields that are not listed are as run.json has them.
-    """
+    """Base of a part of a run's settings; fields that are not listed are as run.json has them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -56,10 +53,7 @@ class BatchingSettings(Section):
 
 
 class ClusteringSettings(Section):
-    """The grouping of records before that.
-
-    A report is read without the plug-in of a method, too.
-    """
+    """The grouping of records. A report is read without the plug-in of a method, too."""
 
     method: Name
 
@@ -77,10 +71,7 @@ class DecodingSettings(Section):
 
 
 class SamplingSettings(Section):
-    """The source of randomness.
-
-    A seed here is one that makes a run repeatable, and unfit for release.
-    """
+    """The source of randomness. A seed here makes a run repeatable, and unfit for release."""
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"]
 

@@ -314,7 +314,7 @@ class ArchiveReader:
             self.file.seek(entry.header_offset)
             start = _HEADER_BYTES + len(name)
             found = memoryview(self._bounded.read(start + entry.file_size))
-            header, data = found[:start], found[start:]
+            header, data = bytes(found[:start]), found[start:]
             written = (
                 header[:4] == b"PK\x03\x04"
                 and header[26:] == struct.pack("<HH", len(name), 0) + name.encode()

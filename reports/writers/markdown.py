@@ -40,10 +40,7 @@ def escaped(text: object) -> str:
 
 
 def code(text: object, limit: int = LABEL_LENGTH) -> str:
-    """Return a code span that renders as `text`, or plain text if it holds a bar.
-
-    Tables split at a bar even in code.
-    """
+    """Return a code span, or plain text if it holds a bar: tables split there even in code."""
     line = one_line(text, limit) or " "
     if "|" in line:
         return escaped(line)
@@ -55,10 +52,7 @@ def code(text: object, limit: int = LABEL_LENGTH) -> str:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()
 ) -> str:
-    """Return a table of cells that are Markdown already.
-
-    The columns named in `figures` align right.
-    """
+    """Return a table of Markdown cells; columns named in `figures` align right."""
     rule = ["---:" if name in figures else "---" for name in header]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
 
@@ -69,10 +63,7 @@ def items(lines: Iterable[str]) -> str:
 
 
 def inline(words: d.Words) -> str:
-    """Return words in a line, with code between backticks.
-
-    Links to places on a page are words alone here.
-    """
+    """Return words in a line, code between backticks; links within a page are words alone."""
     return _START_OF_BLOCK.sub(r"\1\\\2", "".join(map(_part, d.parts_of(words))).strip())
 
 
@@ -178,9 +169,7 @@ def _commands(commands: d.Commands, level: int) -> Iterator[str]:
 
 
 def _items(found: d.Items, level: int) -> Iterator[str]:
-    lines = map(inline, found.items)
-    numbered = (f"{place}. {line}" for place, line in enumerate(lines, start=1))
-    yield "\n".join(numbered) if found.numbered else items(lines)
+    yield items(map(inline, found.items))
 
 
 def _definitions(found: d.Definitions, level: int) -> Iterator[str]:

@@ -27,7 +27,6 @@ from dpaudit.results import (
     ClaimResult,
     Comparison,
     ContextLoss,
-    CurvePoint,
     DearToken,
     Empirical,
     ExPost,
@@ -39,7 +38,6 @@ from dpaudit.results import (
     RunSummary,
     SampleText,
     Status,
-    TokenBand,
     TokenCosts,
     TokenCurve,
     Zcdp,
@@ -133,9 +131,7 @@ def batches(
     return tuple(rows)
 
 
-def curve(
-    length: int = 48, count: int = 40, exact: float = 2.0, theorem1: float = 2.2
-) -> TokenCurve:
+def curve(length: int = 48, count: int = 40, exact: float = 2.0) -> TokenCurve:
     """A curve that ends at the run's own figures."""
     source = random.Random(7)
     mean = tuple(
@@ -148,22 +144,7 @@ def curve(
         batches=tuple(max(1, count - max(0, position - 20)) for position in range(length)),
         mean=mean,
         maximum=tuple(value * 4 for value in mean),
-        theorem1=tuple(theorem1 * share for share in shares),
         exact=tuple(exact * share for share in shares),
-        band=band(mean, count),
-    )
-
-
-def band(middle: tuple[float, ...], count: int) -> TokenBand:
-    """A band around these costs, a group for each position."""
-    positions = tuple(range(1, len(middle) + 1))
-    return TokenBand(
-        first=positions,
-        last=positions,
-        tokens=(count,) * len(middle),
-        low=tuple(value * 0.4 for value in middle),
-        median=tuple(value * 0.9 for value in middle),
-        high=tuple(value * 2.3 for value in middle),
     )
 
 
@@ -321,9 +302,7 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
             "guarantees": Guarantees(ex_post=found, approximate=None, empirical=losses),
             "ledger": (ex_post_ledger(rows, found), empirical_ledger(losses)) if rows else (),
             "batches": rows,
-            "tokens": curve(count=count, exact=found.exact, theorem1=found.theorem1)
-            if rows
-            else None,
+            "tokens": curve(count=count, exact=found.exact) if rows else None,
             "checks": (
                 check("integrity.format", evidence=0),
                 check("integrity.hashes"),
@@ -373,10 +352,7 @@ def failed_run() -> AuditResult:
 
 
 def attacked_run() -> AuditResult:
-    """A mean run that a replay attacked, with a long curve and no losses of contexts."""
-    points = [
-        CurvePoint(epsilon=e / 10, delta=0.3 * 0.9**e, delta_lower=0.2 * 0.9**e) for e in range(40)
-    ]
+    """A mean run that a replay attacked, with no losses of contexts."""
     found = Attack(
         epsilon=0.41237,
         estimate=0.63219,
@@ -384,7 +360,6 @@ def attacked_run() -> AuditResult:
         confidence=0.95,
         trials=1200,
         beyond=0,
-        curve=tuple(points),
     )
     run = mean_run()
     return mean_run(
@@ -464,7 +439,7 @@ def mean_run(**changes: Any) -> AuditResult:
             ),
             "ledger": (approximate_ledger(), ex_post_ledger(rows, found)),
             "batches": rows,
-            "tokens": curve(count=12, exact=found.exact, theorem1=found.theorem1),
+            "tokens": curve(count=12, exact=found.exact),
             "run": run_summary(
                 {"mechanism": {**MEDIAN, "aggregator": {"kind": "mean", "divisor": 32.0}}}
             ),
@@ -704,7 +679,6 @@ def infinite_run() -> AuditResult:
                 batches=(3, 3, 2),
                 mean=(0.1, math.inf, math.nan),
                 maximum=(0.2, math.inf, math.nan),
-                theorem1=(0.2, math.inf, math.inf),
                 exact=(0.1, math.inf, math.nan),
             ),
         }

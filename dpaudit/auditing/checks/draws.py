@@ -119,7 +119,7 @@ class DrawnSteps:
     @cached_property
     def weights(self) -> Doubles:
         """[L] exp(below) * counts."""
-        return np.asarray(np.exp(self.below) * self.counts)
+        return np.asarray(np.exp(self.below) * self.counts, np.float64)
 
     @cached_property
     def totals(self) -> Doubles:
