@@ -119,12 +119,12 @@ class DrawnSteps:
     @cached_property
     def weights(self) -> Doubles:
         """[L] exp(below) * counts."""
-        return np.asarray(np.exp(self.below) * self.counts, np.float64)
+        return np.asarray(np.exp(self.below) * self.counts)
 
     @cached_property
     def totals(self) -> Doubles:
         """[k] sums of the weights."""
-        return self.levels.sums(self.weights)
+        return np.asarray(self.levels.sums(self.weights), np.float64)
 
     @cached_property
     def log_totals(self) -> Doubles:
