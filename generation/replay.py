@@ -35,7 +35,6 @@ from dpaudit.generation.records import Record, Records, read_records
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sources import PACKAGE
 from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart
-from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.results import Finding
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import BatchReader, Claim, InputError, RunReader
@@ -331,7 +330,7 @@ class _Replayer(Rebuilt):
         # no guarantee covers longer texts
         tokens = min(ATTACK_TOKENS, manifest.decoding.max_tokens)
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
-        delta = CLAIM_KINDS[claim.kind].tested_delta(claim.delta)
+        delta = claim.terms.tested_delta(claim.delta)
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),

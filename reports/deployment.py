@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from dpaudit.mechanisms import Relation, Unit
-from dpaudit.mechanisms.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
+from dpaudit.mechanisms.claims import ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.reports import levels
 from dpaudit.reports.card import as_yaml, states_epsilon
 from dpaudit.reports.wording import say
@@ -104,11 +104,7 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
         detail += f" One user has at most {claim.records_per_user} records."
     loss: dict[str, Any] = {"privacy_unit": _UNITS[tested.unit], "privacy_unit_details": detail}
     if claim is None or not states_epsilon(result, tested.kind):
-        why = (
-            say("entry-ex-post")
-            if not CLAIM_KINDS[tested.kind].beforehand
-            else say("entry-withheld")
-        )
+        why = say("entry-ex-post") if not tested.terms.beforehand else say("entry-withheld")
         return loss | {"privacy_parameters": {}, "privacy_parameters_details": why}
     found = result.guarantees.approximate
     # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee

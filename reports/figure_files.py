@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
-from dpaudit.mechanisms.claims import CLAIM_KINDS, ExPostClaim
+from dpaudit.mechanisms.claims import ExPostClaim
 from dpaudit.reports import figures
 from dpaudit.reports.costs import batch_costs, ex_post_digits
 from dpaudit.reports.document import (
@@ -51,7 +51,7 @@ class FigureRun(NamedTuple):
     def is_mean(self) -> bool:
         """Whether the run is a mean's, which its ex-post costs do not show."""
         claim = self.result.claim
-        claimed = claim is not None and CLAIM_KINDS[claim.kind].beforehand
+        claimed = claim is not None and claim.terms.beforehand
         return claimed or self.result.guarantees.approximate is not None
 
     @property

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from dpaudit.mechanisms import Relation
 from dpaudit.mechanisms.claims import (
-    CLAIM_KINDS,
     ApproximateClaim,
     ExPostClaim,
     KindOfClaim,
@@ -165,7 +164,7 @@ def not_covered(claim: ClaimResult | None) -> str:
 
 def promised(claim: ClaimResult) -> str:
     """Return what a claim promises, with its symbol, exactly as stated."""
-    return f"{CLAIM_KINDS[claim.kind].symbol} ≤ {stated(claim.stated)}"
+    return f"{claim.terms.symbol} ≤ {stated(claim.stated)}"
 
 
 def _promise(claim: ClaimResult) -> str:
@@ -173,7 +172,7 @@ def _promise(claim: ClaimResult) -> str:
     values: dict[str, Value] = {"epsilon": Quantity(value=claim.stated, unit="nats")}
     if claim.delta:
         values["delta"] = claim.delta
-    return _risk(CLAIM_KINDS[claim.kind], claim, values)
+    return _risk(claim.terms, claim, values)
 
 
 def _risk(kind: type[KindOfClaim], claim: ClaimResult, figures: Mapping[str, Value]) -> str:
@@ -255,11 +254,7 @@ def claim_sentence(result: AuditResult) -> str:
 
 def claim_words(claim: ClaimResult) -> str:
     """Return a claim as stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
-    delta = (
-        f", δ = {stated(claim.delta)}"
-        if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta
-        else ""
-    )
+    delta = f", δ = {stated(claim.delta)}" if claim.terms.delta == "needed" or claim.delta else ""
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 

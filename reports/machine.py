@@ -16,7 +16,6 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.reports import findings
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
@@ -162,7 +161,7 @@ def _claimed(result: AuditResult) -> dict[str, Any]:
     if (claim := result.claim) is None:
         return {}
     if claim.epsilon is None:
-        return {CLAIM_KINDS[claim.kind].figures[0]: finite_or_text(claim.stated)}
+        return {claim.terms.figures[0]: finite_or_text(claim.stated)}
     return {"releaseEpsilon": finite_or_text(claim.epsilon)} | (
         {} if claim.batch_epsilon is None else {"batchEpsilon": finite_or_text(claim.batch_epsilon)}
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.document import (
     Block,
@@ -176,7 +175,7 @@ def _meaning(name: str, result: AuditResult) -> str:
     if result.verdict != "pass" or claim is None or claim.epsilon is None:
         return ""
     times = f"by at most a factor of {exponential(claim.epsilon)}"
-    if CLAIM_KINDS[claim.kind].beforehand:
+    if claim.terms.beforehand:
         least = delta_bound(claim.delta, claim.delta)
         return f"the probability of any result of the {name.lower()} {times} (plus {least})"
     private = "keep that figure as closely as the records"

@@ -99,7 +99,7 @@ def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]
     if passed and withheld is not None:
         yield message(Finding(code="caveat.no-figure"))
         if settings is not None and settings.claim_stated != "beforehand":
-            figure = "--epsilon" if claim is None else f"--{CLAIM_KINDS[claim.kind].figures[0]}"
+            figure = "--epsilon" if claim is None else f"--{claim.terms.figures[0]}"
             options = (figure, "--delta") if claim is not None and claim.delta else (figure,)
             yield message(Finding(code="caveat.to-show-figure", values={"options": options}))
     if settings is not None and not _fit(result):

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from dpaudit.auditing.checks import registered
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
-from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
 from dpaudit.results.catalogue import message
@@ -95,7 +94,7 @@ def _not_claimed(facts: Facts, values: dict[str, Value]) -> Outcome:
     """
     claim = facts.result.claim
     assert claim is not None
-    promised = CLAIM_KINDS[claim.kind].figures[0]
+    promised = claim.terms.figures[0]
     if getattr(facts.policy, promised) is None:
         return Outcome("fail", "not-claimed", values)
     return Outcome("skip", "of-another-kind", values | {"promised": promised}, applicable=False)

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from dpaudit.mechanisms import Relation, Unit
-from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
 from dpaudit.results.policy import FAMILY, HeldTo
 from dpaudit.results.quality import Quality
 from dpaudit.results.summary import RunSummary
@@ -79,9 +79,14 @@ class ClaimResult(ForNeighbours):
     kind: ClaimKind
 
     @property
+    def terms(self) -> type[KindOfClaim]:
+        """Its kind, as a class: what claims of this kind state and promise."""
+        return CLAIM_KINDS[self.kind]
+
+    @property
     def stated(self) -> float:
         """The figure that it promises, in nats: epsilon at the release level, or rho."""
-        return CLAIM_KINDS[self.kind].stated(self)
+        return self.terms.stated(self)
 
 
 class Amplification(Result):

@@ -31,7 +31,7 @@ from dpaudit.mechanisms import (
     clash,
     context_change,
 )
-from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
@@ -169,15 +169,20 @@ class Claim(Fields):
 
     @model_validator(mode="after")
     def _states_what_its_kind_has(self) -> Claim:
-        if (misfit := CLAIM_KINDS[self.kind].misfit(self)) is not None:
+        if (misfit := self.terms.misfit(self)) is not None:
             field, allowed = misfit
             raise ValueError(f"{field} has to be {allowed}")
         return self
 
     @property
+    def terms(self) -> type[KindOfClaim]:
+        """Its kind, as a class: what claims of this kind state and promise."""
+        return CLAIM_KINDS[self.kind]
+
+    @property
     def stated(self) -> float:
         """The figure that it promises, in nats: epsilon at the release level, or rho."""
-        return CLAIM_KINDS[self.kind].stated(self)
+        return self.terms.stated(self)
 
 
 class PrivacySettings(Fields):

@@ -424,7 +424,7 @@ def _promised(claim: ClaimResult) -> str:
     """Return the figure that a claim promises, with its symbol where that is no epsilon."""
     if claim.epsilon is not None:
         return up(claim.stated)
-    return f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
+    return f"{claim.terms.symbol} {up(claim.stated)}"
 
 
 def _published(paper: PublishedQuality | None, figure: Literal["mauve", "accuracy"]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ContextChange
-from dpaudit.mechanisms.claims import CLAIM_KINDS, KindOfClaim
+from dpaudit.mechanisms.claims import KindOfClaim
 from dpaudit.results import Finding, Value
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
@@ -204,7 +204,7 @@ class AuditedRun:
     @property
     def kind(self) -> type[KindOfClaim]:
         """The kind of claim to test."""
-        return CLAIM_KINDS[self.claim.kind]
+        return self.claim.terms
 
     @cached_property
     def places(self) -> ClusterPlaces | None:
