@@ -75,9 +75,9 @@ from dpaudit.runs import (
     Data,
     Decoding,
     DecodingRules,
-    Held,
     InputError,
     KeyedHash,
+    KnownDigests,
     Manifest,
     Model,
     Origins,
@@ -1427,7 +1427,7 @@ class Run:
     path: Path
     spec: Spec
     factory: RunFactory
-    held: Held | None = None
+    known_digests: KnownDigests | None = None
 
     def sibling(self, **fields: Any) -> Run:
         """Another run of the same kind, but for some fields."""
@@ -1532,13 +1532,13 @@ class Run:
     def hold(self, *, commitment: bool = True, head: bool = True) -> None:
         """Hand over the present run: audits use its commitment, its head, or both, from here on."""
         reader = RunReader(self.path)
-        self.held = Held(
+        self.known_digests = KnownDigests(
             reader.manifest.commitment if commitment else None, reader.head() if head else None
         )
 
     def audit(self, replay: PublicReplay | None = None) -> AuditResult:
         seed = SEED if self.spec.committed else None
-        return audit_run(self.path, held=self.held, replay=replay, seed=seed)
+        return audit_run(self.path, known_digests=self.known_digests, replay=replay, seed=seed)
 
     def audit_with_model(self) -> AuditResult:
         """The audit where a replay found that supports and anchors are the public prompt's."""

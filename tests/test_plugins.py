@@ -26,7 +26,7 @@ from dpaudit.auditing.run import audit_run
 from dpaudit.commands.cli import main
 from dpaudit.mechanisms import AGGREGATORS, DRAWS, Mean
 from dpaudit.plugins import CHECKS, CLUSTERING, MECHANISMS, RECORDERS, PlugIn
-from dpaudit.recording.generators import Asked, recording
+from dpaudit.recording.generators import RecordingOptions, recording
 from dpaudit.results import Finding
 from dpaudit.results.catalogue import Entry, catalogue
 from dpaudit.runs import Clustering, InputError
@@ -427,7 +427,10 @@ def test_a_mechanism_that_fails_is_named(plug: Plug, make_run: Any, method: str,
 
 
 def test_an_unknown_recorder_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised, recording("invinc", Asked(tmp_path / "run")):
+    with (
+        pytest.raises(InputError) as raised,
+        recording("invinc", RecordingOptions(tmp_path / "run")),
+    ):
         pass
     assert raised.value.code == "recorders.unknown"
 

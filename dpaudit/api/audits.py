@@ -20,7 +20,7 @@ from dpaudit.mechanisms.claims import ApproximateClaim
 from dpaudit.reports import findings, levels
 from dpaudit.results import AuditResult
 from dpaudit.results.shell import WITH_MODEL
-from dpaudit.runs import Claim, Held, InputError, RunReader, read_seed
+from dpaudit.runs import Claim, InputError, KnownDigests, RunReader, read_seed
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.strict_yaml import in_short
 
@@ -335,7 +335,7 @@ def audit(
         if seed_files
         else None
     )
-    held = Held(_digest("commitment", commitment), _digest("head", head))
+    known_digests = KnownDigests(_digest("commitment", commitment), _digest("head", head))
 
     def audited(found: PublicReplay | None) -> AuditResult:
         if found is not None:
@@ -350,7 +350,7 @@ def audit(
                 reruns=reruns,
                 tokenizers=known,
                 engine=engine,
-                held=held,
+                known_digests=known_digests,
                 seed=seed,
             )
 
@@ -485,11 +485,11 @@ def _installed_replay(run: Location, question: Question, monitor: Monitor) -> Pu
 
 def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditResult:
     """Return the result with the policy's rules."""
-    from dpaudit.releasing.policy import held_to
+    from dpaudit.releasing.policy import apply_policy
 
     wanted = policy.policy.quality is not None and audited.verdict != "error"
     quality, problem = audited.quality if wanted else (None, "")
-    return held_to(audited.result, policy, quality, problem, signer)
+    return apply_policy(audited.result, policy, quality, problem, signer)
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:

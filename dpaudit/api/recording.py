@@ -14,7 +14,7 @@ from dpaudit.api import places
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.reading import Run, open_run
 from dpaudit.auditing.caveats import rows_held
-from dpaudit.recording.generators import Asked, find_recorder
+from dpaudit.recording.generators import RecordingOptions, find_recorder
 from dpaudit.recording.rerun import Script
 from dpaudit.recording.rerun import rerun as run_again
 from dpaudit.results import Amplification
@@ -72,7 +72,7 @@ def record(
     place = places.location_of(out, "out")
     _require_place(place)
     try:
-        asked = Asked(place, tuple(mend), texts, max_tokens, claim, trained_on_records)
+        asked = RecordingOptions(place, tuple(mend), texts, max_tokens, claim, trained_on_records)
     except ValueError as error:
         raise InputError("mend", f"{error}.", "Give all three or none.") from None
     called = [interpreter, *asked.called(generator), *arguments]

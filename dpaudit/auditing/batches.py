@@ -27,7 +27,7 @@ from dpaudit.auditing.checks.registry import (
 )
 from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView
 from dpaudit.auditing.guarantees import CurveSums
-from dpaudit.auditing.samples import DearTokens
+from dpaudit.auditing.samples import ExpensiveTokens
 from dpaudit.mechanisms import ContextChange
 from dpaudit.plugins import FAILURES, PlugIn, failure_of
 from dpaudit.results import Finding
@@ -39,7 +39,7 @@ from dpaudit.runs.storage import is_url
 Progress = Callable[[int, int], None]
 
 #: What is gathered for reports and caveats, beside what checks look at.
-_REPORTED: tuple[type[Evidence], ...] = (CurveSums, DearTokens, BudgetSums, EqualContexts)
+_REPORTED: tuple[type[Evidence], ...] = (CurveSums, ExpensiveTokens, BudgetSums, EqualContexts)
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a
 #: third of it.
 PROCESS_BYTES = 1 << 24

@@ -122,11 +122,11 @@ def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]
         yield Finding(code="of-model.coupled")
     if privacy.earlier:
         yield Finding(code="caveat.earlier-spending")
-    if run.held.commitment is None:
+    if run.known_digests.commitment is None:
         yield Finding(code="caveat.no-commitment")
-    elif run.held.head is None:
+    elif run.known_digests.head is None:
         yield Finding(code="caveat.no-head")
-    if run.held.head not in (None, run.reader.head()):
+    if run.known_digests.head not in (None, run.reader.head()):
         yield Finding(code="caveat.early-head")
     if manifest.sampling.committed and run.seed is None:
         yield Finding(code="caveat.no-seed")

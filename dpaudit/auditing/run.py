@@ -33,7 +33,7 @@ from dpaudit.auditing.guarantees import (
     neighbours,
     zcdp,
 )
-from dpaudit.auditing.samples import DearTokens, released_texts
+from dpaudit.auditing.samples import ExpensiveTokens, released_texts
 from dpaudit.auditing.verdict import guarantee, judge, options_for
 from dpaudit.mechanisms.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.plugins import CHECKS, FAILURES, failure_of, plug_ins
@@ -54,8 +54,8 @@ from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
     Claim,
     CommittedSeed,
-    Held,
     InputError,
+    KnownDigests,
     Manifest,
     RunReader,
     UnfinishedError,
@@ -128,7 +128,7 @@ def audit_run(
     reruns: Sequence[Rerun] = (),
     tokenizers: frozenset[str] = frozenset(),
     engine: Engine | None = None,
-    held: Held | None = None,
+    known_digests: KnownDigests | None = None,
     seed: CommittedSeed | None = None,
 ) -> AuditResult:
     """Audit a run directory, from its record alone unless a replay's findings are given.
@@ -176,7 +176,9 @@ def audit_run(
         _require_seed_of(reader, seed)
     question = question or Question()
     claim = question.asked_of(claim)
-    run = AuditedRun(reader, claim, replay, reruns, held or Held(), tokenizers, seed)
+    run = AuditedRun(
+        reader, claim, replay, reruns, known_digests or KnownDigests(), tokenizers, seed
+    )
     try:
         gather(run, engine, progress)
         result = _result(run, evidence, question.asked)
@@ -257,7 +259,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
             check.id for check in checks if check.status == "skip" and check.applicable
         ),
         run=_summary(run),
-        samples=released_texts(run.reader, run[DearTokens]),
+        samples=released_texts(run.reader, run[ExpensiveTokens]),
         released=TextCounts(texts=texts.number, empty=texts.empty, very_short=texts.very_short),
         budgets=run[BudgetSums].result(),
     )

@@ -18,7 +18,7 @@ from dpaudit.results import (
     ALL_SAMPLES_LENGTH,
     SAMPLE_LENGTH,
     Alternative,
-    DearToken,
+    ExpensiveToken,
     SampleText,
     TokenCosts,
 )
@@ -26,7 +26,7 @@ from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
 
 #: So many tokens' costs are kept, of the costliest batches.
 MOST_TOKENS = 200_000
-#: So many of them, the dearest, are told in full.
+#: So many of them, the most expensive, are told in full.
 MOST_DEAR = 3_000
 #: Characters of a token's text.
 _LONGEST = 40
@@ -85,7 +85,7 @@ class BatchTokens(BatchEvidence):
             self.likely[steps, place] = np.where(there, likely, math.nan)
 
 
-class DearTokens(Evidence):
+class ExpensiveTokens(Evidence):
     """Costs of a run's tokens, batch by batch: only of the costliest if batches are too many."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class DearTokens(Evidence):
         return {-id_: found for _, id_, found in self._kept}
 
 
-def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...]:
+def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[SampleText, ...]:
     """Return the texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
 
     They are those of the file, whether or not they are what was sampled: the check release.text
@@ -120,7 +120,7 @@ def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...
         samples = list(_beginnings(reader.samples()))
     except InputError:  # integrity.format and release.text say what is wrong with the file
         return ()
-    costs = _Costs(reader, dear, samples)
+    costs = _Costs(reader, expensive, samples)
     return tuple(
         SampleText(
             batch=sample.id,
@@ -148,8 +148,10 @@ def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
 class _Costs:
     """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
-    def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
-        self._kept, self._sequences = dear.kept(), reader.manifest.decoding.sequences
+    def __init__(
+        self, reader: RunReader, expensive: ExpensiveTokens, samples: Sequence[Sample]
+    ) -> None:
+        self._kept, self._sequences = expensive.kept(), reader.manifest.decoding.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()
@@ -187,11 +189,13 @@ class _Costs:
         ends += [len(sample.text)] * (len(sample.tokens) - len(kept))
         ends = [end for end in ends if end <= SAMPLE_LENGTH]
         exact = self._kept[sample.id].costs[span, 0][: len(ends)]
-        dearest = [at for at in np.argsort(-exact, kind="stable").tolist() if told[at]]
+        most_expensive = [at for at in np.argsort(-exact, kind="stable").tolist() if told[at]]
         return TokenCosts(
             ends=tuple(ends),
             exact=tuple(exact.tolist()),
-            dearest=tuple(self._in_full(sample, span.start, at, ends) for at in dearest),
+            most_expensive=tuple(
+                self._in_full(sample, span.start, at, ends) for at in most_expensive
+            ),
         )
 
     def _span(self, sample: Sample) -> range | None:
@@ -206,13 +210,13 @@ class _Costs:
         span = range(start, start + batch.lengths[sample.number])
         return span if batch.tokens[span].tolist() == list(sample.tokens) else None
 
-    def _in_full(self, sample: Sample, start: int, at: int, ends: Sequence[int]) -> DearToken:
+    def _in_full(self, sample: Sample, start: int, at: int, ends: Sequence[int]) -> ExpensiveToken:
         found = self._kept[sample.id]
         exact, rise, fall = found.costs[start + at].tolist()
         others = zip(
             found.others[start + at].tolist(), found.likely[start + at].tolist(), strict=True
         )
-        return DearToken(
+        return ExpensiveToken(
             at=at,
             text=(sample.text or "")[ends[at - 1] if at else 0 : ends[at]][:_LONGEST],
             exact=exact,

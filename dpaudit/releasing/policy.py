@@ -13,7 +13,7 @@ from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
 from dpaudit.results.catalogue import message
-from dpaudit.results.policy import FAMILY, HeldTo, Policy
+from dpaudit.results.policy import FAMILY, AppliedPolicy, Policy
 from dpaudit.results.quality import Added, Quality
 from dpaudit.results.shell import context_for
 from dpaudit.runs import InputError
@@ -31,9 +31,9 @@ class PolicyFile(NamedTuple):
     sha256: str
 
     @property
-    def held_to(self) -> HeldTo:
+    def applied(self) -> AppliedPolicy:
         """The policy's entry in results."""
-        return HeldTo(name=self.policy.name, sha256=self.sha256)
+        return AppliedPolicy(name=self.policy.name, sha256=self.sha256)
 
 
 def read_policy(path: Path) -> PolicyFile:
@@ -275,7 +275,7 @@ RULES: dict[str, Callable[[Facts], Outcome]] = {
 }
 
 
-def held_to(
+def apply_policy(
     result: AuditResult,
     file: PolicyFile,
     quality: Quality | None = None,
@@ -294,7 +294,7 @@ def held_to(
         no_quality: why it cannot be read; empty if it can, or there is none.
         signer: id of the key that will sign a release; None if nothing is to be signed.
     """
-    result = result.model_copy(update={"policy": file.held_to})
+    result = result.model_copy(update={"policy": file.applied})
     if result.claim is None or result.verdict == "error":
         return result
     rules = tuple(_judged(Facts(file.policy, result, quality, no_quality, signer)))

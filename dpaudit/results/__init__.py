@@ -19,8 +19,8 @@ from dpaudit.results.audit import CanaryGuesses as CanaryGuesses
 from dpaudit.results.audit import CheckResult as CheckResult
 from dpaudit.results.audit import ClaimResult as ClaimResult
 from dpaudit.results.audit import ContextLoss as ContextLoss
-from dpaudit.results.audit import DearToken as DearToken
 from dpaudit.results.audit import Empirical as Empirical
+from dpaudit.results.audit import ExpensiveToken as ExpensiveToken
 from dpaudit.results.audit import ExPost as ExPost
 from dpaudit.results.audit import ForNeighbours as ForNeighbours
 from dpaudit.results.audit import Guarantees as Guarantees

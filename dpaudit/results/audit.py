@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
-from dpaudit.results.policy import FAMILY, HeldTo
+from dpaudit.results.policy import FAMILY, AppliedPolicy
 from dpaudit.results.quality import Quality
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
@@ -412,7 +412,7 @@ class Alternative(Result):
     probability: Number
 
 
-class DearToken(Result):
+class ExpensiveToken(Result):
     """One token of a text in full. Costs are for the whole change falling on its batch, in nats.
 
     Attributes:
@@ -439,12 +439,12 @@ class TokenCosts(Result):
     Attributes:
         ends: where each ends in the text, in characters; the same twice for one that shows none.
         exact: its exact cost in nats, infinite if nothing bounds it.
-        dearest: those of them that are among the most expensive of all texts, most expensive first.
+        most_expensive: those of them that are among the most expensive of all texts, in this order.
     """
 
     ends: tuple[int, ...]
     exact: tuple[Number, ...]
-    dearest: tuple[DearToken, ...]
+    most_expensive: tuple[ExpensiveToken, ...]
 
 
 class SampleText(Result):
@@ -580,4 +580,4 @@ class AuditResult(Result):
     own_claim: ClaimResult | None = None
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
-    policy: HeldTo | None = None
+    policy: AppliedPolicy | None = None

@@ -86,7 +86,7 @@ class Policy(Fields):
         )
 
 
-class HeldTo(Fields):
+class AppliedPolicy(Fields):
     """The policy that an audit was held to.
 
     Attributes:

@@ -295,7 +295,7 @@ class Measurement:
         return len(self._sums)
 
     @property
-    def dearest(self) -> float | None:
+    def most_expensive(self) -> float | None:
         """Return the texts' largest ex-post epsilon in nats, or None if nothing bounds it.
 
         All texts must have been given.

@@ -41,10 +41,10 @@ NOTE = (
     "cannot be compared. "
     "ε approx.: of texts as long as the config allows, at the release level, and below it after "
     "a slash at the batch "
-    "level, where that is another. ε ex-post: of the dearest of these "
+    "level, where that is another. ε ex-post: of the most expensive of these "
     "held-out texts, and not of sampled ones, at the batch level."
 )
-#: What a config claims, and what its dearest held-out text would cost.
+#: What a config claims, and what its most expensive held-out text would cost.
 _AXES: dict[Kind, str] = {
     ExPostClaim.id: "Ex-post ε, batch level (nats)",
     ApproximateClaim.id: "Approx. ε, release level (nats)",

@@ -18,7 +18,7 @@ from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import Question, audit_run
 from dpaudit.releasing.attestation import found_by
-from dpaudit.releasing.policy import PolicyFile, held_to
+from dpaudit.releasing.policy import PolicyFile, apply_policy
 from dpaudit.reports.findings import headline
 from dpaudit.results import Finding
 from dpaudit.results.attestation import ClaimTested
@@ -159,7 +159,7 @@ def test_policies_limit_the_figure_that_a_claim_promises(
     run = make_run(**BUDGETS)
     claim_rho(run, 0.9, delta=1e-4)
     policy = PolicyFile(Policy.model_validate({"policy_version": 1, **asked}), "0" * 64)
-    found = held_to(audit_run(run.path), policy)
+    found = apply_policy(audit_run(run.path), policy)
     assert failed(found) == fails and found.verdict == ("fail" if fails else "pass")
 
 
@@ -167,7 +167,7 @@ def test_a_limit_of_rho_alone_admits_no_epsilon(
     make_run: Callable[..., Any], failed: Callable[..., set[str]]
 ) -> None:
     policy = PolicyFile(Policy.model_validate({"policy_version": 1, "rho": 99.0}), "0" * 64)
-    assert failed(held_to(audit_run(make_run(**MEAN).path), policy)) == {"policy.rho"}
+    assert failed(apply_policy(audit_run(make_run(**MEAN).path), policy)) == {"policy.rho"}
 
 
 def test_rhos_are_compared_and_add_up(

@@ -33,7 +33,7 @@ from dpaudit.generation.events import (
 from dpaudit.generation.manifest import round_up
 from dpaudit.generation.sources import locate
 from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedStep, context_change
-from dpaudit.runs import Held, InputError, RunReader, Step, aggregate_digest
+from dpaudit.runs import InputError, KnownDigests, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 from tests.forging import unfinish
 from tests.generation.after_load import after_load
@@ -235,8 +235,11 @@ def test_the_commitment_is_told_before_the_first_token_and_again_when_a_run_goes
     assert not any(isinstance(event, BatchStarted | StepDone) for event in events[: told[0]])
     reader = RunReader(tmp_path / "run")
     assert {events[place] for place in told} == {RunCommitted(str(reader.manifest.commitment))}
-    held = Held(reader.manifest.commitment, reader.head())
-    assert audit_run(tmp_path / "run", held=held).verdict == audit_run(tmp_path / "run").verdict
+    held = KnownDigests(reader.manifest.commitment, reader.head())
+    assert (
+        audit_run(tmp_path / "run", known_digests=held).verdict
+        == audit_run(tmp_path / "run").verdict
+    )
 
 
 class KilledError(Exception):

@@ -156,9 +156,12 @@ def test_a_plan_says_what_every_budget_pays_for(make_config: MakeConfig) -> None
     mechanism = ready.manifest.mechanism
     sure = plan(make_config(**BUDGETS)).sure
     assert sure is not None and mechanism.budget is not None
-    dearest, spent = np.array([[-mechanism.clip, mechanism.clip]], dtype=np.float32), np.zeros(1)
+    most_expensive, spent = (
+        np.array([[-mechanism.clip, mechanism.clip]], dtype=np.float32),
+        np.zeros(1),
+    )
     for draws in range(1, sure + 3):
-        after = mechanism.spend(dearest, spent)
+        after = mechanism.spend(most_expensive, spent)
         assert (after > spent).all() == (draws <= sure)
         spent = after
     assert plan(make_config(mechanism=BUDGETS["mechanism"], decoding=DECODING)).sure is None

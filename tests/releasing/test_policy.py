@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.releasing.policy import RULES, PolicyFile, held_to, read_policy
+from dpaudit.releasing.policy import RULES, PolicyFile, apply_policy, read_policy
 from dpaudit.results import AuditResult, TextCounts
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Added, Quality
@@ -63,12 +63,12 @@ def outcome(result: AuditResult, name: str) -> str:
 @pytest.mark.parametrize("name", TRIED)
 def test_each_rule_is_met_and_missed_by_its_name(audited: AuditResult, name: str) -> None:
     met, missed = TRIED[name]
-    found = held_to(audited, policy(**{name: met}))
+    found = apply_policy(audited, policy(**{name: met}))
     assert (found.verdict, outcome(found, name)) == ("pass", "pass")
     assert found.policy is not None and found.policy.sha256 == DIGEST
     assert found.guarantee == audited.guarantee
     if missed is not None:
-        found = held_to(audited, policy(**{name: missed}))
+        found = apply_policy(audited, policy(**{name: missed}))
         lacking = name in ("evidence", "checks")
         assert (found.verdict, outcome(found, name)) == (
             ("not_verified", "skip") if lacking else ("fail", "fail")
@@ -80,13 +80,13 @@ def test_each_rule_is_met_and_missed_by_its_name(audited: AuditResult, name: str
 
 def test_delta(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit()
-    assert held_to(result, policy(delta=result.claim.delta)).verdict == "pass"
-    assert outcome(held_to(result, policy(delta=result.claim.delta / 2)), "delta") == "fail"
+    assert apply_policy(result, policy(delta=result.claim.delta)).verdict == "pass"
+    assert outcome(apply_policy(result, policy(delta=result.claim.delta / 2)), "delta") == "fail"
 
 
 def test_a_level_is_missed_where_its_checks_were_not_made(audited: AuditResult) -> None:
     asked = audited.model_copy(update={"evidence": 4})
-    found = held_to(asked, policy(evidence=4))
+    found = apply_policy(asked, policy(evidence=4))
     (rule,) = (check for check in found.checks if check.id == "policy.evidence")
     assert (rule.status, rule.code, found.verdict) == ("skip", "not-made", "not_verified")
     assert "replay.logits" in rule.values["checks"]  # type: ignore[operator]
@@ -127,7 +127,8 @@ def test_quality_is_held_against_the_public_baseline(
 ) -> None:
     measured = quality_that(difference=difference, spread=spread)
     assert (
-        outcome(held_to(audited, policy(quality="public-baseline"), measured), "quality") == status
+        outcome(apply_policy(audited, policy(quality="public-baseline"), measured), "quality")
+        == status
     )
 
 
@@ -149,11 +150,15 @@ def test_quality_is_no_gate_beside_a_claim_that_rests_on_secret_batches(
         and result.claim.batch_epsilon is not None
     )
     assert (
-        outcome(held_to(result, policy(quality="public-baseline"), measured), "quality") == "fail"
+        outcome(apply_policy(result, policy(quality="public-baseline"), measured), "quality")
+        == "fail"
     )
     run.edit_manifest({"claim.epsilon": result.claim.batch_epsilon})
     known = run.audit()
-    assert outcome(held_to(known, policy(quality="public-baseline"), measured), "quality") == "pass"
+    assert (
+        outcome(apply_policy(known, policy(quality="public-baseline"), measured), "quality")
+        == "pass"
+    )
 
 
 def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
@@ -162,7 +167,7 @@ def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
         (None, "It is broken.", ("fail", "unreadable", "fail")),
         (_Quality(()), "", ("skip", "no-baseline", "not_verified")),
     ):
-        found = held_to(audited, policy(quality="public-baseline"), measured, why)  # type: ignore[arg-type]
+        found = apply_policy(audited, policy(quality="public-baseline"), measured, why)  # type: ignore[arg-type]
         (rule,) = (check for check in found.checks if check.id == "policy.quality")
         assert (rule.status, rule.code, found.verdict) == outcomes
 
@@ -170,18 +175,18 @@ def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
 def test_texts_that_were_not_counted_are_not_few(audited: AuditResult) -> None:
     for counts in (None, TextCounts(texts=0, empty=0, very_short=0)):
         result = audited.model_copy(update={"released": counts})
-        assert outcome(held_to(result, policy(short_texts=1)), "short_texts") == "fail"
+        assert outcome(apply_policy(result, policy(short_texts=1)), "short_texts") == "fail"
     some = audited.model_copy(update={"released": TextCounts(texts=10, empty=1, very_short=2)})
-    assert outcome(held_to(some, policy(short_texts=0.3)), "short_texts") == "pass"
-    assert outcome(held_to(some, policy(short_texts=0.29)), "short_texts") == "fail"
+    assert outcome(apply_policy(some, policy(short_texts=0.3)), "short_texts") == "pass"
+    assert outcome(apply_policy(some, policy(short_texts=0.29)), "short_texts") == "fail"
 
 
 def test_signers_are_for_what_is_signed(audited: AuditResult) -> None:
-    found = held_to(audited, policy(signers=[DIGEST]))
+    found = apply_policy(audited, policy(signers=[DIGEST]))
     assert (outcome(found, "signers"), found.verdict) == ("skip", "pass")
     assert "policy.signers" not in found.not_checked
     for signer, verdict in ((DIGEST, "pass"), ("cd" * 32, "fail")):
-        assert held_to(audited, policy(signers=[DIGEST]), signer=signer).verdict == verdict
+        assert apply_policy(audited, policy(signers=[DIGEST]), signer=signer).verdict == verdict
 
 
 @pytest.mark.parametrize("said", ["no", "unknown"])
@@ -197,7 +202,7 @@ def test_a_policy_can_demand_a_model_that_never_saw_the_records(
         code = "of-model.not-trained" if said == "no" else "of-model.trained-unknown"
         assert code in {caveat.code for caveat in audience.caveats}
         assert audience.run.settings.model.trained_on_records == said
-    found = held_to(audited, policy(trained_on_records="no"))
+    found = apply_policy(audited, policy(trained_on_records="no"))
     assert (found.verdict, outcome(found, "trained_on_records")) == (
         ("pass",) * 2 if said == "no" else ("fail",) * 2
     )
@@ -222,12 +227,12 @@ def test_a_run_that_fails_its_audit_stays_failed(make_run: Callable[..., Run]) -
     run = make_run()
     run.edit_samples(lambda lines: lines.pop())
     failed = run.audit()
-    found = held_to(failed, policy(epsilon=1000))
+    found = apply_policy(failed, policy(epsilon=1000))
     assert (found.verdict, found.guarantee) == (failed.verdict, failed.guarantee)
 
 
 def test_a_public_report_names_the_policy_and_no_figure(audited: AuditResult) -> None:
-    found = public_form(held_to(audited, policy(name="of the house", short_texts=0.5)))
+    found = public_form(apply_policy(audited, policy(name="of the house", short_texts=0.5)))
     assert found.policy is not None and found.policy.name == "of the house"
     rules = [check for check in found.checks if check.id.startswith("policy.")]
     assert {check.measured for check in rules} == {""}
@@ -398,17 +403,19 @@ def test_a_policy_bounds_either_level(make_run: Callable[..., Run]) -> None:
         and claim.epsilon < claim.batch_epsilon
     )
     assert (
-        held_to(result, policy(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon)).verdict
+        apply_policy(
+            result, policy(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon)
+        ).verdict
         == "pass"
     )
     for rules in ({"epsilon": claim.epsilon * 0.99}, {"batch_epsilon": claim.batch_epsilon * 0.99}):
-        found = held_to(result, policy(**rules))
+        found = apply_policy(result, policy(**rules))
         assert [outcome(found, name) for name in rules] == ["fail"]
     unsaid = result.model_copy(update={"claim": claim.model_copy(update={"batch_epsilon": None})})
-    assert outcome(held_to(unsaid, policy(batch_epsilon=1000)), "batch_epsilon") == "fail", (
+    assert outcome(apply_policy(unsaid, policy(batch_epsilon=1000)), "batch_epsilon") == "fail", (
         "readers' level is no bound"
     )
     equal = make_run(aggregator="mean", sizes=(4, 5, 4, 5)).audit()
-    assert outcome(held_to(equal, policy(batch_epsilon=1000)), "batch_epsilon") == "pass", (
+    assert outcome(apply_policy(equal, policy(batch_epsilon=1000)), "batch_epsilon") == "pass", (
         "it is of either level"
     )

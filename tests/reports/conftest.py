@@ -27,8 +27,8 @@ from dpaudit.results import (
     ClaimResult,
     Comparison,
     ContextLoss,
-    DearToken,
     Empirical,
+    ExpensiveToken,
     ExPost,
     Finding,
     Guarantees,
@@ -159,7 +159,7 @@ def shaded(batch: int, words: tuple[str, ...], cost: float = 0.4, **fields: Any)
     text, exact = "".join(words), tuple(cost / 2**place for place in range(len(words)))
     ends = tuple(len("".join(words[: place + 1])) for place in range(len(words)))
     told = tuple(
-        DearToken(
+        ExpensiveToken(
             at=place,
             text=word,
             exact=exact[place],
@@ -173,7 +173,7 @@ def shaded(batch: int, words: tuple[str, ...], cost: float = 0.4, **fields: Any)
         )
         for place, word in enumerate(words)
     )
-    costs = TokenCosts(ends=ends, exact=exact, dearest=told)
+    costs = TokenCosts(ends=ends, exact=exact, most_expensive=told)
     return sample(batch, text=text, characters=len(text), tokens=len(words), costs=costs, **fields)
 
 

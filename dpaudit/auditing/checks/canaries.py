@@ -141,7 +141,7 @@ def coins_are_kept(run: AuditedRun) -> Outcome:
     if len(run.headers) < run.manifest.batches:
         return Outcome("skip", "unread")
     number = sum(canary.included for canary in run.canaries.canaries)
-    code = "kept-as-committed" if run.held.commitment else "kept"
+    code = "kept-as-committed" if run.known_digests.commitment else "kept"
     return Outcome("pass", code, {"included": number, "canaries": committed.count})
 
 

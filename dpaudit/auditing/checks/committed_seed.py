@@ -122,7 +122,7 @@ def tokens_are_those_of_the_seed(run: AuditedRun) -> Outcome:
 
 def _left_open(run: AuditedRun) -> tuple[Finding, ...]:
     """Return what a pass leaves open."""
-    early = run.held.commitment is not None
+    early = run.known_digests.commitment is not None
     found = Finding(
         code=f"committed-seed.{'commitment-given' if early else 'commitment-not-given'}"
     )

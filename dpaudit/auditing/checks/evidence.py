@@ -27,8 +27,8 @@ from dpaudit.runs import (
     ClusterPlaces,
     Clusters,
     CommittedSeed,
-    Held,
     InputError,
+    KnownDigests,
     Manifest,
     NotSecret,
     RunReader,
@@ -124,7 +124,7 @@ class AuditedRun:
     claim: Claim
     replayed: PublicReplay | None = None
     reruns: Sequence[Rerun] = ()
-    held: Held = field(default_factory=Held)
+    known_digests: KnownDigests = field(default_factory=KnownDigests)
     tokenizers: frozenset[str] = frozenset()
     seed: CommittedSeed | None = None
     headers: dict[int, BatchHeader] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.auditing.checks.release import Texts, text_place
 from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Value
-from dpaudit.runs import Held, InputError, RunReader, commitment_of
+from dpaudit.runs import InputError, KnownDigests, RunReader, commitment_of
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.layout import (
     ASSIGNMENT,
@@ -124,9 +124,9 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
 
     A commitment and a head that the audit was given are held against the run's, too.
     """
-    stated, held = run.manifest.commitment, run.held
+    stated, held = run.manifest.commitment, run.known_digests
     values: dict[str, Value] = (
-        {} if held == Held() else {"beside": Finding(code="integrity.digests-given")}
+        {} if held == KnownDigests() else {"beside": Finding(code="integrity.digests-given")}
     )
     unread = [name for name in (*SETTLED, HASHES) if name in run.unreadable]
     if unread:
@@ -147,7 +147,7 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
         )
     if held.head is not None and held.head not in journal.heads:
         return Outcome("fail", "other-head", values, (_SWAPPED,) * (held.head == recomputed))
-    if held == Held():
+    if held == KnownDigests():
         return Outcome("pass", "holds", values)
     values["given"] = ("commitment",) * (held.commitment is not None) + ("head",) * (
         held.head is not None
