@@ -121,8 +121,8 @@ def build_manifest(
             config, len(assignment), data_digest(assigned.digest for assigned in assignment)
         ),
         model=Model(
-            **settings_of(config.model, ModelSettings),
-            dtype=str(model.network.dtype).removeprefix("torch."),
+            **settings_of(config.model, ModelSettings)
+            | {"dtype": str(model.network.dtype).removeprefix("torch.")},
             digest=model.digest,
             device=model.device.type,
             rows=rows,
@@ -289,8 +289,8 @@ def require_same_clusters(
     differing = ""
     if existing.clustering.method != method:
         differing = "clustering.method"
-    elif existing.batching.labels != (config.data.labels or ()):
-        differing = "batching.labels"
+    elif existing.data.labels != config.data.labels:
+        differing = "data.labels"
     elif each is not None and any(count != each for row in clusters.batches for count in row):
         differing = "batching.batches_per_cluster"
     if differing:
@@ -317,11 +317,8 @@ def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: b
         other, most = "generate_per_label", settings.generate_per_cluster
         batches = sum(min(count, most) for row in clusters.batches for count in row)
     return Batching(
-        **settings_of(settings, BatchingSettings) | {other: None},
-        rule=config.rule,
+        **settings_of(settings, BatchingSettings) | {other: None, "rule": config.rule},
         batches=settings.rounds * batches,
-        examples_per_context=config.prompt.examples_per_context,
-        labels=config.data.labels or (),
         key=key,
         allocation=Allocation(
             kind="fixed-size" if config.rule == "paper-slices" else "hashed", secret=secret
@@ -344,12 +341,11 @@ def declared_data(config: Config, records: int, digest: str | None = None) -> Da
     return Data(**asked, records=records, digest=digest, source=source)
 
 
-def declared_prompt(
-    config: Config, public_examples: Mapping[str, tuple[str, ...]], **made: Any
-) -> Prompt:
+def declared_prompt(config: Config, examples: Mapping[str, tuple[str, ...]], **made: Any) -> Prompt:
     """Return the section `prompt`, with the examples that were read and what else was made."""
-    asked = settings_of(config.prompt, PromptSettings) | {"template": config.prompt.id}
-    return Prompt(**asked, public_examples=dict(public_examples), **made)
+    asked = settings_of(config.prompt, PromptSettings)
+    asked |= {"template": config.prompt.id, "public_examples": dict(examples)}
+    return Prompt(**asked, **made)
 
 
 def declared_sampling(asked: SamplingConfig) -> Sampling:
@@ -447,7 +443,7 @@ def declared_privacy(
         **settings_of(config.privacy, PrivacySettings) | {"records_per_user": found},
         records_per_user_from="declared" if declared is not None or found is None else "data",
         delta_from="records" if config.counts_delta else "declared",
-        shared_budgets=config.shares_budgets,
+        shared_budgets=config.own_allowances,
         earlier=tuple(earlier),
     )
 

@@ -232,7 +232,7 @@ class _Replayer(Rebuilt):
             if loaded
             else {"path": data}
         )
-        labels = self._manifest.batching.labels or None
+        labels = named.labels
         read = {
             "text",
             "delimiter",

@@ -454,8 +454,6 @@ class Spec:
                 least_batches=self.least_batches,
                 slots=None if self.rule in COME_AND_GO else max(self.sizes),
                 cells=self.cells,
-                examples_per_context=2 if self.cells else 1,
-                labels=self.labels,
                 key=self.key,
                 allocation=Allocation(kind="hashed", secret=True) if self.secret else None,
             ),
@@ -473,11 +471,16 @@ class Spec:
             ),
             data=Data(
                 records=len(self.assignment),
+                labels=self.labels,
                 user="who" if self.unit == "user" else None,
                 digest=data_digest(each.digest for each in self.assignment),
             ),
             model=Model(name="miniature"),
-            prompt=Prompt(template="pt", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
+            prompt=Prompt(
+                template="pt",
+                examples_per_context=2 if self.cells else 1,
+                public=(PUBLIC,) if self.rules.no_repeated_ngram else (),
+            ),
             canaries=None if self.made_up is None else self.made_up.committed,
             claim=None if median else self._mean_claim(),
         )

@@ -318,7 +318,7 @@ def test_nothing_is_said_beside_a_public_report_nor_under_quiet(make_run, dpaudi
 
 def test_json_on_standard_output_drives_no_terminal(make_run, dpaudit, tmp_path):
     run, hostile = make_run(), "a\x9b2J\u202eb"
-    run.edit_manifest({"batching.labels": [hostile]})
+    run.edit_manifest({"data.labels": [hostile]})
     for number in range(2):
         run.rewrite(number, lambda draft: object.__setattr__(draft.header, "label", hostile))
     commands = [

@@ -138,13 +138,13 @@ class _Run:
             return None
         # Rounded noise on one count takes no value more often than this.
         likeliest = -math.expm1(-0.5 / clustering.counts.scale)
-        counts = (clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
+        counts = (clustering.centers or 0) * len(self.manifest.data.groups)
         if counts * math.log(likeliest) > math.log(_RARELY):
             return None
         records = unit_records(self.manifest, self.claim.unit)
         stated = (
             clustering.model_dump(mode="json"),
-            self.manifest.batching.labels,
+            self.manifest.data.labels,
             data,
             digest,
             records,

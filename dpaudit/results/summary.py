@@ -17,7 +17,6 @@ from dpaudit.runs import DecodingRules, Manifest
 from dpaudit.runs.manifest import (
     FORMAT_VERSION,
     CanaryCoins,
-    Data,
     Origins,
     Recorded,
     TrainedOnRecords,
@@ -49,7 +48,6 @@ class BatchingSettings(Section):
     rule: BatchingRule
     batches: int | None = None
     records_per_batch: float | None = None
-    labels: tuple[str, ...]
 
 
 class ClusteringSettings(Section):
@@ -74,6 +72,14 @@ class SamplingSettings(Section):
     """The source of randomness. A seed here makes a run repeatable, and unfit for release."""
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"]
+
+
+class DataSettings(Section):
+    """The private data."""
+
+    labels: tuple[str, ...] | None = None
+    records: int | None = None
+    source: Literal["path", "dataset"] | None = None
 
 
 class ModelSettings(Section):
@@ -110,7 +116,7 @@ class Settings(Section, extra="forbid"):
     decoding: DecodingSettings | None = None
     sampling: SamplingSettings
     record: Section | None = None
-    data: Data | None = None
+    data: DataSettings | None = None
     model: ModelSettings
     prompt: PromptSettings | None = None
     software: dict[str, str]

@@ -84,7 +84,7 @@ class PublicTexts(Fields):
             mechanism=PublicMechanism(
                 temperature=manifest.mechanism.temperature, support=manifest.mechanism.support
             ),
-            labels=manifest.batching.labels,
+            labels=manifest.data.labels or (),
             batches=batches,
             decoding=manifest.decoding,
             sampling=manifest.sampling,
@@ -100,7 +100,7 @@ class PublicTexts(Fields):
         Raises:
             InputError: names the first setting that differs, or that the run does not state.
         """
-        compared = [("labels", self.labels, run.batching.labels)]
+        compared = [("labels", self.labels, run.data.labels or ())]
         for section, names in _OWN.items():
             own, theirs = (getattr(settings, section).model_dump() for settings in (self, run))
             compared += [(f"{section}.{name}", own[name], theirs[name]) for name in names or own]

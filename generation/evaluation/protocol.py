@@ -204,9 +204,9 @@ def _read(
 
     reference = real(data.reference, "--reference")
     test = None if data.test is None else real(data.test, "--test")
-    labels = manifest.batching.labels
+    labels = manifest.data.labels or ()
     if labels and not {record.label for record in synthetic} <= set(labels):
-        problem = "a text has a label that is not among batching.labels."
+        problem = "a text has a label that is not among data.labels."
         raise InputError(reader.where(SAMPLES), problem, "Audit the run: `dpaudit verify`.")
     count_own = own_records(reader)
     split: dict[str, Any] = {"share": settings.test_share, "seed": settings.split_seed}

@@ -506,7 +506,7 @@ def test_a_batch_says_why_it_ended(make_run):
 def test_what_a_run_says_drives_neither_terminal_nor_table(make_run):
     run = make_run(sizes=(4, 5, 3))
     hostile = "[red]\x1b[2J\u202e<script>\n" + "x" * 900
-    run.edit_manifest({"batching.labels": [hostile]})
+    run.edit_manifest({"data.labels": [hostile]})
     for number in range(3):
         run.rewrite(number, lambda draft: object.__setattr__(draft.header, "label", hostile))
         run.rewrite(number, lambda draft: setattr(draft, "text", hostile))

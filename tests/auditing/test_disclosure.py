@@ -815,10 +815,10 @@ def test_records_taken_for_labels_fail(make_run):
     """As where the column of texts is named for that of labels."""
     run = make_run()
     text = "a record of several lines, far longer than the name of any group " * 2
-    run.edit_manifest({"batching.labels": ["a", text]})
+    run.edit_manifest({"data.labels": ["a", text]})
     with_records(run, text)
     found = check_of(run.audit())
-    assert (found.code, found.values["field"]) == ("record", "batching.labels[1]")
+    assert (found.code, found.values["field"]) == ("record", "data.labels[1]")
 
 
 def test_digests_in_the_digits_of_a_number_are_seen():

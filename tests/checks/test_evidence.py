@@ -128,7 +128,7 @@ def test_slices_support_a_claim_per_context(make_run):
 def test_slots_show_the_records_of_smallest_digest(make_run):
     """With k = 2, a record may be left out only where its slot is full already."""
     run = make_run(rule="hashed-slots", unit="context", sizes=(4, 4))
-    run.edit_manifest({"batching.examples_per_context": 2})
+    run.edit_manifest({"prompt.examples_per_context": 2})
     run.rehash()
     (check,) = (check for check in run.audit().checks if check.id == "partition.stable")
     assert check.status == "pass"

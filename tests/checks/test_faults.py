@@ -631,7 +631,7 @@ plain("cell_out_of_range", of_cell(lambda _, cell: cell[0].__setitem__(2, "6"), 
 plain("other_number_of_cells", manifest(batching__cells=1000), "partition.stable", **CELLS)
 plain(
     "cells_of_another_size",
-    manifest(batching__examples_per_context=3),
+    manifest(prompt__examples_per_context=3),
     "partition.disjoint",
     **CELLS,
 )

@@ -377,7 +377,7 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
         (
             [run],
             {"data": {"path": str(owned_file), "user": "who", "labels": ["south", "north"]}},
-            "batching.labels",
+            "data.labels",
         ),
         (
             [run],

@@ -84,7 +84,7 @@ def test_a_run_without_labels_is_whole(
         "public": [],
     }
     assert (
-        manifest.batching.labels == ()
+        manifest.data.labels is None
         and manifest.batching.batches == 2
         and manifest.data.label is None
     )
@@ -276,7 +276,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
     run = own_run(**unlabelled)
     whole = read_run(run)
     for fields, said in (
-        ({"text": LIST + "{label}"}, "batching.labels"),
+        ({"text": LIST + "{label}"}, "data.labels"),
         ({"text": "{example}"}, "prompt.text"),
         ({"text": "a{0}\n{example}"}, "prompt.text"),
         ({"text": "\ud800\n{example}"}, "run.json"),
@@ -285,7 +285,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
         ({"end": "\x07"}, "prompt.end"),
         ({"end": r"\n"}, "prompt.end"),
         ({"text": None, "end": None}, "prompt.template"),
-        ({"text": None, "end": None, "template": "pt"}, "batching.labels"),
+        ({"text": None, "end": None, "template": "pt"}, "data.labels"),
         ({"template": "pt"}, "prompt.template"),
     ):
         manifest = whole | {"prompt": whole["prompt"] | fields}

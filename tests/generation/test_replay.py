@@ -566,7 +566,7 @@ def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(
 
 def test_what_follows_no_public_prompt_is_told(own_run: MakeRun) -> None:
     manifest = RunReader(own_run(**FROM_TOP)).manifest
-    label, most = (manifest.batching.labels or ("",))[0], manifest.decoding.max_tokens
+    label, most = manifest.data.groups[0], manifest.decoding.max_tokens
     for given, count, token, code in (
         (label, most, 0, None),
         ("another", 1, 0, "replay.no-public-prompt"),
@@ -778,7 +778,7 @@ def test_another_model_is_recognised(
 LACKING: list[tuple[dict[str, Any], str]] = [
     ({"batching__key": None}, "batching.key"),
     ({"batching__key": "00"}, "batching.key"),
-    ({"batching__labels": []}, "more batches in a round than"),
+    ({"data__labels": None}, "more batches in a round than"),
     ({"batching__generate_per_label": None}, "batching.generate_per_label"),
     ({"batching__batches_per_label": None}, "batching.batches_per_label"),
     ({"data__digest": None}, "data.digest"),

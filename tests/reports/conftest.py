@@ -83,7 +83,8 @@ def run_summary(parts: Mapping[str, Any] | None = None, **fields: Any) -> RunSum
     """What was read of a run whose settings have these parts in place of the usual ones."""
     stated = {
         "mechanism": MEDIAN,
-        "batching": {"rule": "hashed-records", "batches": 40, "labels": ["business", "sport"]},
+        "batching": {"rule": "hashed-records", "batches": 40},
+        "data": {"labels": ["business", "sport"]},
         "decoding": {
             "max_tokens": 48,
             "sequences": [[0], [2, 2]],

@@ -170,7 +170,7 @@ FIELDS = {
     "batching.batches": 0,
     "batching.rule": "hashed-slots",
     "batching.cells": 3,
-    "batching.labels": ["twice", "twice"],
+    "data.labels": ["twice", "twice"],
     "decoding.max_tokens": 10**9,
     "decoding.sequences": "end",
     "record.vocabulary": 10**9,
@@ -403,7 +403,7 @@ def test_clusters_and_clusterings_of_the_wrong_type_or_value(make_run):
         cases[f"twice {key}"] = bad(twice(name, key), name, "a key is doubled")
     # Batches are of labels or of clusters.
     for name, value in {"batches_per_label": 9, "generate_per_label": 1}.items():
-        cases[name] = bad(field(f"batching.{name}", value), "with a clustering")
+        cases[name] = bad(field(f"batching.{name}", value), f"batching.{name}")
     cases["without clusters"] = Case(
         field("batching.generate_per_cluster", 1), ["generate_per_cluster"]
     )

@@ -228,7 +228,7 @@ def same_label(text):
         labels = [text, "b"]
         run.edit_manifest(
             {
-                "batching.labels": labels,
+                "data.labels": labels,
                 "model.name": text,
                 "prompt.template": text,
                 "software": {text: text},
@@ -324,9 +324,9 @@ HOSTILE = {
     "doubled array": (entry("central/c/0/0/0", lambda data: data * 2), 2, "00000000.zip"),
     "key of a million bytes": (field(batching__key="5e" * 1_000_000), 2, "batching.key"),
     "examples of 400 digits": (
-        number_in("batching.examples_per_context", HUGE),
+        number_in("prompt.examples_per_context", HUGE),
         2,
-        "batching.examples_per_context",
+        "prompt.examples_per_context",
     ),
     "stop sequences": (field(decoding__sequences=[[1]] * 1_600_000), 2, "run.json"),
     "some thousand stop sequences": (

@@ -290,7 +290,7 @@ def _wrong_groups(run: AuditedRun) -> Iterator[_Groups]:
     """
     batching, clustering = run.manifest.batching, run.manifest.clustering
     if clustering.method == "none":
-        labels, batches = len(batching.labels), batching.batches_per_label
+        labels, batches = len(run.manifest.data.groups), batching.batches_per_label
         if labels > 1 and batches is not None:
             yield ((labels * batches, batching.per_round),)
         return

@@ -228,7 +228,7 @@ def _losses(run: AuditedRun, canary: Canary) -> dict[int, float]:
 
 
 def _batches(run: AuditedRun, canary: Canary) -> tuple[int, ...]:
-    return canary.batches(run.manifest.batching, run.manifest.rounds)
+    return canary.batches(run.manifest.batching, run.manifest.data.groups, run.manifest.rounds)
 
 
 def _loss(found: FoundCanary, canary: Canary) -> float:

@@ -18,7 +18,7 @@ from dpaudit.results.summary import BatchingSettings, ModelSettings, PromptSetti
 from dpaudit.runs import InputError, KeyedHash, Manifest
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
 from dpaudit.runs.layout import ASSIGNMENT
-from dpaudit.runs.manifest import SOFTWARE
+from dpaudit.runs.manifest import SOFTWARE, Origins
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have
 #: none by chance.
@@ -40,7 +40,6 @@ _BATCHING = (
     "generate_per_cluster",
     "slots",
     "cells",
-    "examples_per_context",
 )
 #: Fields that are public where the run declares its settings so. A list of banned words is the
 #: user's own.
@@ -75,6 +74,8 @@ def public_settings(settings: Settings) -> Settings:
         software=_versions(settings.software),
         privacy=privacy.only("unit", "relation", "records_per_user_from", "split_delta", *users),
         batching=_batching(settings),
+        data=settings.data and settings.data.only("labels"),
+        prompt=settings.prompt and _prompt(settings.prompt, origins),
         clustering=settings.clustering.only("method"),
         model=settings.model.only("trained_on_records"),
         sampling=settings.sampling.only("generator"),
@@ -90,7 +91,6 @@ def public_settings(settings: Settings) -> Settings:
         "record": record
         and record.only("dtype", "vocabulary", "contexts", *["width"] * (not counted)),
         "decoding": decoding and decoding.only(*_DECODING),
-        "prompt": settings.prompt and _prompt(settings.prompt),
         "model": _model(settings.model),
     }
     return shown.model_copy(update=said)
@@ -108,11 +108,9 @@ def _versions(software: Mapping[str, str]) -> dict[str, str]:
 def _batching(settings: Settings) -> BatchingSettings:
     batching = settings.batching
     if settings.chosen_from.batching != "public":
-        return batching.only("rule", "labels", "least_batches")
+        return batching.only("rule", "least_batches")
     counted = batching.records_per_batch is not None  # and the number follows from noisy counts
-    return batching.only(
-        "rule", "labels", "least_batches", *_BATCHING, *["batches"] * (not counted)
-    )
+    return batching.only("rule", "least_batches", *_BATCHING, *["batches"] * (not counted))
 
 
 def _model(model: ModelSettings) -> ModelSettings:
@@ -127,7 +125,7 @@ def _model(model: ModelSettings) -> ModelSettings:
     return shown
 
 
-def _prompt(prompt: PromptSettings) -> PromptSettings:
+def _prompt(prompt: PromptSettings, origins: Origins) -> PromptSettings:
     """Return the prompt's public settings.
 
     A template of the user's own stays inside, and so does its digest, which would confirm a guess
@@ -136,8 +134,11 @@ def _prompt(prompt: PromptSettings) -> PromptSettings:
     Nobody checks that no private example stands in it. Its end mark can be read off the sequences
     that stop a text. The token ids of public prompts stay inside, too: they spell the template.
     """
-    own = prompt.text is not None
-    return prompt.only("template", "max_example_tokens", "end", "one_line", *["digest"] * (not own))
+    shown = ["examples_per_context"] * (origins.batching == "public")
+    if origins.settings == "public":
+        shown += ["template", "max_example_tokens", "end", "one_line"]
+        shown += ["digest"] * (prompt.text is None)
+    return prompt.only(*shown)
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def _settings_problem(run: AuditedRun, told: _Told | None = None) -> Outcome | N
         if each.copied:
             found: dict[str, Value] = {"field": each.setting, "records": each.copied}
             return Outcome("fail", "copied", found, (_IN_EVERY_TEXT,), evidence=3)
-    if len(told.comparable) * max(1, len(manifest.batching.labels)) > MOST_PAIRS:
+    if len(told.comparable) * len(manifest.data.groups) > MOST_PAIRS:
         return Outcome("skip", "too-many-labels", {"most": MOST_PAIRS})
     return None
 
@@ -212,12 +213,11 @@ def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
     places, unpublished = told.places, dict(told.unpublished)
     records: dict[str, str] = {}  # field by the digest that a record of that very text would have
     if manifest.batching.key is not None:
-        keyed, labels = (
-            KeyedHash(bytes.fromhex(manifest.batching.key)),
-            manifest.batching.labels or ("",),
-        )
+        keyed = KeyedHash(bytes.fromhex(manifest.batching.key))
         records = {
-            keyed.digest(label, text): field for field, text in told.comparable for label in labels
+            keyed.digest(label, text): field
+            for field, text in told.comparable
+            for label in manifest.data.groups
         }
     count = 0
     try:

@@ -117,7 +117,7 @@ def unit_records(manifest: Manifest, unit: Unit) -> int | None:
     """Return the most records of one unit of a claim; None if unbounded."""
     if unit == "user":
         return manifest.privacy.records_per_user
-    return manifest.batching.examples_per_context if unit == "context" else 1
+    return manifest.prompt.examples_per_context if unit == "context" else 1
 
 
 @lru_cache(maxsize=8)

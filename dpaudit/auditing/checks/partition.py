@@ -25,7 +25,6 @@ from dpaudit.auditing.checks.registry import (
 from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import (
     Assigned,
-    Batching,
     Canary,
     ClusterPlaces,
     InputError,
@@ -100,7 +99,7 @@ def records_are_placed_once(run: AuditedRun) -> Outcome:
         return Outcome("skip", "unassigned")
     values: dict[str, Value] = {"records": placed.records} | _counted_rounds(run.manifest)
     if batching.rule == "hashed-cells":
-        values["shown"] = batching.examples_per_context * placed.contexts.total()
+        values["shown"] = run.manifest.prompt.examples_per_context * placed.contexts.total()
         values["generated"] = placed.by_batch.total()
     return Outcome("pass", "once", values)
 
@@ -264,10 +263,8 @@ def _read(
     known = places is not None or manifest.clustering.method == "none"
     can_be_run = known and manifest.batching.rule != "paper-slices" and lacking(manifest) is None
     several = manifest.batching.rounds > 1
-    rule = _Rule(manifest.batching, places) if can_be_run and not several else None
-    lines: _Lines = (
-        _Grouped(manifest, places) if several else _Places(manifest.batching, placement.contexts)
-    )
+    rule = _Rule(manifest, places) if can_be_run and not several else None
+    lines: _Lines = _Grouped(manifest, places) if several else _Places(manifest, placement.contexts)
     try:
         placement.digest = data_digest(_digests(reader, placement, lines, rule, frozenset(watched)))
     except InputError as error:
@@ -340,7 +337,7 @@ class _Grouped:
         elif manifest.clustering.method == "none":
             each, count = batching.generate_per_label or 1, batching.batches_per_label or 1
             self._groups = [
-                (range(n * each, (n + 1) * each), count) for n in range(len(batching.labels) or 1)
+                (range(n * each, (n + 1) * each), count) for n in range(len(manifest.data.groups))
             ]
         else:
             self._groups = []
@@ -376,7 +373,8 @@ class _Grouped:
                 placement.by_batch[batch] += records
                 # a cell is a context where it holds exactly so many
                 if batching.rule == "hashed-cells":
-                    placement.contexts[batch] += records == batching.examples_per_context
+                    due = self._manifest.prompt.examples_per_context
+                    placement.contexts[batch] += records == due
                 else:
                     placement.contexts[batch] += records if slots is None else 1
 
@@ -384,8 +382,9 @@ class _Grouped:
 class _Places:
     """The contexts of batches, and the records in each, counted."""
 
-    def __init__(self, batching: Batching, contexts: Counter[int]) -> None:
-        self._batching, self._contexts = batching, contexts
+    def __init__(self, manifest: Manifest, contexts: Counter[int]) -> None:
+        self._batching, self._contexts = manifest.batching, contexts
+        self._most = manifest.prompt.examples_per_context
         self._held: defaultdict[int, Counter[int]] = defaultdict(Counter)
 
     def problem(self, assigned: Assigned) -> Finding | None:
@@ -405,7 +404,7 @@ class _Places:
         if assigned.slot is None:  # every record is a context of its own
             self._contexts[assigned.batch] += 1
             return None
-        held, most = self._held[assigned.batch], batching.examples_per_context
+        held, most = self._held[assigned.batch], self._most
         held[assigned.slot] += 1
         # a cell is a context as long as it holds so many, and no more
         if batching.rule == "hashed-cells":
@@ -426,7 +425,8 @@ class _Rule:
     record that is in no batch. One that is in a batch is of its cluster.
     """
 
-    def __init__(self, batching: Batching, places: ClusterPlaces | None) -> None:
+    def __init__(self, manifest: Manifest, places: ClusterPlaces | None) -> None:
+        batching = manifest.batching
         self._hash = KeyedHash(bytes.fromhex(batching.key or "")).of_round(0)
         self._places, self._batches = places, batching.batches
         self._per_label, self._generated = (
@@ -438,7 +438,8 @@ class _Rule:
         #: Into how many batches some cluster's records are hashed; the largest, whose records are
         #: left out most, first.
         self._counts = [self._per_label] if places is None else sorted(places.counts, reverse=True)
-        self._slots, self._most = batching.slots or batching.cells, batching.examples_per_context
+        self._slots = batching.slots or batching.cells
+        self._most = manifest.prompt.examples_per_context
         #: A slot takes no more records once it shows enough of them; a cell takes all.
         self._kind, self._fills = ("cell", False) if batching.cells else ("slot", True)
         self._shown: Counter[tuple[int, int]] = Counter()

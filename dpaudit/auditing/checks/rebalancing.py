@@ -224,7 +224,7 @@ def _differs(run: AuditedRun, due: NDArray[np.int64], found: NDArray[np.int64]) 
     rows = np.flatnonzero((due != found).any(axis=1))
     if not len(rows):
         return None
-    labels = run.manifest.batching.labels
+    labels = run.manifest.data.labels
     return (
         Finding(code="rebalancing.label", values={"label": labels[rows[0]]})
         if labels

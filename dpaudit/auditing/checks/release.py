@@ -151,7 +151,8 @@ def batches_follow_a_public_rule(run: AuditedRun) -> Outcome:
     values["each"] = each
     if batching.rounds > 1:
         values["rounds"] = run.manifest.rounds
-    labels, places = batching.labels or (None,), run.places if clustered else None
+    labels = run.manifest.data.labels or (None,)
+    places = run.places if clustered else None
     if clustered and places is None:
         return Outcome("skip", "clusters-unread", values, (Finding(code="file.clusters-unread"),))
     per_round = each * len(labels) if places is None else places.per_round
@@ -271,5 +272,5 @@ def text_problems(sample: Sample, decoded: str | None, manifest: Manifest) -> It
             yield Finding(code="release.undecodable", values=text | {"file": TOKENIZER})
         elif sample.text != decoded:
             yield Finding(code="release.not-its-tokens", values=text | {"file": SAMPLES})
-    if sample.label is not None and sample.label not in manifest.batching.labels:
+    if sample.label is not None and sample.label not in manifest.data.groups:
         yield Finding(code="release.other-label", values=text | {"file": SAMPLES})

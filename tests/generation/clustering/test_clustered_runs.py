@@ -328,7 +328,7 @@ def test_a_run_goes_on_under_its_own_clustering_only(tmp_path: Path, clustered: 
         "batching.batches, batching.generate_per_cluster": {
             "batching": {"generate_per_cluster": 2}
         },
-        "batching.labels": {"data": {"labels": [*LABELS, "east"]}},
+        "data.labels": {"data": {"labels": [*LABELS, "east"]}},
         "batching.key": {"batching": {"key": "f0" * 32}},
     }
     for field, changed in sections.items():
