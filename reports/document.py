@@ -121,7 +121,6 @@ class Table:
         title: what the table is, for readers who do not see it.
         rows: each with as many cells as the header.
         words: indexes of the columns of words, which wrap.
-        strong: whether figures of the first row stand out.
         sortable: whether a reader can sort the rows.
     """
 
@@ -129,7 +128,6 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Row]
     words: frozenset[int] = frozenset()
-    strong: bool = False
     sortable: bool = False
 
     @staticmethod
@@ -138,10 +136,11 @@ class Table:
         header: Sequence[str],
         rows: Iterable[Sequence[Words]],
         words: Iterable[int] = (),
-        **shown: bool,
+        *,
+        sortable: bool = False,
     ) -> Table:
-        """Return a table of rows that are cells alone; `shown` is `strong` or `sortable`."""
-        return Table(title, header, [Row(cells) for cells in rows], frozenset(words), **shown)
+        """Return a table of rows that are cells alone."""
+        return Table(title, header, [Row(cells) for cells in rows], frozenset(words), sortable)
 
 
 @dataclass(frozen=True)

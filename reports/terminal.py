@@ -62,7 +62,7 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
     if (canaries := result.guarantees.empirical.canaries) is not None:
         yield Paragraph(f"Canaries: {findings.canaries_said(canaries)}.")
     if result.quality is not None and not findings.is_public(result):
-        yield Paragraph(" ".join(quality.added(result.quality)))
+        yield quality.brief(result.quality)
     if findings.is_public(result):
         yield Paragraph(
             "Public: no figure from the records, no text, no digest of a record and no path."

@@ -278,17 +278,16 @@ def test_a_guarantee_of_next_to_nothing_is_called_that_and_one_caveat_is_bold(
 def test_what_was_agreed_stands_beside_the_runs_own_claim(samples: Samples) -> None:
     median = samples["median"]()
     assert median.claim is not None
-    assert "ε, both levels 2.5 nats 1.669 nats none given δ" in section(
-        render_html(median), "claimed"
-    )
+    words = section(render_html(median), "claimed")
+    assert "ε, release level 1.669 nats" in words and "Claimed ε, release level 2.5 nats" in words
+    assert "Agreed ε" not in words
     asked = {"asked": ("epsilon",), "own_claim": median.claim.model_copy(update={"epsilon": 7.25})}
     words = section(render_html(median.model_copy(update=asked)), "claimed")
-    assert "ε, both levels 7.25 nats 1.669 nats 2.5 nats δ 0 none – Neighbours" in words
+    assert "Agreed ε, release level 2.5 nats" in words
+    assert "Claimed by the run ex-post, ε ≤ 7.25 nats" in words
     public = samples["public"]().model_copy(update={"asked": ("epsilon",)})
     words = section(render_html(public), "claimed")
-    assert (
-        "ε, both levels withheld withheld 2.5 nats δ withheld none – Neighbours withheld" in words
-    )
+    assert "Agreed ε, release level 2.5 nats Claimed by the run withheld" in words
 
 
 @pytest.mark.usefixtures("undrawn")

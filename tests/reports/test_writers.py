@@ -39,6 +39,7 @@ EVERY = [
     ),
     d.Tree(NODE),
     d.Commands(["dpaudit report RUN"]),
+    d.Items([HOSTILE]),
     d.Definitions([d.Entry(HOSTILE, HOSTILE, hint=HOSTILE), d.Entry(HOSTILE)]),
     d.Outcomes(
         [d.Outcome(HOSTILE, "c", "fail", HOSTILE, HOSTILE, [d.Statement(HOSTILE, HOSTILE, "cell")])]
