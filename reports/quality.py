@@ -13,6 +13,7 @@ from dpaudit.reports.document import (
     Entry,
     Items,
     Paragraph,
+    Section,
     Table,
 )
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
