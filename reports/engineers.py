@@ -197,11 +197,7 @@ def _batch_link(result: AuditResult, batch: int) -> Words:
 
 
 class Column(NamedTuple):
-    """A column of the per-batch table.
-
-    Attributes:
-        words: whether it holds text, which may be hostile, and no figures.
-    """
+    """A column of the per-batch table; `words`: it holds text, which may be hostile."""
 
     name: str
     cell: Callable[[BatchResult], str]

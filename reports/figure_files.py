@@ -60,11 +60,7 @@ class FigureRun(NamedTuple):
         return bool(caution(self.result))
 
     def series(self, label: str) -> Series:
-        """Return the run among others, by its label and the marks of the notes that are about it.
-
-        Raises:
-            ValueError: the run has no figure.
-        """
+        """Return the run among others, labelled. Raises ValueError where it has no figure."""
         costs, found = batch_costs(self.result), self.result.guarantees.ex_post
         if costs is None or found is None:
             raise ValueError(f"{self.path}: {why_not_drawn(self.result)}")

@@ -145,13 +145,7 @@ def _id(check: CheckResult) -> str:
 
 
 def demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]) -> Document:
-    """Return two texts of each run under its verdict, epsilon and contexts.
-
-    If all pass, the epsilons are explained.
-
-    Args:
-        runs: by name, each audit with labels and texts.
-    """
+    """Return two texts of each run under its verdict, epsilon and contexts; then what it means."""
     blocks: list[Block] = []
     for name, (result, texts) in runs.items():
         contexts = counted(sum(batch.contexts for batch in result.batches), "context")
