@@ -167,8 +167,8 @@ def test_table_headers_have_scope_and_figures_have_text(
             for tag, attributes in page.tags
             if tag == "th"
         )
-        drawings = [attributes for tag, attributes in page.tags if tag == "svg"]
-        assert all(drawing["role"] == "img" and drawing["aria-labelledby"] for drawing in drawings)
+        drawings = [attributes for tag, attributes in page.tags if tag == "img"]
+        assert all(drawing["alt"] for drawing in drawings)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -463,7 +463,7 @@ def test_a_run_without_batch_costs_says_so_instead_of_drawing(
     samples: Samples, html_of: Pages
 ) -> None:
     html = html_of(samples["approximate only"]())
-    assert "<svg" not in html
+    assert "<img" not in html
     assert "no cost per batch or per token" in html
     assert "What each token cost" not in html
     assert "Rise and fall" not in html.partition('<h2 id="glossary"')[0]
@@ -607,7 +607,7 @@ def _contrast(one: str, other: str) -> float:
 
 def test_colours_meet_wcag_aa() -> None:
     for name, colours in _palettes():
-        texts = [(text, "page") for text in ("ink", "quiet", "link", "figure-ink", "figure-mark")]
+        texts = [(text, "page") for text in ("ink", "quiet", "link", "mark")]
         for status in ("pass", "fail", "warn", "skip"):
             texts += [
                 (status, f"{status}-tint"),
@@ -619,7 +619,6 @@ def test_colours_meet_wcag_aa() -> None:
         assert [
             pair for pair in texts if _contrast(colours[pair[0]], colours[pair[1]]) < 4.5
         ] == [], name
-        assert _contrast(colours["figure-bar"], colours["page"]) >= 3
 
 
 def test_headlines_say_what_a_run_was_held_to(make_run):
