@@ -61,8 +61,8 @@ from dpaudit.results.rounding import (
 from dpaudit.results.values import leaves
 
 MOST_BATCHES, MOST_CONTEXTS = 50, 20
-#: Levels and children of the composition that a page lists.
-_DEPTH, _BREADTH = 8, 60
+#: Levels and children of a composition that are listed.
+_DEPTH, _BREADTH = 8, 10
 WORST_COLUMNS = (
     "Batch",
     "Slot",
