@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from pydantic import JsonValue
 
-from dpaudit.mechanisms.claims import CLAIM_KINDS, EMPIRICAL, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import CLAIM_KINDS, EMPIRICAL, ExPostClaim
 from dpaudit.reports import findings, terminal
 from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.document import (
@@ -24,8 +24,8 @@ from dpaudit.reports.document import (
     Texts,
 )
 from dpaudit.reports.engineers import shown_setting
-from dpaudit.reports.key_figures import KeyFigure, key_figures
-from dpaudit.reports.levels import digits_for, neighbours_of
+from dpaudit.reports.key_figures import NEIGHBOURS, KeyFigure, key_figures, promises
+from dpaudit.reports.levels import neighbours_of
 from dpaudit.reports.quality import METHODS, difference, shown
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line, printable
 from dpaudit.reports.wording import (
@@ -41,12 +41,11 @@ from dpaudit.reports.writers import html
 from dpaudit.results import (
     AuditResult,
     Comparison,
-    ForNeighbours,
     Kind,
     QualityColumn,
     SampleText,
 )
-from dpaudit.results.rounding import bound, bound_against, delta_bound, stated
+from dpaudit.results.rounding import bound
 
 #: Characters of caveats that a terminal shows.
 _CAVEATS = 580
@@ -55,7 +54,6 @@ _SHORT_NAME = 20
 #: Settings that a terminal lists.
 _MOST_SETTINGS = 8
 _DIFFERENCE_DIGITS = 3
-_NEIGHBOURS = "Neighbours"
 
 
 def summary(comparison: Comparison) -> Document:
@@ -204,7 +202,7 @@ _Figures = dict[str, list[KeyFigure | None]]
 
 def _promises(comparison: Comparison, kind: Kind) -> _Figures:
     """Return the promises of runs by one kind, as recomputed and as claimed; empty without any."""
-    figures = _side_by_side([list(_promised(result, kind)) for result in comparison.runs.values()])
+    figures = _side_by_side([list(promises(result, kind)) for result in comparison.runs.values()])
     for same in comparison.same_length if kind == ExPostClaim.id else ():
         title = f"ε, batch level, up to {counted(same.tokens, 'token')}"
         if len(comparison.same_length) > 1:
@@ -231,43 +229,13 @@ def _side_by_side(runs: Sequence[Sequence[KeyFigure]]) -> _Figures:
     return {name: [run.get(name) for run in by_name] for name in names}
 
 
-def _promised(result: AuditResult, kind: Kind) -> Iterator[KeyFigure]:
-    claim = result.claim if result.claim is not None and result.claim.kind == kind else None
-    found: ForNeighbours | None = claim
-    if kind == ZcdpClaim.id:
-        if (rho := result.guarantees.zcdp) is not None and claim is not None:
-            found = rho
-            yield KeyFigure("ρ, batch level", bound_against(rho.rho, claim.rho), value=rho.rho)
-    elif kind != EMPIRICAL and (epsilons := result.guarantees.epsilons(kind)) is not None:
-        found, digits = epsilons, digits_for(claim, epsilons)
-        for level, value in (("release", epsilons.epsilon), ("batch", epsilons.batch_epsilon)):
-            yield KeyFigure(f"ε, {level} level", bound(value, digits), value=value)
-        if epsilons.delta:
-            delta = delta_bound(epsilons.delta, claim.delta if claim else None)
-            yield KeyFigure("δ", delta, value=epsilons.delta)
-    if claim is not None:
-        for name, stated_figure in (
-            ("Claimed ε, release level", claim.epsilon),
-            ("Claimed ε, batch level", claim.batch_epsilon),
-            ("Claimed ρ, batch level", claim.rho),
-            ("Claimed δ", claim.delta or None),
-        ):
-            if stated_figure is not None:
-                yield KeyFigure(name, stated(stated_figure), value=stated_figure)
-    if found is not None:
-        said = neighbours_of(found)
-        if claim is not None and neighbours_of(claim) != said:
-            said = f"{said} (claimed: {neighbours_of(claim)})"
-        yield KeyFigure(_NEIGHBOURS, said)
-
-
 def _figure_tables(kind: Kind, figures: _Figures, header: Sequence[str]) -> list[Table]:
     """Return the tables of one kind: first figures, with differences, then what is in words."""
     title = f"{KIND_TITLES[kind]} (nats)"
-    alike = {figure.shown for figure in figures.get(_NEIGHBOURS, []) if figure is not None}
+    alike = {figure.shown for figure in figures.get(NEIGHBOURS, []) if figure is not None}
     if len(alike) == 1:
         title = f"{KIND_TITLES[kind]} (nats), {alike.pop()}"
-        figures = {name: found for name, found in figures.items() if name != _NEIGHBOURS}
+        figures = {name: found for name, found in figures.items() if name != NEIGHBOURS}
     differences = _differences(figures)
     rows, in_words = [], []
     for name, found in figures.items():
@@ -290,7 +258,7 @@ def _differences(figures: _Figures) -> dict[str, str]:
     deltas = [
         [figure and figure.value for figure in figures.get(name, [])] for name in ("δ", "Claimed δ")
     ]
-    if _NEIGHBOURS in figures or any(len(set(found)) > 1 for found in deltas):
+    if NEIGHBOURS in figures or any(len(set(found)) > 1 for found in deltas):
         return {}
     found = {}
     for name, both in figures.items():

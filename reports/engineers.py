@@ -28,8 +28,8 @@ from dpaudit.reports.document import (
     Words,
 )
 from dpaudit.reports.findings import caution, cited, is_public
-from dpaudit.reports.key_figures import NOT_COMPUTED, KeyFigure, in_nats, key_figures
-from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of
+from dpaudit.reports.key_figures import KeyFigure, in_nats, key_figures, promises
+from dpaudit.reports.levels import digits_for, holding
 from dpaudit.reports.reproducing import commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import (
@@ -44,10 +44,8 @@ from dpaudit.reports.wording import (
 )
 from dpaudit.results import (
     Approximate,
-    Asked,
     AuditResult,
     BatchResult,
-    ClaimResult,
     ExPost,
     Kind,
     LedgerEntry,
@@ -55,7 +53,6 @@ from dpaudit.results import (
 )
 from dpaudit.results.rounding import (
     bound,
-    bound_against,
     delta_bound,
     nearest,
     saving,
@@ -63,29 +60,15 @@ from dpaudit.results.rounding import (
 )
 from dpaudit.results.values import leaves
 
-NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
 MOST_BATCHES, MOST_CONTEXTS = 50, 20
-#: Levels and children of the composition that a page lists.
-_DEPTH, _BREADTH = 8, 60
+#: Levels and children of a composition that are listed.
+_DEPTH, _BREADTH = 8, 10
 WORST_COLUMNS = (
     "Batch",
     "Slot",
     "Empirical loss (nats)",
     "Ex-post bound of the batch, exact (nats)",
 )
-#: What lines of a kind are called: epsilon at either level, or at both where one figure holds at
-#: both.
-_RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
-_RHO = "ρ, batch level"
-#: Which fields of a claim a line of a kind is about.
-_OPTIONS: dict[str, set[Asked]] = {
-    _RELEASE: {"epsilon"},
-    _BATCH: {"batch_epsilon"},
-    _EITHER: {"epsilon", "batch_epsilon"},
-    _RHO: {"rho"},
-    "δ": {"delta"},
-    "Neighbours": {"relation", "unit"},
-}
 #: Entries of the run's summary that say which software audited it.
 _VERSIONS = ("audited", "dpaudit", "dp_accounting", "plugins")
 _MOST_SETTINGS, _MOST_LISTED = 200, 60
@@ -115,17 +98,15 @@ def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Sectio
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
     """Return a section for each kind of epsilon, so that their figures cannot be read across."""
     kinds: list[Kind] = [ExPostClaim.id, ApproximateClaim.id, EMPIRICAL]
-    if _claim_of(result, ZcdpClaim.id) is not None:
+    if result.claim is not None and result.claim.kind == ZcdpClaim.id:
         kinds.insert(0, ZcdpClaim.id)
     return {kind: _kind(result, kind) for kind in kinds}
 
 
 def _kind(result: AuditResult, kind: Kind) -> Section:
-    """Return a kind's meaning, its quantities, the recomputed figure's parts, and what to mind."""
+    """Return a kind's meaning, what is promised, what that is made of, and what to mind."""
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
-    if recomputed := _recomputed(result, kind):
-        blocks.append(_beside(result, kind, recomputed))
-    if parts := key_figures(result, kind):
+    if parts := [*promises(result, kind), *key_figures(result, kind)]:
         blocks.append(
             Definitions(
                 [Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"
@@ -157,80 +138,6 @@ def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
         if figure.of_batch and found is not None
         else figure.name
     )
-
-
-def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
-    """Return rows by quantity: claimed by the run, recomputed, and given to the audit."""
-    claim, asked = _claim_of(result, kind), set(result.asked)
-    tested = dict.fromkeys(recomputed, NOT_CLAIMED) if claim is None else _claim_cells(claim)
-    own = tested
-    if claim is not None and result.own_claim is not None:
-        own = _claim_cells(result.own_claim)
-    elif claim is not None and asked and is_public(result):
-        own = dict.fromkeys(recomputed, WITHHELD)
-    first = next(iter(recomputed))
-    if tested[first] == NOT_CLAIMED:
-        header: tuple[str, ...] = ("", "Claimed", "Recomputed")
-        rows: list[tuple[str, ...]] = [
-            (name, own[name], shown) for name, shown in recomputed.items()
-        ]
-    else:
-        header = ("", "Claimed", "Recomputed", "Agreed")
-        agreed = {name: tested[name] if _OPTIONS[name] & asked else ABSENT for name in recomputed}
-        if not asked:
-            agreed[first] = NOT_GIVEN
-        rows = [(name, own[name], shown, agreed[name]) for name, shown in recomputed.items()]
-    return Table.of(
-        f"{KIND_TITLES[kind]}: claimed and recomputed", header, rows, range(1, 4), strong=True
-    )
-
-
-def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
-    return result.claim if result.claim is not None and result.claim.kind == kind else None
-
-
-def _claim_cells(claim: ClaimResult) -> dict[str, str]:
-    """Return what a claim states, by the name of its quantity."""
-    figures = {
-        _RELEASE: claim.epsilon,
-        _BATCH: claim.batch_epsilon,
-        _EITHER: claim.epsilon,
-        _RHO: claim.rho,
-    }
-    named = {
-        name: NOT_CLAIMED if value is None else in_nats(stated(value))
-        for name, value in figures.items()
-    }
-    return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
-
-
-def _recomputed(result: AuditResult, kind: Kind) -> dict[str, str]:
-    """Return each quantity of a kind as recomputed; empty if not claimed or recomputed."""
-    claim = _claim_of(result, kind)
-    if kind == EMPIRICAL:
-        return {}
-    if kind == ZcdpClaim.id:
-        rho = result.guarantees.zcdp
-        if rho is None or claim is None:
-            return dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED)
-        return {_RHO: in_nats(bound_against(rho.rho, claim.rho)), "Neighbours": neighbours_of(rho)}
-    found = result.guarantees.epsilons(kind)
-    if claim is None and found is None:
-        return {}
-    levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
-    if found is None:
-        withheld = is_public(result) and kind == ExPostClaim.id
-        named = dict.fromkeys((*levels, "δ", "Neighbours"), WITHHELD if withheld else NOT_COMPUTED)
-        return (
-            named | {"δ": "none", "Neighbours": neighbours_of(claim)}
-            if withheld and claim
-            else named
-        )
-    digits = digits_for(claim, found)
-    figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
-    delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
-    named = {level: in_nats(bound(value, digits)) for level, value in figures.items()}
-    return named | {"δ": delta, "Neighbours": neighbours_of(found)}
 
 
 def _of_batch_level(found: ExPost | Approximate) -> str:
@@ -290,11 +197,7 @@ def _batch_link(result: AuditResult, batch: int) -> Words:
 
 
 class Column(NamedTuple):
-    """A column of the per-batch table.
-
-    Attributes:
-        words: whether it holds text, which may be hostile, and no figures.
-    """
+    """A column of the per-batch table; `words`: it holds text, which may be hostile."""
 
     name: str
     cell: Callable[[BatchResult], str]

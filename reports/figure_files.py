@@ -28,7 +28,7 @@ from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.engineers import several_contexts
 from dpaudit.reports.figures import Drawing, Format, Series
 from dpaudit.reports.findings import caution, evidence_asked, headline
-from dpaudit.reports.levels import at_both_levels, claim_sentence, neighbours_of
+from dpaudit.reports.levels import at_both_levels, neighbours_of
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import say
 from dpaudit.reports.writers import markdown
@@ -60,11 +60,7 @@ class FigureRun(NamedTuple):
         return bool(caution(self.result))
 
     def series(self, label: str) -> Series:
-        """Return the run among others, by its label and the marks of the notes that are about it.
-
-        Raises:
-            ValueError: the run has no figure.
-        """
+        """Return the run among others, labelled. Raises ValueError where it has no figure."""
         costs, found = batch_costs(self.result), self.result.guarantees.ex_post
         if costs is None or found is None:
             raise ValueError(f"{self.path}: {why_not_drawn(self.result)}")
@@ -165,8 +161,6 @@ def _captions(run: FigureRun, series: Series) -> Iterator[Entry]:
     total = f"{at_both_levels(found, digits)}, {neighbours_of(found)}"
     yield Entry("Run", run.path)
     yield Entry("Audit", f"{headline(result)}. {evidence_asked(result)}")
-    yield Entry("dpaudit", one_line(result.run.dpaudit, _LABEL_LENGTH))
-    yield Entry("Claim", claim_sentence(result))
     yield Entry("Ex-post, recomputed", total)
     for remark in (say("figure-of-mean") * run.is_mean, caution(result), several_contexts(result)):
         if remark:

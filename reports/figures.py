@@ -150,7 +150,7 @@ def _draw_spreads(
             least, lower, median, upper, most = np.quantile(
                 values, (0, 0.25, 0.5, 0.75, 1), method="higher"
             )
-            axes.hlines(row, least, most, colors=INK, linewidth=1.2)
+            axes.hlines(row, least, most, colors=INK, linewidth=1.2, zorder=0.5)
             axes.barh(row, upper - lower, left=lower, height=0.5, color=BAR, edgecolor=BAR)
             axes.vlines([least, most], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
             axes.vlines(median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)

@@ -240,18 +240,6 @@ def few_batches(batches: int, labels: int) -> str:
     return say("few-batches", whose=whose, batches=batches, fewest=FEWEST_BATCHES)
 
 
-def claim_sentence(result: AuditResult) -> str:
-    """Return the claim in words."""
-    claim = result.claim
-    if claim is None:
-        return (
-            "Withheld from this report."
-            if result.audience == "public"
-            else "The run claims no guarantee."
-        )
-    return claim_words(claim)
-
-
 def claim_words(claim: ClaimResult) -> str:
     """Return a claim as stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
     delta = f", δ = {stated(claim.delta)}" if claim.terms.delta == "needed" or claim.delta else ""

@@ -13,6 +13,7 @@ from dpaudit.reports.document import (
     Entry,
     Items,
     Paragraph,
+    Section,
     Table,
 )
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
@@ -145,6 +146,15 @@ def blocks(quality: Quality) -> Iterator[Block]:
     if quality.warnings:
         yield Items(list(map(one_line, quality.warnings)), tone="caution")
     yield Definitions([Entry(name, said) for name, said in details(quality)])
+
+
+def brief(quality: Quality) -> Section:
+    """Return the table of measures, for where there is little room, and what the records added."""
+    names, title = header(quality), section_title("quality")
+    table = Table.of(title, names, rows(quality), range(1, len(names)))
+    said = [Paragraph(said) for said in added(quality)[:1]]
+    note = "private: publishing them would leak private information"
+    return Section(title, [table, *said], note=note)
 
 
 def _accuracy(found: Downstream, source: Source) -> str:

@@ -20,8 +20,8 @@ PAGE, MOST_ROWS = 50, 10
 #: Where the marks begin, as shares of the most expensive token of all that are shown; below the
 #: first there is none.
 _MARKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
-#: How many tokens of a text are named under its title, and lead to their row.
-_NAMED = 3
+#: How many tokens of a text lead to their row.
+_LINKED = 3
 #: Stands for a token that shows none of its own: a part of a character, or the end.
 NO_TEXT = "·"
 DEAREST_COLUMNS = (
@@ -125,7 +125,7 @@ class ReleasedTexts:
         return sample.number > 0 or (batch is not None and batch.texts > 1)
 
     def _about(self, sample: SampleText) -> Iterator[str]:
-        """Yield a text's length, cost and label, and its most expensive tokens."""
+        """Yield a text's length, cost and label."""
         if sample.label is not None:
             yield f"label {one_line(sample.label, LABEL_LENGTH) or 'empty'}"
         yield counted(sample.tokens, "token")
@@ -136,12 +136,6 @@ class ReleasedTexts:
         if batch is not None and batch.exact is not None:
             whole = f"its batch of {batch.steps:,} tokens" if batch.texts > 1 else "exact ex-post"
             yield f"{whole} {shown(batch.exact)} nats"
-        if sample.costs is not None and sample.costs.most_expensive:
-            named = (
-                f"{_quoted(token.text)} {bound(token.exact)}"
-                for token in sample.costs.most_expensive[:_NAMED]
-            )
-            yield f"most expensive tokens {', '.join(named)}"
 
     def _remarks(self, sample: SampleText) -> Iterator[str]:
         if not sample.text:
@@ -167,7 +161,7 @@ class ReleasedTexts:
             return
         told = {token.at: token for token in costs.most_expensive}
         # a link needs a name
-        linked = {token.at for token in costs.most_expensive[:_NAMED] if not token.text.isspace()}
+        linked = {token.at for token in costs.most_expensive[:_LINKED] if not token.text.isspace()}
         plain = ""
         for at, ((start, end), cost) in enumerate(
             zip(pairwise((0, *costs.ends)), costs.exact, strict=True)

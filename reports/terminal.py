@@ -61,7 +61,7 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
     if (canaries := result.guarantees.empirical.canaries) is not None:
         yield Paragraph(f"Canaries: {findings.canaries_said(canaries)}.")
     if result.quality is not None and not findings.is_public(result):
-        yield Paragraph(" ".join(quality.added(result.quality)))
+        yield quality.brief(result.quality)
     if findings.is_public(result):
         yield Paragraph(
             "Public: no figure from the records, no text, no digest of a record and no path."
@@ -144,13 +144,7 @@ def _id(check: CheckResult) -> str:
 
 
 def demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]) -> Document:
-    """Return two texts of each run under its verdict, epsilon and contexts.
-
-    If all pass, the epsilons are explained.
-
-    Args:
-        runs: by name, each audit with labels and texts.
-    """
+    """Return two texts of each run under its verdict, epsilon and contexts; then what it means."""
     blocks: list[Block] = []
     for name, (result, texts) in runs.items():
         contexts = counted(sum(batch.contexts for batch in result.batches), "context")

@@ -141,11 +141,7 @@ class Audit(Shown[AuditResult]):
         )
 
     def check(self, check_id: str) -> CheckResult:
-        """Return the outcome of one check, such as "claim.epsilon".
-
-        Raises:
-            InputError: there is no such check.
-        """
+        """Return one check's outcome, such as "claim.epsilon". Raises InputError without one."""
         by_id = {check.id: check for check in self.checks}
         if check_id not in by_id:
             close = "".join(
@@ -506,11 +502,7 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
 def report_place(
     run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]
 ) -> Path:
-    """Return the folder for a report.
-
-    Raises:
-        InputError: no report may be written; nothing has been written by then.
-    """
+    """Return the folder for a report. Raises InputError where none may be written."""
     place = (
         places.report_folder(run, audience) if folder is None else places.path_of(folder, "folder")
     )
@@ -560,12 +552,7 @@ def audits_of(
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
 ) -> dict[Location, Audit]:
-    """Audit several runs; an Audit among them is taken as it is.
-
-    Raises:
-        InputError: a run is named twice, or something is no run: both are told before anything is
-            audited.
-    """
+    """Audit several runs, or take audits as they are. Raises InputError for a run named twice."""
     given: dict[Location, str | os.PathLike[str] | Audit] = {}
     for run in runs:
         where = run.run if isinstance(run, Audit) else places.location_of(run)

@@ -148,12 +148,7 @@ def compare(
 
 
 def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path) -> None:
-    """Refuse to draw before it begins.
-
-    Raises:
-        InputError: names do not fit the runs, runs are too many, or the folder must not be written
-            to.
-    """
+    """Raise InputError for names that do not fit, too many runs, or a folder to be spared."""
     if names and len(names) != len(runs):
         raise InputError(
             "--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one."

@@ -58,11 +58,7 @@ class Config(settings.Config):
 
 
 def read_config(config: Settings) -> settings.Config:
-    """Return checked settings.
-
-    Raises:
-        InputError: names the field, the value that was given, and what is allowed.
-    """
+    """Return checked settings. Raises InputError, which names the field and what is allowed."""
     if isinstance(config, settings.Config):
         return config
     return (
@@ -241,11 +237,7 @@ def unknown_tokenizer(run: Run, model: str) -> Path | None:
 
 
 def place_for_run(out: str | os.PathLike[str]) -> places.Location:
-    """Return where to write.
-
-    Raises:
-        InputError: nothing may be written, or nothing of it would last.
-    """
+    """Return where to write. Raises InputError where nothing may be written, or would last."""
     place = places.location_of(out, "out")
     if str(place).startswith("memory:"):
         raise InputError(

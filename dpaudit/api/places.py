@@ -59,11 +59,7 @@ def holds_reports(folder: Path) -> bool:
 
 
 def location_of(run: str | os.PathLike[str], argument: str = "run") -> Location:
-    """Return a run's place: a path, or a URL as it stands.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """Return a run's place: a path, or a URL as it stands. Raises InputError for neither."""
     return run if isinstance(run, str) and is_url(run) else path_of(run, argument)
 
 

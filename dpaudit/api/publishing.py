@@ -236,13 +236,7 @@ def make_key(file: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def make_seed_part(file: str | os.PathLike[str]) -> str:
-    """Make a part of a seed for runs that commit to their randomness.
-
-    It is as secret as the records. Raises as `make_key`.
-
-    Returns:
-        Its hash, which may be given away.
-    """
+    """Make a secret part of a committed seed; return its public hash. Raises as `make_key`."""
     from dpaudit.releasing import keys
 
     return keys.make_seed_part(_place_of_key(file))

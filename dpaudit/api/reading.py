@@ -71,11 +71,7 @@ class Texts(Sequence[Sample]):
         )
 
     def to_dataset(self) -> Dataset:
-        """Return a datasets.Dataset with `to_dataframe`'s columns.
-
-        Raises:
-            InputError: the library is not installed.
-        """
+        """Return a datasets.Dataset. Raises InputError where the library is not installed."""
         try:
             import datasets
         except ImportError:
@@ -94,11 +90,7 @@ class Texts(Sequence[Sample]):
 
 
 def open_public(path: str | os.PathLike[str]) -> Texts:
-    """Open the texts of a baseline that `generate_public` wrote.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Open the texts that `generate_public` wrote. Raises InputError where there are none."""
     return Texts(PublicReader(location_of(path)))
 
 
@@ -201,13 +193,7 @@ class Batch:
         )
 
     def read(self, progress: Progress | None = None) -> Batch:
-        """Read all steps at once.
-
-        Otherwise costs, losses and objections read them at first use.
-
-        Args:
-            progress: called with (steps read, steps in the batch).
-        """
+        """Read all steps now; `progress` is called with (steps read, steps in the batch)."""
         self._whole = self._read(progress)
         return self
 

@@ -114,11 +114,7 @@ def _require_place(out: places.Location) -> None:
 
 
 def script_of(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths of a Python and a script, and its arguments.
-
-    Raises:
-        InputError: they are none.
-    """
+    """Return paths of a Python and a script, and arguments. Raises InputError for others."""
     python, script, *arguments = (*command, "", "")[: max(2, len(command))]
     interpreter = shutil.which(python)
     if interpreter is None:

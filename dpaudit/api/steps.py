@@ -147,11 +147,7 @@ class RunStep:
     """
 
     def __init__(self, source: StepSource, position: int) -> None:
-        """Read the step's record.
-
-        Raises:
-            InputError: it cannot be decoded.
-        """
+        """Read the step's record. Raises InputError where it cannot be decoded."""
         self.source, self._view, self.position = source, source.batch.step(position), position
         step, header = self._view.step, self._view.header
         self.batch, self.label, self.contexts = header.id, header.label, header.contexts
@@ -306,11 +302,7 @@ class Steps:
                 yield RunStep(source, position)
 
     def __getitem__(self, position: int) -> RunStep:
-        """Return a step.
-
-        Raises:
-            InputError: the batch has no such step, or it cannot be decoded.
-        """
+        """Return a step. Raises InputError where there is none, or it cannot be decoded."""
         with self._reader.batch(self._batch) as opened:
             if not 0 <= position < self._number:
                 remedy = f"Name one from 0 to {self._number - 1} with --step."

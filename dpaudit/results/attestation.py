@@ -67,7 +67,6 @@ class StatedClaim(Attested):
     """The claim that was tested, as readers outside may know it.
 
     Attributes:
-        kind: what sort of statement it makes.
         epsilon, delta: at the release level, against whoever does not know which batch a record was
             in; epsilon in nats; None if they are withheld.
         batch_epsilon: at the batch level, against whoever does; None if the claim says nothing of
@@ -94,7 +93,6 @@ class AuditMade(Attested):
     Attributes:
         evidence: the level up to which every check that is about the run was made.
         not_made: checks that are about the run and were not made, of higher levels.
-        guarantee: what the public report says.
     """
 
     evidence: Annotated[int, Field(ge=0, le=4)]
@@ -106,7 +104,6 @@ class Made(Attested):
     """Versions of what made the audit.
 
     Attributes:
-        attestation: version of this format.
         plugins: versions of other packages that took part in the run or its audit, by name.
     """
 

@@ -46,8 +46,6 @@ class ForNeighbours(Result):
     """Base of what holds for neighbouring data sets alone.
 
     Attributes:
-        relation: what they differ by.
-        unit: what one unit of that difference is.
         records_per_user: the most that the unit "user" stands for; None if nothing bounds it.
     """
 
@@ -96,7 +94,6 @@ class Amplification(Result):
         groups: how many batches a group's records are hashed into, and how many of them are
             generated, in a round; each pair of numbers once, ascending. Empty if the levels are
             equal.
-        rounds: how often that is done.
         reason: why both levels are equal; None if they are not.
         assumption: what the release level rests on; None if the levels are equal.
     """
@@ -125,12 +122,10 @@ class ExPost(ForNeighbours):
         exact: the larger of `rise` and `fall`, suprema over all aggregates that a neighbour can
             have; never above `theorem1`.
         rise: how much more probable a neighbour can have made the texts.
-        fall: how much less probable.
         rebalancing: epsilon of what decided how records were grouped: noisy counts, and centres.
         batch_epsilon: exact + rebalancing.
         delta: of noised centres; where it is not 0, the claim is about sets of outcomes
             (docs/mathematics.md).
-        amplification: what lies between the levels.
     """
 
     epsilon: Number
@@ -145,12 +140,7 @@ class ExPost(ForNeighbours):
 
 
 class OtherNeighbours(Result):
-    """The same run between other neighbours, at the claim's delta.
-
-    Attributes:
-        epsilon: by the tightest accounting.
-        rdp: by Rényi accounting.
-    """
+    """The same run between other neighbours, at the claim's delta."""
 
     relation: Relation
     unit: Unit
@@ -169,7 +159,6 @@ class Approximate(ForNeighbours):
         batch_lower: no accountant can do better than this for an exponential mechanism of this
             range at the batch level; None if none above 0 is known.
         batch_rdp: what Renyi accounting (the paper's method) gives for the same run there.
-        amplification: what lies between the levels.
         tokens: the most that a batch may have, which were accounted for, in each round.
         rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None
             without either.
@@ -255,8 +244,6 @@ class CanaryGuesses(Result):
     It is a lower bound, for all outputs.
 
     Attributes:
-        coins: how many there are; all are guessed.
-        right: how many of the guesses are.
         epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
             0 where none is.
         most: what so many coins could refute, were every guess right: known beforehand.
@@ -276,9 +263,7 @@ class Empirical(Result):
     Attributes:
         leave_one_out_max: the largest absolute loss of a left-out context; None if the record gives
             none.
-        contexts: how many contexts were left out, one at a time.
         worst: the contexts with the largest absolute losses, largest first.
-        attack: None if no replay made one.
         canaries: None if the run has none, or its record does not bear their coins out.
     """
 
@@ -313,7 +298,6 @@ class LedgerEntry(Result):
     Attributes:
         rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an
             accountant.
-        delta: None if the kind has none.
         reference: the theorem or the documentation's place that justifies the rule.
         omitted: children that are not listed (the cheaper batches of a long run).
     """
@@ -358,7 +342,6 @@ class BudgetUse(Result):
             earlier runs have spent of them.
         worst_case: the cost of all tokens that a batch may have for a context that moves each as
             far as any can.
-        contexts: of all batches.
         left_out: how many of them a draw was made without, at least once.
         spent: the least, the quartiles and the most that a context has spent, as shares of the
             budget, rounded up to hundredths.
@@ -382,6 +365,27 @@ class BudgetUse(Result):
     moved: float
 
 
+class TokenBand(Result):
+    """The spread of tokens' exact costs over the batches, in nats, at each position or group.
+
+    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
+    above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
+    largest cost there.
+
+    Attributes:
+        first, last: the positions of each group, 1-based, ascending; equal where every position has
+            its own.
+        tokens: how many tokens the group's quantiles are of.
+    """
+
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    tokens: tuple[int, ...]
+    low: tuple[Number, ...]
+    median: tuple[Number, ...]
+    high: tuple[Number, ...]
+
+
 class TokenCurve(Result):
     """Ex-post cost by token position, in nats, over the batches that reached it.
 
@@ -391,9 +395,9 @@ class TokenCurve(Result):
 
     Attributes:
         position: 1-based, ascending.
-        batches: how many batches reached it.
         mean, maximum: of the exact cost of the token there, max(rise, fall).
-        exact: ex-post epsilon of generation had every batch ended here.
+        theorem1, exact: ex-post epsilon of generation had every batch ended here.
+        band: how far batches differ at a position.
         unbounded: how many tokens nothing bounds. None of the other figures counts them.
     """
 
@@ -401,7 +405,9 @@ class TokenCurve(Result):
     batches: tuple[int, ...]
     mean: tuple[Number, ...]
     maximum: tuple[Number, ...]
+    theorem1: tuple[Number, ...]
     exact: tuple[Number, ...]
+    band: TokenBand | None = None
     unbounded: int = 0
 
 
@@ -453,8 +459,6 @@ class SampleText(Result):
     Attributes:
         batch, number: which one: the batch, and which of its texts, from 0.
         text: at most SAMPLE_LENGTH characters; None if the run releases token ids alone.
-        characters: of the whole text.
-        tokens: of the text, its end included.
         costs: None if the record gives none, where they would be too many, and where the text is
             not what its tokens spell.
     """
@@ -472,7 +476,6 @@ class TextCounts(Result):
     """The number of released texts, and of those that are empty or nearly so.
 
     Attributes:
-        texts: all of them.
         empty: those of white space alone; of token ids without text, those that end at once.
         very_short: the others with fewer than VERY_SHORT tokens before their end.
     """
@@ -486,7 +489,6 @@ class CheckResult(Result):
     """One check's outcome.
 
     Attributes:
-        title: states the outcome, good or bad.
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
         code: which of the check's outcomes it is, by the catalogue (`dpaudit.results.catalogue`).
@@ -502,7 +504,6 @@ class CheckResult(Result):
             do.
         why: what harm comes where the check fails. The same for every run.
         remedy: how to mend it where it fails, in general; `detail` may know more of this run.
-        reference: the paper's or the documentation's place.
     """
 
     id: str
@@ -522,11 +523,7 @@ class CheckResult(Result):
     remedy: str = ""
 
     def required(self, level: int) -> bool:
-        """Return whether a pass lacks this check: not made, but asked for by level or policy.
-
-        Args:
-            level: of evidence, up to which all checks that are about the run must be made.
-        """
+        """Return whether a pass lacks this unmade check, by this level of evidence or a policy."""
         by_policy = self.id.partition(".")[0] == FAMILY
         return self.status == "skip" and self.applicable and (by_policy or self.evidence <= level)
 
@@ -541,11 +538,8 @@ class AuditResult(Result):
             was not made (see `CheckResult.required`); "error" when the run cannot be read; else
             "pass".
         evidence: the level that was asked for.
-        guarantee: the guarantee, or why there is none.
-        caveats: what a reader of that sentence must know beside it.
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.
         not_checked: ids of the checks that are about the run and were not made, at any level.
-        run: its settings, how much there is of it, versions and digests.
         quality: how good the texts are, where that was evaluated. No part of the audit, and never
             public.
         asked: fields of the claim that were given to the audit, in place of the run's own.

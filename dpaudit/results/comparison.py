@@ -28,7 +28,6 @@ class SameLength(ForNeighbours):
     """Ex-post epsilon at the batch level, in nats, had these runs' batches as many tokens at most.
 
     Attributes:
-        tokens: the length of the shortest of the runs' longest batches.
         runs: names of the runs, which have the same neighbours.
         epsilons: of each run by the exact cost, rebalancing included.
     """

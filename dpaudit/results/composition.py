@@ -21,10 +21,8 @@ class Release(Result):
     """One of the releases, with its guarantees taken alone.
 
     Attributes:
-        name: the run directory as it was named, or the name that a statement gives.
         source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee
             was stated.
-        aggregator: of a run.
         records_per_user: the most that the unit "user" stands for in this run.
         rho: of zCDP, in nats, at the batch level: as another tool states it, or as recomputed for a
             run that claims it.

@@ -28,7 +28,6 @@ class Policy(Fields):
     """The whole of a policy file. What is left out is not asked for.
 
     Attributes:
-        policy_version: of this format.
         name: what the house calls it. It is published with the texts.
         epsilon: the largest that a claim may state at the release level, in nats.
         batch_epsilon: the largest that it may state at the batch level, where that is another; in
@@ -36,7 +35,6 @@ class Policy(Fields):
         rho: the largest that a claim of zCDP may state, in nats. A claim fails a policy that limits
             other figures than its own alone.
         delta: the largest that a claim may state.
-        kinds: of claims that may be made.
         relation, unit: what neighbouring data sets differ by.
         evidence: the level up to which every check that is about the run must have been made.
         checks: ids of checks that must have passed, and not been skipped.

@@ -57,11 +57,7 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
 
 
 def _parsed(content: bytes) -> Quality:
-    """Parse an evaluation.
-
-    Raises:
-        ValueError: it is none; this comes before errors about many values fill memory.
-    """
+    """Parse an evaluation. Raises ValueError, before errors about many values fill memory."""
     strict_json.load(content, MAX_VALUES)
     return Quality.model_validate_json(content)
 

@@ -78,11 +78,7 @@ SCHEMAS = {
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of a kind of file, draft 2020-12.
-
-    Raises:
-        KeyError: there is no such kind.
-    """
+    """Return the JSON Schema of a kind of file, draft 2020-12. Raises KeyError without one."""
     kind = SCHEMAS[name]
     return {
         "$schema": DIALECT,

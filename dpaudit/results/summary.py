@@ -146,11 +146,9 @@ class RunSummary(Section, extra="forbid"):
     It cannot be read, or readers outside are not told.
 
     Attributes:
-        path: where it was read.
         audited: the day of the audit, in ISO 8601, by Coordinated Universal Time.
         dpaudit, dp_accounting: versions of what audited it.
         plugins: versions of other packages that took part, by name.
-        settings: as the run declares them.
         batches, contexts, texts, steps: how many it has.
         digests: SHA-256 of its files by name, those of steps apart.
     """

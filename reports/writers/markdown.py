@@ -12,8 +12,6 @@ from dpaudit.reports.wording import STATUS_MARKS
 
 _MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
 _START_OF_BLOCK = re.compile(r"^(\d*)([-+=.)])(?=\s|[-=]|$)")
-#: Levels and children of a tree that are listed: a page has all.
-_DEPTH, _BREADTH = 3, 10
 _HEADINGS = 6
 #: What is said of outcomes below their table, where that is not all.
 _SAID: dict[d.Status, tuple[str, ...]] = {"pass": (), "skip": ("detail",)}
@@ -151,11 +149,11 @@ def _texts(texts: d.Texts, level: int) -> Iterator[str]:
 
 
 def _tree(tree: d.Tree, level: int) -> Iterator[str]:
-    yield "\n".join(_branch(tree.root.cut(_DEPTH, _BREADTH), ""))
+    yield "\n".join(_branch(tree.root, ""))
 
 
 def _branch(node: d.Node, indent: str) -> Iterator[str]:
-    rule = f", {escaped(node.made_of)}" + (":" if node.children else "") if node.rule else ""
+    rule = f", {escaped(node.rule)}" + (":" if node.children else "") if node.rule else ""
     reference = f" ({escaped(node.reference)})" if node.reference else ""
     yield f"{indent}- {escaped(node.name)} **{escaped(node.figure)}**{reference}{rule}"
     for child in node.children:

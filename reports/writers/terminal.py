@@ -207,7 +207,7 @@ def _tree(tree: d.Tree, console: Console) -> None:
 
 
 def _print_node(node: d.Node, indent: str, console: Console) -> None:
-    rule = f", {node.made_of}" if node.made_of else ""
+    rule = f", {node.rule}" if node.rule else ""
     console.print(Text(f"{indent}{one_line(node.name)} {one_line(node.figure)}{rule}"))
     for child in node.children:
         _print_node(child, indent + _INDENT, console)

@@ -61,6 +61,7 @@ def curve(exact: list[float]) -> TokenCurve:
         batches=(3,) * count,
         mean=(0.1,) * count,
         maximum=(0.1,) * count,
+        theorem1=tuple(1.5 * value for value in exact),
         exact=tuple(exact),
     )
 

@@ -249,7 +249,7 @@ def test_commands_take_a_run_without_labels(
     for arguments in (
         ["verify", run],
         ["report", run, "--data", notes_file, "--evidence", "4", "--out", html],
-        ["inspect", run],
+        ["inspect", run, "--batch", "0"],
         ["compare", run, other, "--out", tmp_path / "comparison"],
         ["evaluate", run, *real],
     ):

@@ -169,7 +169,7 @@ def test_the_directory_says_what_made_it_and_is_nobodys_run(
     for arguments in (
         ("verify", folder),
         ("report", folder, "--out", folder.parent / "report"),
-        ("inspect", folder),
+        ("inspect", folder, "--batch", 0),
         ("compare", folder, folder.parent),
         ("evaluate", folder, "--reference", "/nowhere.csv"),
         ("replay", folder, "--data", "/nowhere.csv"),

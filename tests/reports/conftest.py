@@ -132,7 +132,9 @@ def batches(
     return tuple(rows)
 
 
-def curve(length: int = 48, count: int = 40, exact: float = 2.0) -> TokenCurve:
+def curve(
+    length: int = 48, count: int = 40, exact: float = 2.0, theorem1: float = 2.2
+) -> TokenCurve:
     """A curve that ends at the run's own figures."""
     source = random.Random(7)
     mean = tuple(
@@ -145,6 +147,7 @@ def curve(length: int = 48, count: int = 40, exact: float = 2.0) -> TokenCurve:
         batches=tuple(max(1, count - max(0, position - 20)) for position in range(length)),
         mean=mean,
         maximum=tuple(value * 4 for value in mean),
+        theorem1=tuple(theorem1 * share for share in shares),
         exact=tuple(exact * share for share in shares),
     )
 
@@ -680,6 +683,7 @@ def infinite_run() -> AuditResult:
                 batches=(3, 3, 2),
                 mean=(0.1, math.inf, math.nan),
                 maximum=(0.2, math.inf, math.nan),
+                theorem1=(0.2, math.inf, math.inf),
                 exact=(0.1, math.inf, math.nan),
             ),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 import os
@@ -112,20 +113,14 @@ def test_a_run_has_its_figures_in_every_format_and_captions(samples: Samples) ->
         assert b"FontType 3" not in files[f"{stem}.pdf"] and b"/Type3" not in files[f"{stem}.pdf"]
 
 
-def test_an_svg_needs_no_variables_and_no_style_sheet(files_of: Files) -> None:
+def test_an_svg_needs_no_variables_of_a_page(files_of: Files) -> None:
     for name, file in files_of(*PAIR).items():
         text = file.decode()
         if name != CAPTIONS:
-            assert (
-                "var(" not in text
-                and "<style" not in text
-                and "currentColor" not in text
-                and "http-equiv" not in text
-            )
+            assert "var(" not in text and "currentColor" not in text and "http-equiv" not in text
             assert re.search(
                 r'<svg[^>]* width="[\d.]+pt" height="[\d.]+pt"|height="[\d.]+pt"', text
             )
-            assert "font-family: 'DejaVu Sans', Verdana, Arial, sans-serif" in text
             assert "Internal: computed from private data." in text
             assert "<dc:date" not in text
 
@@ -154,8 +149,6 @@ def test_figures_hold_the_results_own_values(samples: Samples) -> None:
 
 def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
     result = samples["median"]()
-    page = in_page(batch_spread(result))
-    assert page is not None and "var(--figure-bar, #0072b2)" in page and "system-ui" in page
     for name, drawing in (
         ("batch-costs", batch_spread(result)),
         ("token-curve", token_curve(result)),
@@ -163,7 +156,8 @@ def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
         shown = in_page(drawing)
         assert shown is not None
         in_file = words(drawn(("x", result))[f"x-{name}.svg"]).split(" | ")
-        assert sorted([*words(shown.encode()).split(" | "), "x"]) == sorted(in_file)
+        svg = base64.b64decode(shown.removeprefix("data:image/svg+xml;base64,"))
+        assert sorted([*words(svg).split(" | "), "x"]) == sorted(in_file)
 
 
 def test_every_kind_of_run_can_be_drawn(files_of: Files) -> None:

@@ -52,13 +52,7 @@ OTHERS = (
 def words_of(page: str) -> str:
     """A page without style, script and paths of drawings."""
     page = re.sub(r"<(style|script)>.*?</\1>", r"<\1>", page, flags=re.DOTALL)
-    kept = re.compile(r"<title.*?</title>|<desc.*?</desc>", re.DOTALL)
-    return re.sub(
-        r"<svg.*?</svg>",
-        lambda found: "\n".join(["<svg>", *kept.findall(found[0])]),
-        page,
-        flags=re.DOTALL,
-    )
+    return re.sub(r'src="data:[^"]*"', 'src=""', page)
 
 
 def printed(*documents: Document, width: int = 80) -> str:
