@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from dpaudit.api.missing import missing
 from dpaudit.api.places import location_of
 from dpaudit.api.steps import Costs, Objection, StepCost, Steps, neighbours
 from dpaudit.api.tables import dataframe
@@ -14,7 +15,6 @@ from dpaudit.auditing.batches import Progress
 from dpaudit.auditing.checks.neighbors import BatchLosses, ContextSums
 from dpaudit.auditing.guarantees import figures
 from dpaudit.runs import InputError, RunReader, Sample
-from dpaudit.runs.extras import installing
 from dpaudit.runs.public import PublicReader
 from dpaudit.runs.reader import FolderReader
 
@@ -75,9 +75,7 @@ class Texts(Sequence[Sample]):
         try:
             import datasets
         except ImportError:
-            raise InputError(
-                "to_dataset", "datasets is not installed.", f"{installing('generate')}."
-            ) from None
+            raise missing("to_dataset", "datasets", "generate") from None
         return datasets.Dataset.from_list(self._rows())
 
     def _rows(self) -> list[dict[str, Any]]:

@@ -113,14 +113,12 @@ def _exit_code(arguments: list[str], session: Session) -> int | None:
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] == PROGRAM:
             return _internal(error)
-        from dpaudit.runs.extras import installing
+        from dpaudit.api.missing import missing
 
-        extra, what = (
-            ("generate", "generate runs")
-            if arguments[:1] != ["release"]
-            else ("release", "write releases")
-        )
-        tell(f"dpaudit: {error.name} is not installed. {installing(extra)} to {what}.")
+        extra, purpose = "generate", "to generate runs"
+        if arguments[:1] == ["release"]:
+            extra, purpose = "release", "to write releases"
+        tell(str(missing(PROGRAM, error.name, extra, purpose)))
     except OSError as error:
         if error.errno is None:  # a library's own, of a file that it does not understand
             _show_traceback()

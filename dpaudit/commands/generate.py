@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from dpaudit.api.places import Location
     from dpaudit.api.reading import Run
-    from dpaudit.runs.engines import Engine
+    from dpaudit.api.workers import Engine
 
 
 @click.command(cls=TitledCommand)

@@ -238,18 +238,16 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
     )
     @wraps(command)
     def spread(workers: int | None, engine: str, ray_address: str | None, **others: Any) -> None:
-        from dpaudit.runs.engines import LocalEngine, RayEngine, cores
+        from dpaudit.api.workers import local_engine, ray_engine
 
+        place = None
         if engine == "ray":
-            cluster = RayEngine(ray_address, workers, models=models)
-            cluster.require_cluster()
-            command(engine=cluster, **others)
-            return
-        if ray_address is not None:
+            place = ray_engine(ray_address, workers, models=models)
+        elif ray_address is not None:
             raise click.UsageError("--ray-address is for --engine ray.")
-        command(
-            engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others
-        )
+        elif workers is not None:
+            place = local_engine(workers)
+        command(engine=place, **others)
 
     return spread
 

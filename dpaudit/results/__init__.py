@@ -2,6 +2,7 @@
 
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
+from dpaudit.mechanisms.claims import ClaimKind as ClaimKind
 from dpaudit.mechanisms.claims import Kind as Kind
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
 from dpaudit.results.audit import EXIT_CODES as EXIT_CODES

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, RootModel, model_validator
 from pydantic.alias_generators import to_camel
 
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
-from dpaudit.mechanisms.claims import ClaimKind
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 
 ATTESTATION = "attestation.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -85,6 +85,11 @@ class StatedClaim(Attested):
     unit: Unit | None = None
     records_per_user: Annotated[int, Field(ge=1)] | None = None
     withheld: Words | None = None
+
+    @property
+    def terms(self) -> type[KindOfClaim]:
+        """Its kind, as a class: what claims of this kind state and promise."""
+        return CLAIM_KINDS[self.kind]
 
 
 class AuditMade(Attested):
