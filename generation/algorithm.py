@@ -383,7 +383,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
 
 def _larger_batches(config: Config) -> str:
     """Name the setting that makes batches larger."""
-    if config.rule == "paper-slices":
+    if config.batching.full_rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:
         setting = "Lower batching.batches_per_label"
@@ -392,7 +392,7 @@ def _larger_batches(config: Config) -> str:
         setting = (
             "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
         )
-    if config.rule != "hashed-cells":
+    if config.batching.full_rule != "hashed-cells":
         return setting
     each = config.prompt.examples_per_context - 1
     records = "1 record" if each == 1 else f"{each} records"

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
-from dpaudit.mechanisms import BatchingRule, Fields, Mechanism, OneOf, clash
+from dpaudit.mechanisms import Fields, Mechanism, OneOf, clash
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.runs import InputError
 from dpaudit.runs.committed_seed import MAX_PARTS
@@ -43,6 +43,7 @@ from dpaudit.runs.manifest import (
     PromptSettings,
     SamplingSettings,
     Settings,
+    none_of,
 )
 from dpaudit.runs.strict_yaml import in_short, load
 
@@ -241,11 +242,7 @@ _WANTED = {
 
 def _known_clustering(method: str) -> str:
     if method not in CLUSTERINGS:
-        *others, last = map(repr, CLUSTERINGS)
-        expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError(
-            "literal_error", "Input should be {expected}", {"expected": expected}
-        )
+        raise none_of(CLUSTERINGS)
     return method
 
 
@@ -396,11 +393,6 @@ class Config(Settings):
     claim: Annotated[ClaimConfig | None, UNRECORDED] = None
 
     @property
-    def rule(self) -> BatchingRule:
-        """The rule's name in the run directory."""
-        return self.batching.full_rule
-
-    @property
     def claim_kind(self) -> type[KindOfClaim]:
         """The kind of claim that the run states.
 
@@ -434,7 +426,7 @@ class Config(Settings):
                 "a batch is shown"
             )
             raise clash("batching.cells", cells, allowed)
-        if self.rule == "paper-slices" and self.privacy.unit != "context":
+        if self.batching.full_rule == "paper-slices" and self.privacy.unit != "context":
             allowed = (
                 "context when batching.rule is paper-slices. Taking one record out moves every "
                 "later record of its "
@@ -565,7 +557,7 @@ class Config(Settings):
                 unit,
                 f"record when clustering.method is {method}: its noise hides a record",
             )
-        if unit == "context" and self.rule != "hashed-records":
+        if unit == "context" and self.batching.full_rule != "hashed-records":
             allowed = (
                 "record or user with a section clustering: a context's records are of many counts"
             )

@@ -216,7 +216,13 @@ def ex_post_claim(
     )
     places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
     release = readers_cost(
-        manifest, secret, privacy.relation, privacy.change(config.rule), places, exact, cost
+        manifest,
+        secret,
+        privacy.relation,
+        privacy.change(config.batching.full_rule),
+        places,
+        exact,
+        cost,
     )
     readers, known = (round_up(ex_post_epsilon(each, clustering)) for each in (release, exact))
     return stated_claim(config, readers, clustering.delta or 0.0, known)
@@ -317,11 +323,13 @@ def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: b
         other, most = "generate_per_label", settings.generate_per_cluster
         batches = sum(min(count, most) for row in clusters.batches for count in row)
     return Batching(
-        **settings_of(settings, BatchingSettings) | {other: None, "rule": config.rule},
+        **settings_of(settings, BatchingSettings)
+        | {other: None, "rule": config.batching.full_rule},
         batches=settings.rounds * batches,
         key=key,
         allocation=Allocation(
-            kind="fixed-size" if config.rule == "paper-slices" else "hashed", secret=secret
+            kind="fixed-size" if config.batching.full_rule == "paper-slices" else "hashed",
+            secret=secret,
         ),
     )
 
@@ -459,7 +467,7 @@ def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record
     if size is not None and size > vocabulary:
         problem = f"this is {size}, but the model has {vocabulary} tokens."
         raise InputError("mechanism.support.size", problem, f"Allowed: at most {vocabulary}.")
-    change = privacy.change(config.rule)
+    change = privacy.change(config.batching.full_rule)
     width = LEAST_WIDTH if change is None else max(LEAST_WIDTH, aggregator.width_for(change))
     if width > MAX_WIDTH:
         problem = (
@@ -497,7 +505,7 @@ def claim_beforehand(
         if config.claim is None or config.claim.epsilon is None:
             return None
         alike = secret_of(config, privacy, batching, clustering) is None
-        alike |= not amplifies(privacy.relation, privacy.change(config.rule))
+        alike |= not amplifies(privacy.relation, privacy.change(config.batching.full_rule))
         known = config.claim.epsilon if alike else None
         return stated_claim(config, config.claim.epsilon, config.claim.delta, known)
     stated = config.privacy.epsilon if config.claim is None else config.claim.epsilon
@@ -546,7 +554,7 @@ def with_budget(
     epsilon, delta, change = (
         config.privacy.epsilon,
         config.privacy.delta,
-        privacy.change(config.rule),
+        privacy.change(config.batching.full_rule),
     )
     accountant = release_accountant(config, privacy, batching, clustering)
     if epsilon is None or delta is None or change is None or accountant is None:
@@ -576,7 +584,7 @@ def release_accountant(
     counts, centers = _clustering_epsilons(clustering)
     batch = ApproximateAccountant.of(
         config.mechanism,
-        privacy.change(config.rule),
+        privacy.change(config.batching.full_rule),
         laplace=rebalancing_events(counts, privacy.relation),
         centers=centers,
         centers_delta=clustering.delta or 0.0,
@@ -588,7 +596,9 @@ def release_accountant(
         secret_of(config, privacy, batching, clustering),
         privacy.shares(batching.rounds),
     )
-    return ReleaseAccountant.of(batch, config.mechanism, privacy, config.rule, secret, shares)
+    return ReleaseAccountant.of(
+        batch, config.mechanism, privacy, config.batching.full_rule, secret, shares
+    )
 
 
 def secret_of(

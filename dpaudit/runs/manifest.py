@@ -47,13 +47,16 @@ TrainedOnRecords = Literal["no", "yes", "unknown"]
 OWN_CLUSTERINGS = ("none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced")
 
 
+def none_of(names: Iterable[str]) -> PydanticCustomError:
+    """Return the error of a name that is none of these."""
+    *others, last = map(repr, names)
+    expected = {"expected": f"{', '.join(others)} or {last}"}
+    return PydanticCustomError("literal_error", "Input should be {expected}", expected)
+
+
 def _known_clustering(name: str) -> str:
     if name not in OWN_CLUSTERINGS and plug_in(CLUSTERING, name) is None:
-        *others, last = (repr(known) for known in OWN_CLUSTERINGS)
-        expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError(
-            "literal_error", "Input should be {expected}", {"expected": expected}
-        )
+        raise none_of(OWN_CLUSTERINGS)
     return name
 
 
@@ -672,7 +675,7 @@ class PromptSettings(Fields):
             data.path and apart from it; by that it is declared public. run.json has the texts that
             were read, under "" where there are no labels.
         examples_per_context: k, the most records that one prompt shows; under hashed-cells each
-            shows so many.
+            shows so many. Several need batching.slots or batching.cells.
         max_example_tokens: the length that each example is cut to.
     """
 

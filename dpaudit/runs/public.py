@@ -103,7 +103,9 @@ class PublicTexts(Fields):
         compared = [("labels", self.labels, run.data.labels or ())]
         for section, names in _OWN.items():
             own, theirs = (getattr(settings, section).model_dump() for settings in (self, run))
-            compared += [(f"{section}.{name}", own[name], theirs[name]) for name in names or own]
+            # how many records a prompt shows decides nothing where it shows none
+            fields = names or [name for name in own if name != "examples_per_context"]
+            compared += [(f"{section}.{name}", own[name], theirs[name]) for name in fields]
         for name, ours, runs in compared:
             if ours != runs or (name == "model.digest" and ours is None):
                 problem = (

@@ -411,14 +411,15 @@ def test_what_is_not_declared_public_is_left_out(make_run):
         name for name, value in batching.items() if value is not None
     } - {"key"}
     stated = {name for name, value in manifest(run).items() if value is not None}
-    unpublished = {"data", "claim", "claim_stated", "sensitivity", "nonce", "commitment", "redrawn"}
+    unpublished = {"claim", "claim_stated", "sensitivity", "nonce", "commitment", "redrawn"}
     assert whole.keys() == (stated - unpublished - {"format"}) | {"format_version"}
+    assert whole["data"] == {"labels": manifest(run)["data"]["labels"]}
     assert whole["sampling"] == {"generator": "os-entropy"}
     run.edit_manifest({"chosen_from": {"batching": None, "settings": "private"}})
     run.rehash()
     public = public_form(run.audit())
     left = settings(public)
-    assert left["batching"].keys() == {"rule", "labels"}
+    assert left["batching"].keys() == {"rule"} and left["data"].keys() == {"labels"}
     assert not left.keys() & {"mechanism", "decoding", "record", "prompt"}
     assert left["model"] == {"trained_on_records": "unknown"}
     assert public.claim is None
@@ -701,7 +702,7 @@ def test_rounds_stay_secret(make_run, tmp_path):
             "kind": "hashed",
             "secret": True,
         }
-        assert batching.keys() <= {"rule", "labels", "batches", *disclosure._BATCHING}
+        assert batching.keys() <= {"rule", "batches", *disclosure._BATCHING}
         found = public.guarantees
         assert found.ex_post is None and (found.approximate is None) == (not kind)
         if found.approximate is not None:
@@ -764,8 +765,9 @@ def test_versions_of_another_kind_are_not_published(make_run):
 def with_records(run: Run, *texts: str) -> None:
     """Put these texts into the run's data, instead of others in batches that were not generated."""
     hashing, batching = keyed(run), manifest(run)["batching"]
+    label = manifest(run)["data"]["labels"][0]
     spare = {line.digest for line in RunReader(run.path).assignment() if line.batch is None}
-    digests = [hashing.digest(batching["labels"][0], text) for text in texts]
+    digests = [hashing.digest(label, text) for text in texts]
     ungenerated = batching["generate_per_label"]
     places = hashing.of_round(0)
     digests = [

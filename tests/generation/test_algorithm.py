@@ -117,7 +117,7 @@ def test_a_run_records_what_it_sampled_from(generated: MakeRun, make_config: Mak
     for sections in KINDS:
         config, reader = make_config(**sections), RunReader(generated(**sections))
         manifest = reader.manifest
-        assert manifest.batching.rule == config.rule
+        assert manifest.batching.rule == config.batching.full_rule
         assert len(reader.batches) == manifest.batching.batches == 2 * len(config.data.labels)
         for _, contexts, step in steps(reader):
             aggregate = manifest.mechanism.aggregate(dict(step.arrays))

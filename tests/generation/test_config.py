@@ -40,7 +40,7 @@ def assert_told(folder: Path, values: dict[str, Any], field: str, given: str, al
 def test_a_valid_config_is_read(tmp_path: Path, settings: Settings) -> None:
     config = load_config(write(tmp_path, yaml.safe_dump(settings())))
     assert config == Config.model_validate(settings())
-    assert config.rule == "hashed-records"
+    assert config.batching.full_rule == "hashed-records"
     assert config.privacy.unit == "record"
     # A clip is what float32 makes of it.
     again = Config.model_validate(settings(mechanism={"clip": 0.3}))

@@ -215,6 +215,8 @@ def test_they_are_the_baseline_of_runs_that_differ_in_their_records_alone(
     PublicReader(
         public(mechanism={**TOP, "aggregator": "mean", "divisor": 2.0})
     ).public.require_fit("x", run)
+    slots = {"batching": {"slots": 3}, "prompt": {"examples_per_context": 2}}
+    PublicReader(public(mechanism=TOP, **slots)).public.require_fit("x", run)
     for name, sections in {
         "mechanism.temperature": {"mechanism": {**TOP, "temperature": 0.5}},
         "mechanism.support": {"mechanism": {"support": {"kind": "public-top-k", "size": 11}}},

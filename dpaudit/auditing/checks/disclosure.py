@@ -125,7 +125,7 @@ def _model(model: ModelSettings) -> ModelSettings:
     return shown
 
 
-def _prompt(prompt: PromptSettings, origins: Origins) -> PromptSettings:
+def _prompt(prompt: PromptSettings, origins: Origins) -> PromptSettings | None:
     """Return the prompt's public settings.
 
     A template of the user's own stays inside, and so does its digest, which would confirm a guess
@@ -138,7 +138,7 @@ def _prompt(prompt: PromptSettings, origins: Origins) -> PromptSettings:
     if origins.settings == "public":
         shown += ["template", "max_example_tokens", "end", "one_line"]
         shown += ["digest"] * (prompt.text is None)
-    return prompt.only(*shown)
+    return prompt.only(*shown) if shown else None
 
 
 @dataclass(frozen=True)
