@@ -213,8 +213,8 @@ class Node(NamedTuple):
 
     @property
     def unlisted(self) -> str:
-        """The number of children that are not listed, in words; "" if all are."""
-        return f"{self.omitted:,} more, not listed here" if self.omitted else ""
+        """The number of children that are not listed beside others, in words; "" if all are."""
+        return f"{self.omitted:,} more, not listed here" if self.children and self.omitted else ""
 
 
 @dataclass(frozen=True)
