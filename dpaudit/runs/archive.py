@@ -312,13 +312,11 @@ class ArchiveReader:
         entry = self._zip.getinfo(name)
         if self._apart and not entry.flag_bits:
             self.file.seek(entry.header_offset)
+            named = struct.pack("<HH", len(name), 0) + name.encode()
             start = _HEADER_BYTES + len(name)
-            found = memoryview(self._bounded.read(start + entry.file_size))
-            header, data = bytes(found[:start]), found[start:]
-            written = (
-                header[:4] == b"PK\x03\x04"
-                and header[26:] == struct.pack("<HH", len(name), 0) + name.encode()
-            )
+            found = self._bounded.read(start + entry.file_size)
+            data = memoryview(found)[start:]
+            written = found.startswith(b"PK\x03\x04") and found.startswith(named, 26)
             if written and len(data) == entry.file_size and zlib.crc32(data) == entry.CRC:
                 return data
         return self._zip.read(entry)

@@ -273,7 +273,8 @@ class Measurement:
             arrays = self._arrays(going, place.public, budgets)
         aggregate = self._mechanism.aggregate(arrays)
         for accountant in self._accountants[number : number + 1]:
-            accountant.charge(batch, self._mechanism.reduced(arrays, place.column, aggregate))
+            reduced = self._mechanism.reduced(arrays, place.column, aggregate=aggregate)
+            accountant.charge(batch, reduced)
         nats = log_probability(aggregate, place.column, self._mechanism.temperature)
         return np.array([-nats, -place.alone, 1.0, 1.0])
 

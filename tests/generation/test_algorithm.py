@@ -32,7 +32,7 @@ from dpaudit.generation.events import (
 )
 from dpaudit.generation.manifest import round_up
 from dpaudit.generation.sources import locate
-from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedStep, context_change
+from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedSteps, Spans, context_change
 from dpaudit.runs import InputError, KnownDigests, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 from tests.forging import unfinish
@@ -623,8 +623,11 @@ def assert_losses_are_those_of_the_contexts(run: Path, clip: float, temperature:
             continue
         assert step.contexts is not None
         arrays = dict(step.arrays)
-        found = Median().losses(ReducedStep(arrays, step.token), None, n, temperature)
-        assert found is not None
+        spans = Spans([arrays["central"].shape[1]])
+        whole = ReducedSteps.whole(arrays, np.array([step.token]), spans)
+        losses = Median().losses(whole, None, n, temperature)
+        assert losses is not None
+        found = losses[:, 0]
         center = log_softmax(median_bounds(step.contexts, clip=clip)[1])
         for i in range(n):
             _, without, _ = median_bounds(np.delete(step.contexts, i, axis=0), clip=clip)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from dpaudit.accounting import exact_cost, theorem1_cost
+from dpaudit.accounting.ex_post import exact_costs
 from dpaudit.mechanisms import (
     AGGREGATORS,
     ANCHOR,
@@ -32,8 +33,9 @@ from dpaudit.mechanisms import (
     Mechanism,
     Problem,
     Recomputed,
-    ReducedStep,
+    ReducedSteps,
     Relation,
+    Spans,
     Support,
     with_anchor,
 )
@@ -519,14 +521,16 @@ def check_reduced(case: Case) -> None:
         mechanism, values, width = step
         arrays, n = recorded(mechanism, values, width, np.random.default_rng(token)), len(values)
         token %= values.shape[1]
-        reduced, whole = mechanism.reduced(arrays, token), ReducedStep(arrays, token)
+        reduced = mechanism.reduced(arrays, token)
+        spans = Spans([values.shape[1]])
+        whole = ReducedSteps.whole(arrays, np.array([token]), spans)
         columns = mechanism.aggregate(reduced.arrays)
-        assert len(columns) + reduced.fixed.columns == values.shape[1]
-        assert columns[reduced.token] == mechanism.aggregate(arrays)[token]
+        assert len(columns) + reduced.columns[0] == values.shape[1]
+        assert columns[reduced.tokens[0]] == mechanism.aggregate(arrays)[token]
         change = ContextChange(relation)
         costs = exact_cost(*mechanism.box(arrays, change), token, mechanism.temperature)
         box = mechanism.box(reduced.arrays, change)
-        found = exact_cost(*box, reduced.token, mechanism.temperature, reduced.fixed)
+        found = np.concatenate(exact_costs(box, reduced, mechanism.temperature)).tolist()
         assert found == pytest.approx(costs, rel=1e-12, abs=1e-12)
         here = log_probability(
             with_anchor(arrays, case.aggregate(values)), token, mechanism.temperature
@@ -538,7 +542,10 @@ def check_reduced(case: Case) -> None:
         for taken in (reduced, whole):
             losses = mechanism.losses(taken, values, n)
             assert losses is not None
-            np.testing.assert_allclose(losses, right, rtol=1e-9, atol=1e-9 / mechanism.temperature)
+            assert losses.shape == (n, 1)
+            np.testing.assert_allclose(
+                losses[:, 0], right, rtol=1e-9, atol=1e-9 / mechanism.temperature
+            )
             alone = mechanism.losses(taken, None, n)
             assert (alone is not None) == case.from_record
             if alone is not None:
@@ -830,8 +837,9 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
             found[:, part] = out
         np.testing.assert_array_equal(found, wanted)
         assert contribution.range_problem("contexts", found) is None
-        assert contribution.anchor_problem(arrays) is None
-        assert contribution.clip_problem(arrays, found) is None
+        spans = Spans([found.shape[1]])
+        assert contribution.anchor_problem(arrays, spans) is None
+        assert contribution.clip_problem(arrays, found, spans) is None
         on_device(contribution, logits, wanted, random)
 
     check()
@@ -868,7 +876,7 @@ def test_a_contribution_objects_to_what_cannot_be_one(name: str) -> None:
 
 def test_logits_reach_the_clip() -> None:
     contribution, logits = CONTRIBUTIONS["logits"](clip=CLIP), np.zeros((3, 4), dtype=np.float32)
-    found = contribution.clip_problem({}, logits)
+    found = contribution.clip_problem({}, logits, Spans([4]))
     assert found == Problem("mechanisms.other-maximum", {"wrong": 3, "contexts": 3, "clip": CLIP})
 
 
@@ -892,17 +900,18 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
     public, logits = (random.normal(5, 0.6, shape).astype(np.float32) for shape in (40, (6, 40)))
     anchor = contribution.anchor(public)
     assert anchor is not None
-    assert contribution.anchor_problem({ANCHOR: anchor}) is None
+    spans = Spans([40])
+    assert contribution.anchor_problem({ANCHOR: anchor}, spans) is None
     for wrong in (
         public,
         anchor + np.float32(0.01),
         with_entry(anchor, (3,), np.nan),
         with_entry(anchor, (3,), -np.inf),
     ):
-        assert contribution.anchor_problem({ANCHOR: wrong})
+        assert contribution.anchor_problem({ANCHOR: wrong}, spans)
     values = np.empty_like(logits)
     contribution.write(logits, contribution.row_constants(logits), anchor, values)
-    assert contribution.clip_problem({ANCHOR: anchor}, values) is None
+    assert contribution.clip_problem({ANCHOR: anchor}, values, spans) is None
     raw = np.clip(logits - public, -CLIP, CLIP)
     shifted = np.clip(values + np.float32(0.1), -CLIP, CLIP)
     for wrong, count in (
@@ -911,7 +920,7 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
         (values * 0.5, 6),
         (np.concatenate([values[:5], raw[:1]]), 1),
     ):
-        found = contribution.clip_problem({ANCHOR: anchor}, wrong)
+        found = contribution.clip_problem({ANCHOR: anchor}, wrong, spans)
         assert found is not None
         assert found.values == {"wrong": count, "contexts": 6}
     for bad in (np.nan, np.inf, -np.inf):

@@ -71,7 +71,7 @@ def contexts_are_clipped(view: StepsView) -> Finding | None:
     if view.contexts is None:  # a batch without contexts
         return None
     contribution = view.mechanism.contribution
-    return finding_of(contribution.clip_problem_of_steps(view.arrays, view.contexts, view.spans))
+    return finding_of(contribution.clip_problem(view.arrays, view.contexts, view.spans))
 
 
 def _from_replayed_steps(run: AuditedRun, seen: int) -> Outcome:

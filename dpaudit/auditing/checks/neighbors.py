@@ -75,7 +75,7 @@ class ContextSums(BatchEvidence):
         before, self._losses = self._losses, None
         if before is None or view.reduced is None:
             return
-        losses = view.mechanism.losses_of_steps(view.reduced, view.contributions, len(before))
+        losses = view.mechanism.losses(view.reduced, view.contributions, len(before))
         if (
             losses is not None
             and np.shape(losses) == (len(before), len(view))

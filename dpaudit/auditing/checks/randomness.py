@@ -149,8 +149,8 @@ class BatchDraws(BatchEvidence):
 
     @override
     def look(self, view: StepsView) -> None:
-        if view.drawn is not None:
-            self._blocks.append(view.drawn.draws(view.tokens))
+        if view.draws is not None:
+            self._blocks.append(view.draws)
 
     @cached_property
     def draws(self) -> Doubles:

@@ -83,20 +83,18 @@ class UniformRows(BatchEvidence):
     @override
     def look(self, view: StepsView) -> None:
         self._looked = True
-        uniform, arrays = view.mechanism.contribution.uniform, view.arrays
-        for span in view.spans.slices:  # what a step does not record tells nothing
+        # What a step does not record tells nothing.
+        self.public &= ANCHOR in view.arrays
+        if view.contexts is None:
+            self.contexts[:] = False
+        for span in view.spans.slices:
+            anchor = {ANCHOR: view.arrays[ANCHOR][span]} if ANCHOR in view.arrays else {}
             if self.public:
-                anchor = arrays[ANCHOR][span] if ANCHOR in arrays else np.empty(0)
-                self.public = len(anchor) >= TELLING and bool(np.ptp(anchor) == 0)
-            if view.contexts is None:
-                self.contexts[:] = False
-            elif self.contexts.any():
-                of_step = (
-                    arrays
-                    if len(view) == 1
-                    else {name: array[..., span] for name, array in arrays.items()}
-                )
-                self.contexts &= uniform(of_step, view.contexts[:, span])
+                row = anchor[ANCHOR]
+                self.public = len(row) >= TELLING and bool(np.ptp(row) == 0)
+            if view.contexts is not None and self.contexts.any():
+                contexts = view.contexts[:, span]
+                self.contexts &= view.mechanism.contribution.uniform(anchor, contexts)
 
     @override
     def result(self) -> Finding | None:

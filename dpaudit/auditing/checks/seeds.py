@@ -185,13 +185,14 @@ class SeedTest(Evidence):
         )
         tells = table[4][:, None] >= _LEAST
         gain, idle = np.where(tells, (1 - _IDLE) / chance, 0.0), np.where(tells, _IDLE, 1.0)
-        high, hit, miss = low + chance, np.log(idle + gain), np.log(idle)
+        high, miss = low + chance, np.log(idle)
+        hit = np.log(idle + gain) - miss
         for place, numbers in self._numbers(batch, len(looked_at)):
             # [orders, draws, seeds]: sums run over whole rows.
             seen, rows = numbers.shape[1], np.ascontiguousarray(numbers.T)
             inside: NDArray[np.bool_] = low[:, :seen] <= rows
             inside &= rows < high[:, :seen]
-            self._evidence[:, :, place] += np.where(inside, hit[:seen], miss[:seen]).sum(axis=1).T
+            self._evidence[:, :, place] += miss[:seen].sum() + (inside * hit[:seen]).sum(axis=1).T
             self._told[:, :, place] += inside.sum(axis=1).T
             self._seen[place] += seen
         self.draws += len(looked_at)

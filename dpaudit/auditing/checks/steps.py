@@ -142,7 +142,7 @@ class StepsView:
         """The steps without columns that no neighbour can move; None if a token has no column."""
         if not self.placed:
             return None
-        found = self.mechanism.reduced_steps(self.arrays, self.columns, self.spans, self.aggregate)
+        found = self.mechanism.reduced(self.arrays, self.columns, self.spans, self.aggregate)
         _freeze(*found.arrays.values())
         return found
 
@@ -153,10 +153,17 @@ class StepsView:
 
     @cached_property
     def contributions(self) -> NDArray[np.floating] | None:
-        """All contexts' contributions to aggregates, [n, columns]; None unless all are recorded."""
+        """All contexts' contributions to aggregates, [n, columns]; None unless all are recorded.
+
+        They are 0 where a context took no part in a step.
+        """
         if self.contexts is None and not self.header.contexts:
             return np.zeros((0, len(self.aggregate)), dtype=self.manifest.record.dtype)
-        return self.recorded.one(0).given if len(self) == 1 else self.contexts
+        spent = self.recorded.spent
+        if self.contexts is None or spent is None:
+            return self.contexts
+        active = spent[:, 1] > spent[:, 0]
+        return np.where(self.spans.spread(active.T), self.contexts, 0)
 
     @cached_property
     def range_problem(self) -> Finding | None:
@@ -172,7 +179,7 @@ class StepsView:
         for name, values in (("contexts", self.contexts), ("canary", self.canary)):
             if values is not None and (problem := contribution.range_problem(name, values)):
                 return finding_of(problem)
-        if problem := contribution.anchor_problem_of_steps(self.arrays, self.spans):
+        if problem := contribution.anchor_problem(self.arrays, self.spans):
             return finding_of(problem)
         if self.support is not None and (found := self._support_problem(self.support)):
             return found
@@ -206,7 +213,7 @@ class StepsView:
         if self._accountant is None or self.reduced is None:
             return nothing
         try:
-            return self._accountant.charge_steps(self.header.id, self.reduced)
+            return self._accountant.charge(self.header.id, self.reduced)
         except ValueError:
             # no bound follows from such a record; the objections say what is wrong with it
             return (
@@ -250,6 +257,11 @@ class StepsView:
         return DrawnSteps.of(
             odds, self.spans, self.mechanism.temperature, self.columns, self._columns_before()
         )
+
+    @cached_property
+    def draws(self) -> NDArray[np.float64] | None:
+        """[k, 5] the places of the random numbers behind tokens (`Draw`); None without draws."""
+        return None if self.drawn is None else self.drawn.draws(self.tokens)
 
     def _columns_before(self) -> NDArray[np.int64]:
         """Return the columns of the tokens before each step, of those tokens that are there."""
@@ -323,6 +335,7 @@ class StepView(StepsView):
             manifest, header, recorded, range(position, position + 1), [before], accountant
         )
         self.step, self.forbidden, self.position, self.before = step, forbidden, position, before
+        _freeze(step.spent)
 
     @property
     def each(self) -> Sequence[StepView]:
@@ -353,7 +366,7 @@ class StepView(StepsView):
     @property
     def draw(self) -> Draw | None:
         """The place of the random number behind the token; None if the aggregate has no numbers."""
-        return None if self.drawn is None else Draw(*self.drawn.draws(self.tokens)[0].tolist())
+        return None if self.draws is None else Draw(*self.draws[0].tolist())
 
 
 class BatchView:
@@ -398,7 +411,7 @@ class BatchView:
 
     def _end_of_block(self, start: int) -> int:
         """Return the first step that is not looked at together with the one at `start`."""
-        if not self.manifest.mechanism.in_blocks or self.header.canary is not None:
+        if not self.manifest.mechanism.in_blocks:
             return start + 1
         each = self.record.step_bytes + _BYTES_COLUMN * self.manifest.most_support
         held, stop = 0, start
