@@ -109,12 +109,15 @@ from tests.nesting import mechanism_with, place_of, read_run, write_run
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
 settings.load_profile("dpaudit")
 
-CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
+CLIP, TEMPERATURE = 6.0, 1.25
+#: Of a run, and of one whose noisy counts are of about so many or whose few users have hundreds.
+#: Every audit reads all of them twice: a thousand are a third of a small run's audit.
+RECORDS, MANY_RECORDS = 100, 1000
 KEY = "1aa5c42e8e957dc4c8a8ecae8059103240ad62db826636747512b4329d043641"
 #: Of each label, where every record serves in several rounds.
 ROUNDED_RECORDS = 30
 #: Of approximate claims.
-DELTA = RECORDS**-1.1
+DELTA = MANY_RECORDS**-1.1
 #: Batches of a label that are not generated: where the records go that no batch needs.
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
@@ -528,7 +531,8 @@ class Spec:
             generated, most = self.per_label // 2, max(self.places.counts)
         keyed = self._hash.of_round(0)
         spare = (d for d in digests["a"] if keyed.batch(d, most) >= generated)
-        rest = (Assigned(next(spare), None, None) for _ in range(RECORDS - len(places)))
+        records = MANY_RECORDS if self.rebalanced or self.users else RECORDS
+        rest = (Assigned(next(spare), None, None) for _ in range(records - len(places)))
         found += [
             self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))
         ]
@@ -1645,6 +1649,17 @@ def known_tokenizers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunWriter, "create", created)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """No test waits for the disk: none of them outlives a power cut.
+
+    That what is written is synced, and when, tests of storage see.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
         yield
 
 

@@ -8,6 +8,7 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,7 @@ def public_numbers(result: AuditResult) -> Iterator[float]:
         )
 
 
+@cache  # every file of every report is searched for the same ones
 def spellings(number: float) -> set[str]:
     """All printed spellings of a number that has the four or more digits to be recognised by."""
     found = {

@@ -1661,7 +1661,7 @@ def digest_of_a_record_as_numbers(run):
 
 
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
-plain("delta_of_one_record", manifest(claim__delta=1 / 1000), "claim.delta", **MEAN)
+plain("delta_of_one_record", manifest(claim__delta=1 / 100), "claim.delta", **MEAN)
 plain(
     "delta_beyond_the_records_shown",
     lambda run: (

@@ -105,12 +105,12 @@ def most_of(unit: Unit, relation: Relation, records: int) -> int:
 
 
 def exchanged(records: frozenset[Record]) -> Iterator[frozenset[Record]]:
-    """Data sets with one record replaced.
+    """Each data set with one record replaced, once.
 
     A replacement that is already there leaves one fewer.
     """
-    for gone, come in itertools.product(sorted(records), POOL):
-        yield (records - {gone}) | {come}
+    pairs = itertools.product(sorted(records), POOL)
+    yield from dict.fromkeys((records - {gone}) | {come} for gone, come in pairs)
 
 
 @given(data_sets, rules)
@@ -143,7 +143,7 @@ def test_an_exchange_changes_contexts_in_every_way_that_the_bound_allows() -> No
     one_batch = {((0, 1),), ((1, 0),), ((0, 2),), ((2, 0),), ((1, 1),)}
     two_batches = {((0, 1), (0, 1)), ((0, 1), (1, 0)), ((1, 0), (1, 0))}
     assert seen.keys() == {(), *one_batch, *two_batches}
-    assert seen.total() > 12_000
+    assert seen.total() > 5_000
 
 
 def test_within_one_cell_an_exchange_replaces_a_context() -> None:
