@@ -15,15 +15,15 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
 import numpy as np
-from numcodecs import Blosc
+from numcodecs import Blosc, blosc
 from numcodecs.blosc import decompress
 
 from dpaudit.runs.encoding import AnyArray
@@ -113,6 +113,17 @@ class ArraySpec:
         }
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let Blosc pack in one thread: several put a chunk's blocks in the order they are done in."""
+    others = blosc.use_threads
+    blosc.use_threads = False
+    try:
+        yield
+    finally:
+        blosc.use_threads = others
+
+
 class ArchiveWriter:
     """A batch file being written. Without `close` it has no directory and cannot be opened."""
 
@@ -136,10 +147,9 @@ class ArchiveWriter:
         """Write one chunk of an array that was declared."""
         shuffle = getattr(Blosc, spec.codec["shuffle"].upper())
         little = np.ascontiguousarray(values, dtype=spec.dtype)
-        self._entry(
-            _chunk_entry(name, spec, index),
-            Blosc(**spec.codec | {"shuffle": shuffle}).encode(little),
-        )
+        with _one_thread():
+            packed = Blosc(**spec.codec | {"shuffle": shuffle}).encode(little)
+        self._entry(_chunk_entry(name, spec, index), packed)
 
     def close(self) -> None:
         """Write the zip's directory and close the file. Raises InputError as `writing` does."""

@@ -109,7 +109,18 @@ def _unproved(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
         if (unlikely := _unlikely(run, secret)) is not None:
             return unlikely
     unseen = unseen_places(manifest) if placed.records and run.replay is None else ()
-    return Outcome("skip", "unseen", notes=unseen, evidence=3) if unseen else None
+    if not unseen:
+        return None
+    # The record shows neither how many batches there are, nor that each round has its own places.
+    if _rests_on_secrecy(run):
+        return Outcome("skip", "unseen", notes=unseen)
+    return Outcome("skip", "unseen", notes=unseen, evidence=3)
+
+
+def _rests_on_secrecy(run: AuditedRun) -> bool:
+    """Return whether the claim holds only for readers who do not know a record's batch."""
+    levels, claimed = recomputed_levels(run), run.claim.epsilon
+    return levels is not None and claimed is not None and claimed < levels.batch
 
 
 @RunCheck(id="amplification.groups", gathers=(Costs,))
