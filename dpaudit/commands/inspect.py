@@ -50,7 +50,7 @@ def inspect(
 
     Of a run, it shows the settings, the figures and the most expensive batches; of a batch, its
     texts and what each token cost; of a step, the most probable tokens and how far a neighbour can
-    move them. It judges nothing: the exit code is 0 whatever it finds.
+    move them. The exit code is no verdict: it is 0, or 2 where a run, batch or step cannot be read.
 
     \b
     Example:
