@@ -43,8 +43,9 @@ def inspect(
 ) -> None:
     """Look into a batch or a step, for debugging.
 
-    Of a batch, it shows the texts and what each token cost; of a step, the most probable tokens and
-    how far a neighbour can move them. It judges nothing: the exit code is 0 whatever it finds.
+        Of a batch, it shows the texts and what each token cost; of a step, the most probable tokens and
+    how far a neighbour can move them. The exit code is no verdict: it is 0, or 2 where a run, batch
+    or step cannot be read.
 
     \b
     Example:
