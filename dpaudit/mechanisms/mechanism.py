@@ -65,7 +65,9 @@ AGGREGATORS: Registry[Aggregator] = Registry(
 DRAWS: Registry[Draw] = Registry(MECHANISMS, Draw, {Softmax.name: Softmax}, _objection)
 #: Checks that mechanisms may declare inapplicable. Plug-ins cannot excuse their runs from others.
 _EXCUSED = {
-    *(check for kind in (Median, Mean, Central, Aggregator, Draw) for check in kind.not_applicable),
+    *(check for kind in AGGREGATORS.own.values() for check in kind.not_applicable),
+    *Aggregator.not_applicable,
+    *Draw.not_applicable,
     *NO_EX_POST_COST,
 }
 
