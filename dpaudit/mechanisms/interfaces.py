@@ -654,7 +654,8 @@ class Aggregator(Part):
     ) -> Problem | None:
         """Return why the arrays are not sums of contributions [n, S] over the divisor, or None.
 
-        It is the check mechanism.divisor.
+        It is the check mechanism.divisor, which `not_applicable` switches off by default. Without
+        recorded contributions that check is no pass, as record.aggregate may be.
         """
         return None
 
