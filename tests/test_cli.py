@@ -1359,6 +1359,7 @@ def test_a_check_that_is_not_there(dpaudit):
     code, out, err = dpaudit("checks", "claim.everything")
     assert (code, out) == (2, "")
     assert "no check 'claim.everything'" in err
+    assert "claim.tuning" in err and "record.range" not in err, "those of its family are named"
 
 
 def test_places_that_lead_nowhere_are_refused(dpaudit):

@@ -281,7 +281,7 @@ def audit_options(command: Command) -> Command:
         "--epsilon",
         type=FiniteRange(min=0, max=MOST_EPSILON),
         help="Test this epsilon instead of the claimed one, at the release level: for readers of "
-        "the texts.",
+        "the texts. What the run claims of the batch level is then not tested; --batch-epsilon is.",
     )
     @_of_claim(
         "--batch-epsilon",
