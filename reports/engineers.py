@@ -62,7 +62,7 @@ from dpaudit.results.values import leaves
 
 MOST_BATCHES, MOST_CONTEXTS = 50, 20
 #: Levels and children of a composition that are listed.
-_DEPTH, _BREADTH = 3, 10
+_DEPTH, _BREADTH = 4, 10
 WORST_COLUMNS = (
     "Batch",
     "Slot",
