@@ -126,7 +126,10 @@ def _support(folder: Path, steps: int, rounds: int) -> Iterator[Row]:
     """Compare an audit of anchored steps over a support with a floor, in CPU time of one core."""
     shape = Shape(8, steps, contexts=32, vocabulary=4096, mechanism=ANCHORED)
     write_run(folder / "support", shape)
-    cases = {"floor": _floor, "audit": partial(_require_pass, engine=LocalEngine(1))}
+    cases: dict[str, Callable[[Path], object]] = {
+        "floor": _floor,
+        "audit": partial(_require_pass, engine=LocalEngine(1)),
+    }
     timings = interleaved(
         {name: partial(_cpu_seconds, case, folder / "support") for name, case in cases.items()},
         rounds,
