@@ -43,7 +43,7 @@ def inspect(
 ) -> None:
     """Look into a batch or a step, for debugging.
 
-        Of a batch, it shows the texts and what each token cost; of a step, the most probable tokens and
+    Of a batch, it shows the texts and what each token cost; of a step, the most probable tokens and
     how far a neighbour can move them. The exit code is no verdict: it is 0, or 2 where a run, batch
     or step cannot be read.
 
