@@ -246,7 +246,7 @@ def test_a_run_says_what_keeps_contexts_apart(
     manifest = read_run(run)
     manifest["model"]["isolation"] = "alone"
     write_run(run, manifest)
-    with pytest.raises(InputError, match=r"model\.isolation is alone"):  # it asked for batch
+    with pytest.raises(InputError, match=r"model\.coupled_rows"):  # it asked for batch
         RunReader(run)
     manifest["model"]["isolation"] = "shared"
     write_run(run, manifest)
