@@ -221,12 +221,15 @@ def _quality(facts: Facts) -> Outcome:
 
 
 def _rests_on_secrecy(result: AuditResult) -> bool:
-    """Return whether the claim holds only for readers who do not know a record's batch."""
+    """Return whether an epsilon holds only for readers who do not know a record's batch.
+
+    It is the claim's, or the one that is worked out beside a claim that states none.
+    """
     claim = result.claim
-    if claim is None:
+    if claim is None or (found := result.guarantees.epsilons(claim.kind)) is None:
         return False
-    found = result.guarantees.epsilons(claim.kind)
-    return found is not None and claim.epsilon is not None and claim.epsilon < found.batch_epsilon
+    stated = found.epsilon if claim.epsilon is None else claim.epsilon
+    return stated < found.batch_epsilon
 
 
 def _worse(added: Added) -> bool:

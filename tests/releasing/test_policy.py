@@ -161,6 +161,17 @@ def test_quality_is_no_gate_beside_a_claim_that_rests_on_secret_batches(
     )
 
 
+def test_quality_is_no_gate_beside_an_epsilon_of_zcdp_that_rests_on_secret_batches(
+    make_run: Callable[..., Run],
+) -> None:
+    measured, rules = quality_that(difference=0.1, spread=0.01), policy(quality="public-baseline")
+    for secret, status in ((True, "fail"), (False, "pass")):
+        run = make_run(secret=secret, sizes=(4, 5, 4, 5), aggregator="mean")
+        claim = {"kind": "zcdp", "epsilon": None, "batch_epsilon": None, "rho": 99.0, "delta": 1e-4}
+        run.edit_manifest({f"claim.{name}": value for name, value in claim.items()})
+        assert outcome(apply_policy(run.audit(), rules, measured), "quality") == status
+
+
 def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
     for measured, why, outcomes in (
         (None, "", ("skip", "not-measured", "not_verified")),
