@@ -10,6 +10,7 @@ interpolated.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,6 +139,18 @@ class AttackCurve:
         below = self.slopes < factor
         found = self.intercepts[below] * factor / (factor - self.slopes[below])
         return min(1.0, float(found.min(initial=1.0)) * (1 + _ROOM))
+
+    def few(self, false_positives: Sequence[float]) -> AttackCurve:
+        """Return a bound of fewer lines: just as close at some false-positive rates.
+
+        So is its advantage. Nowhere is it below this one.
+        """
+        lines = {int((self.intercepts + self.slopes * rate).argmin()) for rate in false_positives}
+        # The two whose slopes enclose 1.
+        steep = int(np.count_nonzero(self.slopes >= 1))
+        lines |= {max(steep - 1, 0), min(steep, len(self.slopes) - 1)}
+        places = sorted(lines)
+        return AttackCurve(self.slopes[places], self.intercepts[places])
 
     def guess(self, blind: float) -> float:
         """Bound how often an attack guesses a secret of hers right.
