@@ -131,7 +131,7 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
     )
 
 
-def _attacks(costs: Costs) -> dict[str, AttackBound | None]:
+def _attacks(costs: Costs) -> dict[str, Any]:
     """Return what attacks can do at both levels, by its fields in results."""
     if costs.attacks is None:
         return {}
