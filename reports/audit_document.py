@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpaudit.reports import engineers, findings, levels, quality, wording
+from dpaudit.reports import attacks, engineers, findings, levels, quality, wording
 from dpaudit.reports.costs import batch_costs
 from dpaudit.reports.document import (
     Banner,
@@ -100,7 +100,7 @@ def _section(
 
 def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
     """Return the first screen: verdict, number, readers, the records' addition, run and checks."""
-    blocks: list[Block] = [*_promise(result)]
+    blocks: list[Block] = [*_promise(result), *attacks.box(result)]
     blocks += [
         Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-claim")
     ]

@@ -27,8 +27,15 @@ from dpaudit.runs.strict_yaml import in_short
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from dpaudit.accounting.risk import AttackCurve
     from dpaudit.releasing.policy import PolicyFile
-    from dpaudit.results import Approximate, CheckResult, ClaimResult, ExPost
+    from dpaudit.results import (
+        Approximate,
+        CheckResult,
+        ClaimResult,
+        ExPost,
+        Zcdp,
+    )
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
     from dpaudit.runs.engines import Engine
@@ -124,6 +131,27 @@ class Audit(Shown[AuditResult]):
         """The recomputed rho of zCDP at the batch level, in nats; None unless a rho is claimed."""
         found = self.result.guarantees.zcdp
         return None if found is None else found.rho
+
+    @property
+    def attack(self) -> AttackCurve | None:
+        """The most that readers can do: `.advantage`, `.true_positives(0.01)` and more.
+
+        It is recomputed from public settings, as an upper bound on every attack about one unit of
+        the claim, and a guarantee only where the verdict is "pass". None where all that is known
+        is the cost of these very texts (an ex-post claim), which bounds no attack in general.
+        """
+        found = None if self._bounded is None else self._bounded.attack
+        return None if found is None else found.curve
+
+    @property
+    def batch_attack(self) -> AttackCurve | None:
+        """The most that someone can do who knows a record's batch, as `attack`."""
+        found = None if self._bounded is None else self._bounded.batch_attack
+        return None if found is None else found.curve
+
+    @property
+    def _bounded(self) -> Approximate | Zcdp | None:
+        return self.result.guarantees.zcdp or self.result.guarantees.approximate
 
     @property
     def _recomputed(self) -> ExPost | Approximate | None:

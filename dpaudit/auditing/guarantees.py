@@ -39,9 +39,11 @@ from dpaudit.mechanisms.claims import (
 from dpaudit.results import (
     Approximate,
     Attack,
+    AttackBound,
     CanaryGuesses,
     Empirical,
     ExPost,
+    Finding,
     Guarantees,
     LedgerEntry,
     OtherNeighbours,
@@ -107,6 +109,7 @@ def approximate(run: AuditedRun) -> Approximate | None:
         centers=costs.grouping.centers,
         centers_delta=costs.grouping.delta,
         others=tuple(_between_others(run)) if run.manifest.recorded is not None else (),
+        **_attacks(costs),
     )
 
 
@@ -123,7 +126,23 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
         tokens=run.manifest.decoding.most_tokens,
         any_length=math.isfinite(accountant.most_rho),
         advantage=most_variation(run.claim.rho),
+        **_attacks(costs),
     )
+
+
+def _attacks(costs: Costs) -> dict[str, Any]:
+    """Return what attacks can do at both levels, by its fields in results."""
+    if costs.attacks is None:
+        return {}
+    release, batch = map(AttackBound.of, costs.attacks)
+    return {"attack": release, "batch_attack": batch}
+
+
+def no_attack(run: AuditedRun) -> Finding | None:
+    """Return why nothing bounds attacks in general; None where something does."""
+    if run[Costs].attacks is None:
+        return Finding(code="risk.no-attack-bound")
+    return None
 
 
 def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:

@@ -31,6 +31,7 @@ from dpaudit.auditing.guarantees import (
     figures,
     ledger,
     neighbours,
+    no_attack,
     zcdp,
 )
 from dpaudit.auditing.samples import ExpensiveTokens, released_texts
@@ -227,7 +228,9 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
     )
     verdict = judge(checks, evidence)
     batches = tuple(_batch_result(run, batch) for batch in sorted(run.headers))
-    costs, losses, texts = run[Costs], run[Losses], run[Texts]
+    costs, losses, texts, unbounded = run[Costs], run[Losses], run[Texts], None
+    if (reason := no_attack(run)) is not None:
+        unbounded = message(reason, context)
     by_tokens = costs.ex_post.by_tokens() if costs.ex_post else []
     if not math.isfinite(costs.ex_post_cost.exact):  # the sums may leave out a step or a batch
         by_tokens = [costs.ex_post_cost] * (run.manifest.decoding.most_tokens + 1)
@@ -243,6 +246,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
             ex_post=ex_post(run),
             approximate=approximate(run),
             zcdp=zcdp(run),
+            no_attack=unbounded,
             empirical=Empirical(
                 leave_one_out_max=max(losses.largest.values(), default=None),
                 contexts=losses.contexts,

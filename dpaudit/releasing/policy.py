@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from dpaudit.accounting.risk import AttackCurve
 from dpaudit.auditing.checks import registered
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.releasing.files import read_fields
@@ -120,6 +121,41 @@ def _batch(facts: Facts) -> Outcome:
         return Outcome("fail", "not-claimed", values)
     values["stated"] = Quantity(value=stated, unit="nats")
     if stated <= most:
+        return Outcome("pass", "within", values)
+    return Outcome("fail", "exceeded", values)
+
+
+def _advantage(facts: Facts) -> Outcome:
+    most = facts.policy.most_advantage
+    assert most is not None
+    values: dict[str, Value] = {"most": most}
+    curve = _attack_curve(facts.result)
+    if curve is None:
+        return Outcome("fail", "unbounded", values)
+    return _within(curve.advantage, most, values)
+
+
+def _true_positives(facts: Facts) -> Outcome:
+    asked = facts.policy.most_true_positives
+    assert asked is not None
+    values: dict[str, Value] = {"most": asked.most, "at": asked.at}
+    curve = _attack_curve(facts.result)
+    if curve is None:
+        return Outcome("fail", "unbounded", values)
+    return _within(curve.true_positives(asked.at), asked.most, values)
+
+
+def _attack_curve(result: AuditResult) -> AttackCurve | None:
+    """Return the audited bound on what readers can do; None without one."""
+    found = result.guarantees.zcdp or result.guarantees.approximate
+    if found is None or found.attack is None:
+        return None
+    return found.attack.curve
+
+
+def _within(found: float, most: float, values: dict[str, Value]) -> Outcome:
+    values = values | {"found": found}
+    if found <= most:
         return Outcome("pass", "within", values)
     return Outcome("fail", "exceeded", values)
 
@@ -266,6 +302,8 @@ RULES: dict[str, Callable[[Facts], Outcome]] = {
     "batch_epsilon": _batch,
     "rho": _most("rho"),
     "delta": _most("delta"),
+    "most_advantage": _advantage,
+    "most_true_positives": _true_positives,
     "kinds": _kinds,
     "relation": _same("relation"),
     "unit": _same("unit"),

@@ -13,6 +13,8 @@ from dpaudit.results.audit import Amplification as Amplification
 from dpaudit.results.audit import Approximate as Approximate
 from dpaudit.results.audit import Asked as Asked
 from dpaudit.results.audit import Attack as Attack
+from dpaudit.results.audit import AttackBound as AttackBound
+from dpaudit.results.audit import AttackLine as AttackLine
 from dpaudit.results.audit import AuditResult as AuditResult
 from dpaudit.results.audit import BatchResult as BatchResult
 from dpaudit.results.audit import BudgetUse as BudgetUse

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from dpaudit.accounting.risk import AttackCurve
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
 from dpaudit.results.policy import FAMILY, AppliedPolicy
@@ -24,6 +26,9 @@ Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 
 #: How many characters of a released text a result holds, and of all of them.
 SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
+
+#: False-positive rates at which a result's bound on attacks is as close as the accountant's.
+_ATTACK_RATES = (*np.geomspace(1e-6, 0.1, 31).tolist(), 0.001, 0.01, *np.linspace(0.1, 0.9, 9))
 
 #: A text with fewer tokens before its end is very short.
 VERY_SHORT = 5
@@ -85,6 +90,59 @@ class ClaimResult(ForNeighbours):
     def stated(self) -> float:
         """The figure that it promises, in nats: epsilon at the release level, or rho."""
         return self.terms.stated(self)
+
+
+class AttackLine(Result):
+    """No test has more true positives than the intercept and the slope times its false ones."""
+
+    slope: Number
+    intercept: Number
+
+
+class AttackBound(Result):
+    """The most that an attack can do by the texts, whoever makes it. Upper bounds, rounded up.
+
+    An attack is a test of whether one unit of the claim was used, by someone who may know all
+    others: at the release level not its batch, at the batch level that, too. From public settings
+    alone.
+
+    Attributes:
+        advantage: the most by which true positives exceed false ones.
+        accuracy: how often a decision is right, in or out, where either is as likely beforehand.
+        tpr_at_1pct, tpr_at_01pct: the rate of true positives where that of false ones is 1%, 0.1%.
+        guess_at_10pct: how often a secret is guessed that the same attack guesses once in ten times
+            from texts written without the record.
+        lines: what all of these follow from, and a bound at every rate (`AttackCurve`).
+    """
+
+    advantage: Number
+    accuracy: Number
+    tpr_at_1pct: Number
+    tpr_at_01pct: Number
+    guess_at_10pct: Number
+    lines: tuple[AttackLine, ...]
+
+    @classmethod
+    def of(cls, curve: AttackCurve) -> Self:
+        """Return what a curve says, with as many of its lines as its figures need and more."""
+        few = curve.few(_ATTACK_RATES)
+        lines = zip(few.slopes.tolist(), few.intercepts.tolist(), strict=True)
+        return cls(
+            advantage=few.advantage,
+            accuracy=few.accuracy(),
+            tpr_at_1pct=few.true_positives(0.01),
+            tpr_at_01pct=few.true_positives(0.001),
+            guess_at_10pct=few.guess(0.1),
+            lines=tuple(AttackLine(slope=each, intercept=start) for each, start in lines),
+        )
+
+    @property
+    def curve(self) -> AttackCurve:
+        """The bound at every false-positive rate."""
+        return AttackCurve(
+            np.array([line.slope for line in self.lines]),
+            np.array([line.intercept for line in self.lines]),
+        )
 
 
 class Amplification(Result):
@@ -165,6 +223,7 @@ class Approximate(ForNeighbours):
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
+        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
         others: between other neighbours, for a recorded generator, whose claim may leave open which
             it is about.
     """
@@ -182,6 +241,8 @@ class Approximate(ForNeighbours):
     rebalancing: Number
     centers: Number = 0.0
     centers_delta: Number = 0.0
+    attack: AttackBound | None = None
+    batch_attack: AttackBound | None = None
     others: tuple[OtherNeighbours, ...] = ()
 
 
@@ -199,6 +260,7 @@ class Zcdp(ForNeighbours):
             however many there are.
         advantage: the most by which a test's rate of true positives exceeds that of false ones, by
             the claimed rho.
+        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
     """
 
     rho: Number
@@ -206,6 +268,8 @@ class Zcdp(ForNeighbours):
     tokens: int
     any_length: bool
     advantage: Number
+    attack: AttackBound | None = None
+    batch_attack: AttackBound | None = None
 
 
 class ContextLoss(Result):
@@ -279,11 +343,14 @@ class Guarantees(Result):
 
     Attributes:
         zcdp: None unless the claim is of that kind.
+        no_attack: why nothing bounds attacks in general; None where something does, and for readers
+            outside.
     """
 
     ex_post: ExPost | None
     approximate: Approximate | None
     zcdp: Zcdp | None = None
+    no_attack: Message | None = None
     empirical: Empirical
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:

@@ -24,6 +24,18 @@ _Digest = Annotated[str, Field(pattern=DIGEST)]
 _Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
 
 
+class MostTruePositives(Fields):
+    """The most that a test may recognise whose rate of false alarms is given.
+
+    Attributes:
+        at: the rate of false positives.
+        most: the largest rate of true positives that the audit may find possible.
+    """
+
+    at: _Share
+    most: _Share
+
+
 class Policy(Fields):
     """The whole of a policy file. What is left out is not asked for.
 
@@ -35,6 +47,10 @@ class Policy(Fields):
         rho: the largest that a claim of zCDP may state, in nats. A claim fails a policy that limits
             other figures than its own alone.
         delta: the largest that a claim may state.
+        most_advantage: the most by which an attacker's true positives may exceed false ones, as the
+            audit recomputes it for readers of the texts. A claim fails whose settings bound none.
+        most_true_positives: the same of true positives at a rate of false ones.
+        kinds: of claims that may be made.
         relation, unit: what neighbouring data sets differ by.
         evidence: the level up to which every check that is about the run must have been made.
         checks: ids of checks that must have passed, and not been skipped.
@@ -51,6 +67,8 @@ class Policy(Fields):
     batch_epsilon: _NotNegative | None = None
     rho: _NotNegative | None = None
     delta: _Share | None = None
+    most_advantage: _Share | None = None
+    most_true_positives: MostTruePositives | None = None
     kinds: _Kinds | None = None
     relation: Relation | None = None
     unit: Unit | None = None

@@ -13,6 +13,7 @@ import yaml
 
 import dpaudit
 from dpaudit.accounting import zcdp_epsilon
+from dpaudit.accounting.renyi import most_variation
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.disclosure import public_form
@@ -86,6 +87,30 @@ def test_epsilons_at_a_delta_stand_beside_a_rho(make_run: Callable[..., Any]) ->
     found = audit_run(run.path)
     assert found.verdict == "pass" and found.guarantees.approximate is None
     assert dpaudit.audit(run.path, find_model=False).rho == 0.9
+
+
+def test_a_rho_bounds_attacks_at_both_levels_with_a_delta_and_without(
+    make_run: Callable[..., Any],
+) -> None:
+    run = make_run(**BUDGETS)
+    found = {}
+    for delta in (1e-4, 0.0):
+        claim_rho(run, 0.9, delta=delta)
+        zcdp = audit_run(run.path).guarantees.zcdp
+        assert zcdp is not None and zcdp.attack is not None and zcdp.batch_attack is not None
+        assert zcdp.attack.advantage <= zcdp.batch_attack.advantage
+        # The run costs no more than it claims.
+        assert zcdp.batch_attack.advantage <= most_variation(0.9) * (1 + 1e-4)
+        found[delta] = zcdp.batch_attack
+    assert found[0.0].advantage == pytest.approx(found[1e-4].advantage, rel=1e-3)
+    claim_rho(run, 0.9, delta=1e-4)
+    both = audit_run(run.path).guarantees
+    assert both.zcdp is not None and both.approximate is not None
+    assert both.zcdp.attack == both.approximate.attack
+    audit = dpaudit.audit(run.path, find_model=False)
+    assert both.zcdp.batch_attack is not None and audit.batch_attack is not None
+    assert audit.batch_attack.advantage == both.zcdp.batch_attack.advantage
+    assert audit.attack is not None and audit.attack.true_positives(0.01) < 1
 
 
 def test_questions_change_the_kind(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -82,6 +83,33 @@ def test_delta(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit()
     assert apply_policy(result, policy(delta=result.claim.delta)).verdict == "pass"
     assert outcome(apply_policy(result, policy(delta=result.claim.delta / 2)), "delta") == "fail"
+
+
+def test_attacks_are_held_against_the_audited_curve(make_run: Callable[..., Run]) -> None:
+    """To the last digit, at the release level, and not by the epsilon that is claimed."""
+    result = make_run(aggregator="mean", divisor=64.0).audit()
+    bound = result.guarantees.approximate.attack
+    for rule, most in (("most_advantage", bound.advantage), ("most_true_positives", None)):
+        for at in (0.01, 0.2):
+            here = bound.curve.true_positives(at) if most is None else most
+            for allowed, expected in ((here, "pass"), (math.nextafter(here, 0), "fail")):
+                asked = {"at": at, "most": allowed} if most is None else allowed
+                assert outcome(apply_policy(result, policy(**{rule: asked})), rule) == expected
+    approximate = result.guarantees.approximate.model_copy(update={"attack": None})
+    guarantees = result.guarantees.model_copy(update={"approximate": approximate})
+    without = result.model_copy(update={"guarantees": guarantees})
+    assert outcome(apply_policy(without, policy(most_advantage=1)), "most_advantage") == "fail"
+
+
+def test_a_cost_of_these_texts_alone_meets_no_limit_on_attacks(audited: AuditResult) -> None:
+    for name, asked in (
+        ("most_advantage", 1),
+        ("most_true_positives", {"at": 0.01, "most": 1}),
+    ):
+        found = apply_policy(audited, policy(**{name: asked}))
+        assert (found.verdict, outcome(found, name)) == ("fail", "fail")
+        (rule,) = (check for check in found.checks if check.code == "unbounded")
+        assert rule.id == f"policy.{name.replace('_', '-')}"
 
 
 def test_a_level_is_missed_where_its_checks_were_not_made(audited: AuditResult) -> None:
@@ -228,7 +256,9 @@ def test_the_word_no_is_no_boolean(tmp_path: Path, no: str) -> None:
 
 
 def test_every_rule_is_tried_here() -> None:
-    assert set(TRIED) | {"rho", "quality", "trained_on_records", "signers"} == set(RULES)
+    elsewhere = {"rho", "quality", "trained_on_records", "signers"}
+    of_attacks = {"most_advantage", "most_true_positives"}
+    assert set(TRIED) | elsewhere | of_attacks == set(RULES)
     assert list(RULES) == [
         name for name in Policy.model_fields if name not in ("policy_version", "name")
     ]
@@ -260,6 +290,8 @@ def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
         "quality": "public-baseline",
         "signers": [DIGEST],
         "rho": 0.5,
+        "most_advantage": 0.25,
+        "most_true_positives": {"at": 0.01, "most": 0.05},
     }
     path = written(tmp_path, name="all", trained_on_records="no", **rules)
     found = read_policy(path)
@@ -310,6 +342,16 @@ WRONG = {
     "a check that is no id": ("policy_version: 1\nchecks: [Text]", "checks.0", "the id of a check"),
     "an infinite epsilon": ("policy_version: 1\nepsilon: .inf", "epsilon", "the value is inf"),
     "a share above 1": ("policy_version: 1\nshort_texts: 2", "short_texts", "the value is 2"),
+    "an advantage above 1": (
+        "policy_version: 1\nmost_advantage: 2",
+        "most_advantage",
+        "the value is 2",
+    ),
+    "true positives at no rate": (
+        "policy_version: 1\nmost_true_positives: {most: 0.05}",
+        "most_true_positives.at",
+        "missing",
+    ),
     "a level that is none": ("policy_version: 1\nevidence: 5", "evidence", "the value is 5"),
     "an unknown kind": ("policy_version: 1\nkinds: [empirical]", "kinds.0", "empirical"),
     "no kinds": (

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dpaudit.accounting import AttackCurve
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.audit_document import render_html
 from dpaudit.reports.compare import render_comparison_html
@@ -20,6 +21,7 @@ from dpaudit.results import (
     Amplification,
     Approximate,
     Attack,
+    AttackBound,
     AuditResult,
     BatchResult,
     BudgetUse,
@@ -398,6 +400,14 @@ def public_run() -> AuditResult:
     )
 
 
+def attacks(epsilon: float, batch_epsilon: float) -> dict[str, AttackBound]:
+    """What attackers can do at both levels by these epsilons alone."""
+    bounds = {"attack": epsilon, "batch_attack": batch_epsilon}
+    return {
+        name: AttackBound.of(AttackCurve.of_epsilon(each, 4.4e-4)) for name, each in bounds.items()
+    }
+
+
 APPROXIMATE = Approximate(
     epsilon=2.31987654321,
     batch_epsilon=2.31987654321,
@@ -411,6 +421,7 @@ APPROXIMATE = Approximate(
     sensitivity="Adding or removing one record moves each mean logit by at most 6 / 32 = 0.1875.",
     rebalancing=0.25,
     amplification=EQUAL,
+    **attacks(2.31987654321, 2.31987654321),
 )
 
 
@@ -457,6 +468,7 @@ def secret_run(**changes: Any) -> AuditResult:
     run = mean_run()
     assert run.claim is not None and run.guarantees.ex_post is not None
     apart = {"epsilon": 0.47612345, "batch_epsilon": 2.31987654, "amplification": SECRET}
+    apart |= attacks(0.47612345, 2.31987654)
     found = run.guarantees.model_copy(
         update={
             "approximate": APPROXIMATE.model_copy(update=apart),

@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ReleaseAccountant
 from dpaudit.accounting.ex_post_release import readers_cost
+from dpaudit.accounting.risk import AttackCurve
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.auditing.checks.grouping import grouping_cost
 from dpaudit.auditing.checks.levels import (
@@ -28,6 +29,8 @@ from dpaudit.auditing.checks.steps import BatchView, StepsView, accountant_for
 from dpaudit.runs import SecretBatches
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
+#: Where a claim without a delta has its curves end.
+_SMALL_DELTA = 1e-6
 
 
 class _BatchCost(NamedTuple):
@@ -182,3 +185,29 @@ class Costs(Evidence):
         return approximate_levels(
             self.release, self._run.manifest, self._run.claim.delta, self._run.secrecy
         )
+
+    @cached_property
+    def attacks(self) -> tuple[AttackCurve, AttackCurve] | None:
+        """Bounds on attacks at the release and at the batch level; None likewise.
+
+        A claim of zCDP may state no delta: there a small one says how far the curves are worked
+        out.
+        """
+        run, claim = self._run, self._run.claim
+        accountant, delta, tokens = self.release, claim.delta, run.manifest.decoding.most_tokens
+        if accountant is None and claim.rho is not None:
+            delta = _SMALL_DELTA
+            secret = run.secrecy if isinstance(run.secrecy, SecretBatches) else None
+            accountant = release_accountant(
+                run.manifest,
+                claim.model_copy(update={"delta": delta}),
+                self.grouping,
+                run.change,
+                secret,
+            )
+        if accountant is None:
+            return None
+        batch = accountant.batch_attack_curve(tokens, delta)
+        if accountant.secret is None:
+            return batch, batch
+        return accountant.attack_curve(tokens, delta), batch

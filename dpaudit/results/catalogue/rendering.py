@@ -6,8 +6,8 @@ A template is a format string. `{epsilon}` shows a value unchanged; a format sta
   many digits as it takes to stay within the value NAME. `least`: rounded down. `near`, `near3`: to
   so many digits, four by default. `exact`: as claimed, in few characters. `stated`: as it was
   stated. `repr`: as Python writes it. `delta`: a delta, rounded up. `share`: a share as percent, to
-  the nearest. `points`: a share as percentage points, rounded up. `factor`: what an epsilon
-  multiplies a probability by.
+  the nearest. `points`: a share as percentage points, rounded up. `in_100`: a share as times in
+  100, rounded up to a whole number. `factor`: what an epsilon multiplies a probability by.
 - `small_delta`: of a number of records, a delta that is small enough for them.
 - `n`: with thousands separators. `plural record records`: the number with its noun. `word is are`:
   the word alone.
@@ -31,6 +31,7 @@ from dpaudit.results.rounding import (
     delta_bound,
     exactly,
     factor,
+    in_100,
     lower_bound,
     nearest,
     rounded_up,
@@ -172,6 +173,7 @@ _FORMS: Final[Mapping[str, Callable[[Any], str]]] = {
     "factor": factor,
     "share": lambda value: f"{nearest(100 * value, 3)}%",
     "points": lambda value: f"{bound(100 * value, 3)} percentage points",
+    "in_100": in_100,
     "n": lambda value: f"{value:,}",
 }
 
