@@ -99,7 +99,7 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.commitment import SETTLED
-from dpaudit.runs.manifest import StopReason
+from dpaudit.runs.manifest import Recorded, StopReason
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests import warm
 from tests.forging import list_digests
@@ -1427,6 +1427,10 @@ class Entry(NamedTuple):
     data: bytes
 
 
+#: Sections of run.json that tests give with fewer fields than it has to hold.
+SECTIONS = {"sampling": Sampling, "recorded": Recorded}
+
+
 @dataclass
 class Run:
     """A run on disk. The methods plant faults; `rehash` then forges the digests."""
@@ -1472,10 +1476,14 @@ class Run:
                     file.writelines(sample.line() for sample in batch.samples())
 
     def edit_manifest(self, change: dict[str, Any]) -> None:
-        """Set fields of run.json by dotted name."""
+        """Set fields of run.json by dotted name; of SECTIONS, what is left out has its default."""
         manifest = read_run(self.path)
         for name, value in change.items():
             *parents, last = place_of(name)
+            if name in SECTIONS and value is not None:
+                value = (
+                    SECTIONS[name].model_validate_json(json.dumps(value)).model_dump(mode="json")
+                )
             section = manifest
             for parent in parents:
                 section = section[parent]

@@ -134,11 +134,9 @@ def record_of(values):
 
 def bound(values, x, relation):
     mechanism = median(1.0)
-    return (
-        ExPostAccountant(mechanism, ContextChange(relation))
-        .charge(0, mechanism.reduced(record_of(values), x))
-        .exact
-    )
+    accountant = ExPostAccountant(mechanism, ContextChange(relation))
+    (cost,) = accountant.charge(0, mechanism.reduced(record_of(values), x))
+    return Cost(*cost).exact
 
 
 def test_replacing_exceeds_the_add_remove_bound_for_even_n():

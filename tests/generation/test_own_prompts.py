@@ -75,6 +75,7 @@ def test_a_run_without_labels_is_whole(
     said = read_run(run)["prompt"]
     assert said == {
         "template": "own",
+        "examples_per_context": 1,
         "digest": hashlib.sha256(f"own\0{LIST}\0\n".encode()).hexdigest(),
         "max_example_tokens": 32,
         "text": LIST,
@@ -192,6 +193,7 @@ def test_a_public_report_leaves_the_template_out(
     published = public_form(audit_run(run)).model_dump_json()
     prompt = json.loads(published)["run"]["settings"]["prompt"]
     told = {"template": "own", "max_example_tokens": 32, "end": "\n", "one_line": True}
+    told["examples_per_context"] = 1
     assert {name: value for name, value in prompt.items() if value is not None} == told
     digest = RunReader(run).manifest.prompt.digest
     assert digest is not None

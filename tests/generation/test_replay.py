@@ -251,7 +251,7 @@ def test_users_are_counted_in_the_data_that_is_given(
             replay_run(run, str(renamed), steps=0, left_out=0, trials=0)
         # Who names no column is taken at its word, and that is said.
         manifest = read_run(run)
-        del manifest["data"]["user"]
+        manifest["data"]["user"] = None
         write_run(run, manifest)
         rehash(run)
         found = replay_run(run, str(true), steps=0, left_out=0, trials=0)
