@@ -1481,9 +1481,8 @@ class Run:
         for name, value in change.items():
             *parents, last = place_of(name)
             if name in SECTIONS and value is not None:
-                value = (
-                    SECTIONS[name].model_validate_json(json.dumps(value)).model_dump(mode="json")
-                )
+                whole = SECTIONS[name].model_validate_json(json.dumps(value))
+                value = whole.model_dump(mode="json")
             section = manifest
             for parent in parents:
                 section = section[parent]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dpaudit.accounting import (
     ApproximateAccountant,
+    Cost,
     ExPostAccountant,
     exponential_mechanism_epsilon,
 )
