@@ -115,7 +115,7 @@ class AnchoredDifferences(Contribution):
         with np.errstate(all="ignore"):
             np.exp(probabilities, out=probabilities)
             most = np.where(spans.largest(values) < clip, spans.sums(probabilities), np.inf)
-            probabilities *= values > -clip
+            np.copyto(probabilities, 0, where=values <= -clip)
         least = spans.sums(probabilities)
         slack = np.exp((self.grid or 0.0) / 2) * (1 + _ROUNDING)
         return int((~((least <= slack) & (most >= 1 / slack))).sum())

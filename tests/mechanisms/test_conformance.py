@@ -929,6 +929,10 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
         found = contribution.clip_problem({ANCHOR: anchor}, wrong, spans)
         assert found is not None
         assert found.values == {"wrong": count, "contexts": 6}
+    # What a context has at the clip stands for any value below, whatever the anchor says there.
+    endless, below = with_entry(anchor, (3,), np.inf), with_entry(values, (0, 3), -CLIP)
+    found = contribution.clip_problem({ANCHOR: endless}, below, spans)
+    assert found is not None and found.values == {"wrong": 5, "contexts": 6}
     for bad in (np.nan, np.inf, -np.inf):
         with pytest.raises(ValueError, match="public prompt"):
             contribution.anchor(with_entry(public, (7,), bad))

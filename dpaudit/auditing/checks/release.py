@@ -272,5 +272,5 @@ def text_problems(sample: Sample, decoded: str | None, manifest: Manifest) -> It
             yield Finding(code="release.undecodable", values=text | {"file": TOKENIZER})
         elif sample.text != decoded:
             yield Finding(code="release.not-its-tokens", values=text | {"file": SAMPLES})
-    if sample.label is not None and sample.label not in manifest.data.groups:
+    if sample.label is not None and sample.label not in (manifest.data.labels or ()):
         yield Finding(code="release.other-label", values=text | {"file": SAMPLES})
