@@ -630,7 +630,9 @@ def secrecy_of(
     """
     if config.privacy.amplification == "none":
         return NotSecret.SWITCHED_OFF
-    stated = Manifest.model_construct(privacy=privacy, batching=batching, clustering=clustering)
+    stated = Manifest.model_construct(
+        data=config.data, privacy=privacy, batching=batching, clustering=clustering
+    )
     return secret_batches(
         stated, privacy.unit, expected_clusters(config) if clusters is None else clusters
     )

@@ -251,7 +251,7 @@ def test_a_run_without_labels_reads_texts_alone(
     manifest = RunReader(run.path).manifest
     found = read_real(manifest, str(file), "--reference", RealData(""))
     assert found == (Record("", "one"), Record("", "two"))
-    corpus = corpus_of(manifest.data.groups, records(2), found, None, share=0.2, seed=0)
+    corpus = corpus_of(manifest.data.labels or (), records(2), found, None, share=0.2, seed=0)
     assert corpus.held_out is None and corpus.test == ()
 
 
