@@ -1427,8 +1427,11 @@ class Entry(NamedTuple):
     data: bytes
 
 
-#: Sections of run.json that tests give with fewer fields than it has to hold.
-SECTIONS = {"sampling": Sampling, "recorded": Recorded}
+#: Sections of run.json that tests give with fewer fields than it has to hold, and their defaults.
+SECTIONS = {
+    "sampling": Sampling().model_dump(mode="json"),
+    "recorded": Recorded(generator="another").model_dump(mode="json"),
+}
 
 
 @dataclass
@@ -1481,8 +1484,7 @@ class Run:
         for name, value in change.items():
             *parents, last = place_of(name)
             if name in SECTIONS and value is not None:
-                whole = SECTIONS[name].model_validate_json(json.dumps(value))
-                value = whole.model_dump(mode="json")
+                value = SECTIONS[name] | value
             section = manifest
             for parent in parents:
                 section = section[parent]
