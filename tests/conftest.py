@@ -1483,7 +1483,7 @@ class Run:
         manifest = read_run(self.path)
         for name, value in change.items():
             *parents, last = place_of(name)
-            if name in SECTIONS and value is not None:
+            if name in SECTIONS and isinstance(value, dict):
                 value = SECTIONS[name] | value
             section = manifest
             for parent in parents:
