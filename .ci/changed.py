@@ -24,7 +24,7 @@ LANDED = re.compile(r"Merge branch '\S+'")
 #: Tests that no group takes anything from, but for what it uses.
 OTHER_TESTS = ("tests/*test_*.py", "tests/*/golden/*", "tests/mutants/*", "tests/receivers/*")
 #: Arithmetic and judgement, which other tests hold to the same runs.
-AUDITOR = ("dpaudit/accounting/*", "dpaudit/auditing/*", "dpaudit/catalogue/*", "dpaudit/checks/*")
+AUDITOR = ("dpaudit/accounting/*", "dpaudit/auditing/*", "dpaudit/results/catalogue/*")
 DOCUMENTS = ("docs/*", "docsite/*", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml")
 
 
@@ -55,7 +55,7 @@ class Group:
 GROUPS = {
     "site": Group(
         ("tests/docs/test_site.py", "tests/docs/test_site_pages.py"),
-        ("benchmarks/*", "dpaudit/engines/*", "reports/*"),
+        ("benchmarks/*", "dpaudit/runs/engines/*", "reports/*"),
     ),
     "browser": Group(
         ("tests/browser",),
@@ -63,10 +63,10 @@ GROUPS = {
             *DOCUMENTS,
             "benchmarks/*",
             "dpaudit/accounting/*",
-            "dpaudit/checks/*",
+            "dpaudit/auditing/checks/*",
             "dpaudit/commands/*",
             "dpaudit/contrib/*",
-            "dpaudit/engines/*",
+            "dpaudit/runs/engines/*",
             "dpaudit/mechanisms/*",
             "dpaudit/recording/*",
             "dpaudit/releasing/*",
@@ -111,7 +111,7 @@ GROUPS = {
             *DOCUMENTS,
             *AUDITOR,
             "benchmarks/*",
-            "dpaudit/engines/*",
+            "dpaudit/runs/engines/*",
             "dpaudit/releasing/*",
             "reports/*",
             "README.md",

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from zipfile import ZipFile
+
+import numpy as np
+from numcodecs.blosc import decompress
 
 from benchmarks.rows import Row, Wanted
-from benchmarks.synthetic import ANCHORED, ANCHORED_FULL, MECHANISM, Shape, write_run
+from benchmarks.synthetic import ANCHORED, ANCHORED_FULL, MECHANISM, WIDTH, Shape, write_run
 from benchmarks.timing import interleaved
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.auditing import audit_run
-from dpaudit.engines import Engine, LocalEngine, cores
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import ContextChange
 from dpaudit.runs import RunReader, Step
+from dpaudit.runs.encoding import FloatCode
+from dpaudit.runs.engines import Engine, LocalEngine, cores
+from dpaudit.runs.layout import steps_file
 
 #: As large as SmolLM2's.
 VOCABULARY = 49_152
@@ -41,6 +50,7 @@ def rows(small: bool) -> Iterator[Row]:
         write_run(run, shape)
         yield from _times(run, shape, rounds=1 if small else 5)
         yield from _anchored(Path(folder), shape, run, rounds=1 if small else 5)
+        yield from _support(Path(folder), steps=8 if small else 96, rounds=1 if small else 7)
     if not sys.platform.startswith("linux"):
         yield Row("audit", "peak memory", None, skipped="only measured on Linux")
         return
@@ -110,6 +120,79 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
             f"{what}: {case}"
         )
         yield Row("audit", said, median(ratios), wanted=wanted, figures=figures)
+
+
+def _support(folder: Path, steps: int, rounds: int) -> Iterator[Row]:
+    """Compare an audit of anchored steps over a support with a floor, in CPU time of one core."""
+    shape = Shape(8, steps, contexts=32, vocabulary=4096, mechanism=ANCHORED)
+    write_run(folder / "support", shape)
+    cases: dict[str, Callable[[Path], object]] = {
+        "floor": _floor,
+        "audit": partial(_require_pass, engine=LocalEngine(1)),
+    }
+    timings = interleaved(
+        {name: partial(_cpu_seconds, case, folder / "support") for name, case in cases.items()},
+        rounds,
+    )
+    number = shape.batches * steps
+    yield Row(
+        "audit",
+        "audit of a support, one core, over decompression and 25 lines of numpy: "
+        f"{shape.contexts} contexts, {ANCHORED.support.size} tokens",
+        timings.ratio("audit", "floor"),
+        figures={
+            **{
+                f"{name}, ms CPU a step": min(timings.seconds[name]) / number * 1e3
+                for name in cases
+            },
+            "lowest to highest": timings.spread("audit", "floor"),
+        },
+    )
+
+
+def _cpu_seconds(case: Callable[[Path], object], run: Path) -> float:
+    start = time.process_time()
+    case(run)
+    return time.process_time() - start
+
+
+def _floor(run: Path) -> None:
+    """Decompress anchored steps; hold digests, orders and costs of all of a batch's at once."""
+    size = ANCHORED.support.size
+    assert size is not None
+    for number in RunReader(run).batches:
+        parts = defaultdict[str, list[bytes]](list)
+        with ZipFile(run / steps_file(number)) as file:
+            for entry in file.infolist():
+                name, _, row = entry.filename.partition("/c/")
+                if row:
+                    parts[name].append(decompress(file.read(entry)))
+        joined = {name: bytearray().join(found) for name, found in parts.items()}
+        dtypes = {"central": "<u4", "contexts": "<u4", "support": "<i4", "anchor": "<f4"}
+        rows = {
+            name: np.frombuffer(joined[name], dtype).reshape(len(parts[name]), -1, size)
+            for name, dtype in dtypes.items()
+        }
+        code, steps = FloatCode("<f4"), np.arange(len(parts["support"]))
+        central = code.decode(np.cumsum(rows["central"], axis=1, dtype=np.uint32))
+        contexts = code.decode(rows["contexts"])
+        middle = contexts.shape[1] // 2 - WIDTH
+        ordered = np.sort(contexts, axis=1)[:, middle : middle + 2 * WIDTH]
+        assert np.array_equal(ordered, central)
+        halves = (central[:, :-1] + central[:, 1:]) / np.float32(2)
+        box = rows["anchor"].astype(np.float64) + np.stack(
+            [central[:, 1], halves[:, 1], central[:, 2]], axis=1
+        )
+        digests = [hashlib.sha256(vector.tobytes()).digest() for vector in box[:, 1]]
+        assert b"".join(digests) == joined["aggregate_digest"]
+        tokens = np.frombuffer(joined["token"], "<i4")
+        own = (rows["support"][:, 0] == tokens[:, None]).argmax(axis=1)
+        low, mid, high = np.moveaxis(box[steps, :, own], 1, 0)
+        weights = np.exp(box)
+        others = weights.sum(axis=2) - weights[steps, :, own]
+        rise = high - mid + np.log(others[:, 1] + np.exp(mid)) - np.log(others[:, 0] + np.exp(high))
+        fall = mid - low + np.log(others[:, 2] + np.exp(low)) - np.log(others[:, 1] + np.exp(mid))
+        assert (np.maximum(rise, fall) >= 0).all()
 
 
 def _read(run: Path) -> Iterator[Step]:

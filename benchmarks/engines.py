@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from benchmarks.rows import Row
-from dpaudit.engines import Engine, LocalEngine, Work
+from dpaudit.runs.engines import Engine, LocalEngine, Work
 
 WORKERS = 2
 
@@ -29,7 +29,7 @@ def rows(small: bool) -> Iterator[Row]:
             skipped="ray is not installed: pip install '.[ray]'",
         )
     elif not small:  # starting a cluster takes longer than all of the small form
-        from dpaudit.engines.ray import RayEngine
+        from dpaudit.runs.engines.ray import RayEngine
 
         yield from _rows("ray", RayEngine(workers=WORKERS), tasks, rounds)
 

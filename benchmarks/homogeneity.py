@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.machine import describe
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import BatchingConfig, Config, SamplingConfig, load_config
 from dpaudit.generation.events import BatchDone, Event

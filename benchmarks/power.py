@@ -15,9 +15,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.checks.draws import Draw, DrawnSteps
-from dpaudit.checks.randomness import IndependenceTest
-from dpaudit.checks.sampling import RunSampling, SamplingTest
+from dpaudit.auditing.checks.draws import Draw, DrawnSteps
+from dpaudit.auditing.checks.randomness import IndependenceTest
+from dpaudit.auditing.checks.sampling import RunSampling, SamplingTest
 
 PAGE = Path(__file__).parents[1] / "docs" / "power.md"
 TEMPERATURE, CLIP, TOKENS = 1.5, 9.0, 200

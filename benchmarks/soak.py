@@ -31,7 +31,7 @@ import psutil
 import yaml
 
 from benchmarks.tiny import save_tiny_model
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.runs import RunReader
 from dpaudit.runs.reader import read_tokenizer
 
@@ -52,7 +52,7 @@ ROWS = 8
 #: All that a finished run holds beside its batches.
 FILES = {"run.json", "samples.jsonl", "assignment", "clusters", "tokenizer.json", "hashes"}
 #: What a process imports first, once for all of them, so that a life is spent on generating.
-PRELOADED = ["dpaudit.cli", "dpaudit.generation.algorithm"]
+PRELOADED = ["dpaudit.commands.cli", "dpaudit.generation.algorithm"]
 
 Tell = Callable[[str], None]
 
@@ -302,7 +302,7 @@ def write_config(folder: Path) -> Path:
 
 def _generate(config: Path, out: Path, log: Path, options: tuple[str, ...]) -> None:
     """Run the command in a process of its own; its output goes to the log."""
-    from dpaudit.cli import main
+    from dpaudit.commands.cli import main
 
     with log.open("w", encoding="utf-8") as file:
         for stream in (sys.stdout, sys.stderr):

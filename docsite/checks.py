@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
-from dpaudit.checks.registry import listed
+from dpaudit.auditing.checks.registry import listed
 from dpaudit.results.evidence import EVIDENCE_LEVELS
 
 #: Planted faults that a check's section names.
@@ -37,13 +37,12 @@ def catalogue(docs: Path) -> str:
 
     `docs` holds the documents that checks refer to.
     """
-    levels = [level.compares for level in EVIDENCE_LEVELS]
     rows = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
     faults = [
         (fault, _CHECK.findall(checks)) for checks, named in rows for fault in named.split("; ")
     ]
     page = _ABOUT.format(
-        ladder="\n".join(f"| {level} | {meaning} |" for level, meaning in enumerate(levels))
+        ladder="\n".join(f"| {level} | {said} |" for level, said in enumerate(EVIDENCE_LEVELS))
     )
     for family, entries in groupby(listed(), key=lambda row: str(row["id"]).split(".")[0]):
         page += f"## {family} {{: #{family} }}\n\n"
@@ -51,7 +50,7 @@ def catalogue(docs: Path) -> str:
             found = [(fault, checks) for fault, checks in faults if row["id"] in checks]
             said = {
                 "Compares": escaped(str(row["compares"])),
-                "Evidence": f"{row['evidence']}, {levels[int(row['evidence'])]}",
+                "Evidence": f"{row['evidence']}, {EVIDENCE_LEVELS[int(row['evidence'])]}",
                 "When it fails": escaped(f"{row['fails']}."),
                 "Why it matters": escaped(str(row["why"])),
                 "What to do": escaped(str(row["remedy"])),

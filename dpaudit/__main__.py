@@ -1,5 +1,5 @@
 """`python -m dpaudit` is the command line."""
 
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 
 main()

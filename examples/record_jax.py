@@ -3,7 +3,7 @@
 import foreign_run as toy
 import numpy as np
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.recording import Recorder, hashed_records
 
 try:

@@ -9,7 +9,7 @@ import foreign_run as toy
 import numpy as np
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import ContextChange, Mechanism
 from dpaudit.recording import Recorder, hashed_records
 from dpaudit.runs import Claim, Decoding

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import foreign_run as toy
 import numpy as np
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.recording import Recorder, hashed_records, rows_of_batch
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpaudit.engines import cores
 from dpaudit.generation.threads import each, even_blocks, slices
 from dpaudit.mechanisms import ANCHOR, Arrays, Contribution, Mechanism, PublicPart
+from dpaudit.runs.engines import cores
 
 Floats: TypeAlias = NDArray[np.float32]
 #: Raw logits [n, V]: an array or a tensor in float32, or a tensor in bfloat16; tensors on any

@@ -13,7 +13,6 @@ from statistics import fmean
 from typing import NamedTuple
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.engines import Engine
 from dpaudit.generation import expected
 from dpaudit.generation.canaries import canaries_of, included, with_canaries
 from dpaudit.generation.config import Config
@@ -46,6 +45,7 @@ from dpaudit.generation.manifest import (
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.models import LanguageModel, device_of
 from dpaudit.generation.partition import (
+    Layout,
     Partition,
     partition,
     partition_as_recorded,
@@ -68,6 +68,7 @@ from dpaudit.runs import (
     RunWriter,
 )
 from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.engines import Engine
 from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.manifest import Decoding
 from dpaudit.runs.storage import Location, open_storage
@@ -244,7 +245,7 @@ def _ready(
         secret = False
     free = free_memory(device_of(config.model))
     sampling = declared_sampling(config.sampling)
-    data = read_records(config.data, whose=config.shares_budgets)
+    data = read_records(config.data, whose=config.own_allowances)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
     model, prompts, decoding = prompting(config)
     clusters = Clusters() if begun is None else begun.clusters()
@@ -263,16 +264,17 @@ def _ready(
             claim_beforehand(budgeted, len(data.records), privacy, batching, clustering)
             clustering, clusters, centers = group(config, data.records, privacy, progress)
     batching = declared_batching(config, clusters, key, secret=secret)
+    layout = Layout(batching, config.data.groups, config.prompt.examples_per_context)
     config = with_budget(config, privacy, batching, clustering)
-    canaries = canaries_of(config, batching, begun)
+    canaries = canaries_of(config, layout, begun)
     members = {*data.records, *included(canaries)}
     if begun is None or config.clustering is None:
         records = partition(
-            batching, clusters, members, centers, users=data.users, spent=earlier.spent
+            layout, clusters, members, centers, users=data.users, spent=earlier.spent
         )
     else:
         records = partition_as_recorded(
-            batching, clusters, data.records, begun.assignment(), begun.manifest.batching
+            layout, clusters, data.records, begun.assignment(), Layout.of(begun.manifest)
         )
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
@@ -294,7 +296,7 @@ def _ready(
     earlier.require_known(records.assignment)
     if begun is not None:
         require_same_run(begun.name, begun.manifest, manifest)
-    records = with_canaries(with_allowances(records, manifest), canaries, batching)
+    records = with_canaries(with_allowances(records, manifest), canaries, layout)
     return Ready(manifest, model, prompts, records, clusters, data.repeated, canaries)
 
 
@@ -381,7 +383,7 @@ def batch_tasks(config: Config, location: str) -> Callable[[Sequence[int]], list
 
 def _larger_batches(config: Config) -> str:
     """Name the setting that makes batches larger."""
-    if config.rule == "paper-slices":
+    if config.batching.full_rule == "paper-slices":
         return "Raise batching.slots"
     if config.clustering is None:
         setting = "Lower batching.batches_per_label"
@@ -390,7 +392,7 @@ def _larger_batches(config: Config) -> str:
         setting = (
             "Raise batching.records_per_batch" if counted else "Lower batching.batches_per_cluster"
         )
-    if config.rule != "hashed-cells":
+    if config.batching.full_rule != "hashed-cells":
         return setting
     each = config.prompt.examples_per_context - 1
     records = "1 record" if each == 1 else f"{each} records"

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import cycle, islice
 
-from dpaudit.generation.config import NO_LABELS, Config
-from dpaudit.generation.partition import Partition, PlacedCanary
+from dpaudit.generation.config import Config
+from dpaudit.generation.partition import Layout, Partition, PlacedCanary
 from dpaudit.generation.records import Record
-from dpaudit.runs import Batching, Canaries, Canary, InputError, RunReader
+from dpaudit.runs import Canaries, Canary, InputError, RunReader
 from dpaudit.runs.canaries import SALT_BYTES
 
 #: Three of these, over and over, are a canary's text: a model that is shown it goes on with them,
@@ -36,7 +36,7 @@ WORDS = tuple(_WORDS.split())
 WORDS_EACH, REPEATED = 3, 12
 
 
-def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> Canaries | None:
+def canaries_of(config: Config, layout: Layout, begun: RunReader | None) -> Canaries | None:
     """Draw a new run's canaries, read a begun run's, or return None if a config asks for none.
 
     Raises:
@@ -44,7 +44,7 @@ def canaries_of(config: Config, batching: Batching, begun: RunReader | None) -> 
     """
     wanted = config.privacy.canaries
     if begun is None:
-        return None if wanted is None else _draw_canaries(batching, wanted)
+        return None if wanted is None else _draw_canaries(layout, wanted)
     committed = begun.manifest.canaries
     if wanted != (None if committed is None else committed.count):
         problem = "the run there was started with another privacy.canaries."
@@ -59,7 +59,7 @@ def included(canaries: Canaries | None) -> Iterable[Record]:
     return []
 
 
-def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batching) -> Partition:
+def with_canaries(parts: Partition, canaries: Canaries | None, layout: Layout) -> Partition:
     """Return the partition of data with the included canaries.
 
     It tells which batch has which canary, in or out.
@@ -69,7 +69,7 @@ def with_canaries(parts: Partition, canaries: Canaries | None, batching: Batchin
     placed = {
         batch: PlacedCanary(number, (_record(canary),), canary.included)
         for number, canary in enumerate(canaries.canaries)
-        for batch in canary.batches(batching, batching.rounds)
+        for batch in layout.batches_of(canary)
     }
     return replace(
         parts,
@@ -81,9 +81,9 @@ def _record(canary: Canary) -> Record:
     return Record(canary.label, canary.text)
 
 
-def _draw_canaries(batching: Batching, count: int) -> Canaries:
+def _draw_canaries(layout: Layout, count: int) -> Canaries:
     """Draw `count` canaries, equally many of each label up to one, each with a coin of its own."""
-    draw, labels = secrets.SystemRandom(), list(batching.labels or NO_LABELS)
+    draw, labels = secrets.SystemRandom(), list(layout.labels)
     draw.shuffle(labels)
     taken: set[int] = set()
     drawn = []
@@ -92,7 +92,7 @@ def _draw_canaries(batching: Batching, count: int) -> Canaries:
         while not batches or not taken.isdisjoint(batches):
             text = " ".join(draw.sample(WORDS, WORDS_EACH) * REPEATED)
             canary = Canary(label=label, text=text, included=False)
-            batches = canary.batches(batching, batching.rounds)
+            batches = layout.batches_of(canary)
         taken.update(batches)
         drawn.append(canary.model_copy(update={"included": bool(secrets.randbits(1))}))
     return Canaries(salt=secrets.token_hex(SALT_BYTES), canaries=tuple(drawn))

@@ -13,23 +13,25 @@ from typing import Annotated, Any, Final, Literal, Self, get_args
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
-from dpaudit.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
-from dpaudit.mechanisms import BatchingRule, Fields, Mechanism, OneOf, clash
+from dpaudit.mechanisms import Fields, Mechanism, OneOf, clash
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.runs import InputError
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
     MAX_CONTEXTS,
     MAX_TOKENS,
+    OF_CLUSTERS,
     BatchingSettings,
     ClusteringSettings,
     Count,
+    CoupledRows,
     DataSettings,
     Label,
     ModelSettings,
@@ -39,9 +41,9 @@ from dpaudit.runs.manifest import (
     Origins,
     PrivacySettings,
     PromptSettings,
-    PublicExamples,
     SamplingSettings,
     Settings,
+    none_of,
 )
 from dpaudit.runs.strict_yaml import in_short, load
 
@@ -71,10 +73,6 @@ Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 #: What a file can be called: nothing with a zero byte.
 _File = Annotated[str, Field(pattern=r"^[^\x00]+$")]
-#: What groups records that have no labels: none of a config's labels is empty.
-NO_LABELS = ("",)
-#: See `ModelConfig`.
-CoupledRows = Literal["alone", "batch"]
 
 
 class DataConfig(DataSettings):
@@ -84,17 +82,12 @@ class DataConfig(DataSettings):
         path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of
             LABEL/*.txt (without labels, of *.txt too), or package:NAME/FOLDER.
         dataset: a Hugging Face dataset's name, instead of a path.
-        labels: the public list of labels; it must not be read off the private records. Left out
-            where there are none: then no column of labels is read, all records are one group, and
-            `prompt.text` says what is asked for.
     """
 
     path: Annotated[NotEmpty | None, UNRECORDED] = None
     dataset: Annotated[NotEmpty | None, UNRECORDED] = None
     label: NotEmpty = "label"
-    labels: Annotated[
-        Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None, UNRECORDED
-    ] = None
+    labels: Annotated[tuple[Label, ...], Field(min_length=1, strict=False)] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -107,11 +100,6 @@ class DataConfig(DataSettings):
     def named(self) -> dict[str, str]:
         """The label of each value that the label column may hold."""
         return dict(zip(self.label_values or self.groups, self.groups, strict=True))
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The labels that records are grouped by: one without a name where there are none."""
-        return self.labels or NO_LABELS
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -140,8 +128,6 @@ class DataConfig(DataSettings):
                         field, getattr(self, field), "left out without labels, which are not given"
                     )
             return self
-        if len(set(self.labels)) != len(self.labels):
-            raise clash("labels", list(self.labels), "each label once")
         values = self.label_values or self.labels
         if len(values) != len(self.labels) or len(set(values)) != len(values):
             raise clash(
@@ -156,40 +142,23 @@ class ModelConfig(ModelSettings):
     """The language model, and how it runs; run.json says what came of that.
 
     Attributes:
-        dtype: of weights and activations; logits are float32 either way. auto takes bfloat16 where
-            the device computes in it, about twice as fast, and keeps the rows of a pass apart;
-            float32 elsewhere.
         device: auto takes a GPU where there is one.
         rows: contexts that go through the network together; null for as many as memory allows and
             the device can use.
-        coupled_rows: what becomes of contexts where the model lets one move another's last bits, as
-            mixtures of experts do: each goes through alone, or with its batch, which is faster and
-            more than the claim covers.
     """
 
     name: NotEmpty
-    dtype: Annotated[Literal["float32", "bfloat16", "auto"], UNRECORDED] = "float32"
+    dtype: Literal["float32", "bfloat16", "auto"] = "float32"
+    coupled_rows: CoupledRows = "alone"
     device: Annotated[Literal["auto", "cpu", "cuda"], UNRECORDED] = "auto"
     rows: Annotated[Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None, UNRECORDED] = None
-    coupled_rows: Annotated[CoupledRows, UNRECORDED] = "alone"
 
 
 class PromptConfig(PromptSettings):
-    """The prompt.
-
-    Attributes:
-        public_examples: texts by label that every prompt shows before its records, and the public
-            prompt alone: written for it, or anything else that is nobody's secret; a list where
-            there are no labels. Or the path of a file of them, with the columns of the data, as
-            data.path and apart from it; by that it is declared public.
-        examples_per_context: how many records one prompt shows.
-    """
+    """The prompt."""
 
     template: Literal["pt", "it"] | None = None
-    public_examples: Annotated[
-        dict[str, PublicExamples] | PublicExamples | NotEmpty | None, UNRECORDED
-    ] = None
-    examples_per_context: Annotated[Tokens, UNRECORDED] = 1
+    examples_per_context: Tokens = 1
     max_example_tokens: Tokens = 96
 
     @property
@@ -227,15 +196,6 @@ class PromptConfig(PromptSettings):
         return self
 
 
-#: The fields of batching that are for labels alone, and for clusters.
-_OF_LABELS = ("batches_per_label", "generate_per_label")
-_OF_CLUSTERS = (
-    "batches_per_cluster",
-    "records_per_batch",
-    "most_batches",
-    "least_batches",
-    "generate_per_cluster",
-)
 #: How often a canary's text is drawn anew, on average, until no round sends it to another's batch.
 _TRIES = 100
 
@@ -244,52 +204,21 @@ class BatchingConfig(BatchingSettings):
     """The rule by which records become contexts and batches.
 
     Attributes:
-        rule: hashed looks at one record alone; paper-slices cuts each label's records into slices.
-            Several examples per context need slots or cells.
         key: 64 hexadecimal digits that fix the hash; drawn from the operating system when null,
             which alone makes it a secret that hides records' batches.
     """
 
-    rule: Annotated[Literal["hashed", "paper-slices"], UNRECORDED] = "hashed"
+    rule: Literal["hashed", "paper-slices"] = "hashed"
     generate_per_label: Count = 1
     generate_per_cluster: Count = 1
     key: Annotated[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None, UNRECORDED] = None
 
-    def given(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return those of some fields that are given."""
-        return {
-            name: getattr(self, name)
-            for name in names
-            if name in self.model_fields_set and getattr(self, name)
-        }
-
     @model_validator(mode="after")
-    def _fields_fit_the_rule(self) -> Self:
+    def _there_are_so_many_batches(self) -> Self:
         hashed, number = self.rule == "hashed", self.batches_per_label
-        if hashed and number is None and not self.given(_OF_CLUSTERS):
+        if hashed and number is None and not any(self.given(OF_CLUSTERS)):
             allowed = "a whole number of at least 1 when rule is hashed and there is no clustering"
             raise clash("batches_per_label", None, allowed)
-        if hashed and number is not None and self.generate_per_label > number:
-            raise clash(
-                "generate_per_label",
-                self.generate_per_label,
-                f"at most batches_per_label, which is {number}",
-            )
-        if not hashed and number is not None:
-            allowed = "null when rule is paper-slices: the number of slices follows from the data"
-            raise clash("batches_per_label", number, allowed)
-        if not hashed and self.slots is None:
-            raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
-        if not hashed and self.rounds > 1:
-            raise clash(
-                "rounds",
-                self.rounds,
-                "1 when rule is paper-slices: every round would cut the same slices",
-            )
-        if self.cells is not None and self.slots is not None:
-            raise clash(
-                "cells", self.cells, "null with slots: a record is hashed to a slot or to a cell"
-            )
         most = self.batches_per_cluster or self.most_batches
         if most is not None and self.generate_per_cluster > most:
             name = "batches_per_cluster" if self.batches_per_cluster else "most_batches"
@@ -313,11 +242,7 @@ _WANTED = {
 
 def _known_clustering(method: str) -> str:
     if method not in CLUSTERINGS:
-        *others, last = map(repr, CLUSTERINGS)
-        expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError(
-            "literal_error", "Input should be {expected}", {"expected": expected}
-        )
+        raise none_of(CLUSTERINGS)
     return method
 
 
@@ -468,15 +393,6 @@ class Config(Settings):
     claim: Annotated[ClaimConfig | None, UNRECORDED] = None
 
     @property
-    def rule(self) -> BatchingRule:
-        """The rule's name in the run directory."""
-        if self.batching.rule == "paper-slices":
-            return "paper-slices"
-        if self.batching.cells is not None:
-            return "hashed-cells"
-        return "hashed-records" if self.batching.slots is None else "hashed-slots"
-
-    @property
     def claim_kind(self) -> type[KindOfClaim]:
         """The kind of claim that the run states.
 
@@ -492,15 +408,6 @@ class Config(Settings):
         return self.claim_kind.beforehand and not given
 
     @property
-    def shares_budgets(self) -> bool:
-        """Whether a user's contexts share a budget.
-
-        They do where a record is a context, and the data says whose it is.
-        """
-        per_user = self.privacy.unit == "user" and self.data.user is not None
-        return self.has_budgets and per_user and self.rule == "hashed-records"
-
-    @property
     def records_contexts(self) -> bool:
         """Whether every context's contributions are recorded."""
         mechanism, asked = self.mechanism, self.record.contexts
@@ -513,19 +420,13 @@ class Config(Settings):
     @model_validator(mode="after")
     def _prompt_batching_and_privacy_fit(self) -> Self:
         shown, cells = self.prompt.examples_per_context, self.batching.cells
-        if shown > 1 and self.rule == "hashed-records":
-            allowed = (
-                "a whole number of at least 1, or batching.cells is, when "
-                "prompt.examples_per_context is above 1"
-            )
-            raise clash("batching.slots", None, allowed)
         if shown == 1 and cells is not None:
             allowed = (
                 "null when prompt.examples_per_context is 1: without cells every record of "
                 "a batch is shown"
             )
             raise clash("batching.cells", cells, allowed)
-        if self.rule == "paper-slices" and self.privacy.unit != "context":
+        if self.batching.full_rule == "paper-slices" and self.privacy.unit != "context":
             allowed = (
                 "context when batching.rule is paper-slices. Taking one record out moves every "
                 "later record of its "
@@ -580,17 +481,12 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _batches_are_of_clusters_or_of_labels(self) -> Self:
+    def _clusters_are_hashed_into_so_many_batches(self) -> Self:
         batching = self.batching
         if self.clustering is None:
-            for field, value in batching.given(_OF_CLUSTERS).items():
-                raise clash(f"batching.{field}", value, "null without a section clustering")
             return self
         if batching.rule == "paper-slices":
             raise clash("batching.rule", batching.rule, "hashed with a section clustering")
-        for field, value in batching.given(_OF_LABELS).items():
-            name = field.replace("label", "cluster")
-            raise clash(f"batching.{field}", value, f"{name} instead, with a section clustering")
         if batching.records_per_batch is not None and self.clustering.keep is None:
             allowed = (
                 "null, and batches_per_cluster instead: only public-centers-rebalanced has "
@@ -661,7 +557,7 @@ class Config(Settings):
                 unit,
                 f"record when clustering.method is {method}: its noise hides a record",
             )
-        if unit == "context" and self.rule != "hashed-records":
+        if unit == "context" and self.batching.full_rule != "hashed-records":
             allowed = (
                 "record or user with a section clustering: a context's records are of many counts"
             )
@@ -741,42 +637,18 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _canaries_are_records_in_batches_of_their_own(self) -> Self:
-        canaries, alone = self.privacy.canaries, "null with privacy.canaries"
+    def _canaries_find_batches_of_their_own(self) -> Self:
+        canaries, rounds = self.privacy.canaries, self.batching.rounds
         if canaries is None:
             return self
-        if self.rule != "hashed-records":
-            field = {"paper-slices": "rule", "hashed-cells": "cells"}.get(self.rule, "slots")
-            allowed = "hashed with privacy.canaries" if field == "rule" else alone
-            raise clash(
-                f"batching.{field}",
-                getattr(self.batching, field),
-                f"{allowed}: each is a context by itself",
-            )
         if self.counts_delta:
             allowed = (
                 "a number above 0 and below 1 with privacy.canaries: one by the records "
                 "tells of their coins"
             )
             raise clash("privacy.delta", None, allowed)
-        if self.clustering is not None:
-            raise clash("clustering", self.clustering.method, alone)
-        if self.shares_budgets:
-            allowed = "null where the records of a user share a budget: no canary is anybody's"
-            raise clash("privacy.canaries", canaries, allowed)
-        if self.record.contexts is False:
-            raise clash("record.contexts", False, "null or true with privacy.canaries")
-        labels, per_label, rounds = (
-            len(self.data.groups),
-            self.batching.batches_per_label or 1,
-            self.batching.rounds,
-        )
-        batches = labels * self.batching.generate_per_label
-        if canaries > batches:
-            raise clash(
-                "privacy.canaries", canaries, f"at most one for each of the {batches} batches"
-            )
         # Of its label, with the others' batches in each round.
+        labels, per_label = len(self.data.groups), self.batching.batches_per_label or 1
         most = int(per_label * (1 - _TRIES ** (-1 / rounds)))
         if rounds > 1 and (canaries - 1) // labels > most:
             why = f"with more, hardly any text has a batch of its own in each of {rounds} rounds"
@@ -784,14 +656,7 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _rounds_are_of_budgets_of_their_own(self) -> Self:
-        rounds = self.batching.rounds
-        if rounds > 1 and self.shares_budgets:
-            allowed = (
-                "1 where the records of a user share a budget (data.user): budgets are of "
-                "each round"
-            )
-            raise clash("batching.rounds", rounds, allowed)
+    def _deltas_are_split_where_there_is_one(self) -> Self:
         if self.privacy.split_delta and not self.claim_kind.beforehand:
             raise clash(
                 "privacy.split_delta",

@@ -45,7 +45,7 @@ class Earlier:
             InputError: one cannot be read, is not finished, or is not among those that the run had;
                 or the config's contexts have no budgets.
         """
-        if runs and not (config.has_budgets and config.rule == "hashed-records"):
+        if runs and not (config.has_budgets and config.batching.full_rule == "hashed-records"):
             problem = (
                 "this config's contexts have no budgets of their own, or are not a record each."
             )

@@ -28,7 +28,7 @@ from dpaudit.generation.clustering.interfaces import ClusteringMethod, Vectors
 from dpaudit.generation.clustering.kmeans import PrivateKMeans, PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.clustering.rebalancing import NoisyCounts, PrivateCounts
-from dpaudit.generation.config import NO_LABELS, ClusteringConfig, Config
+from dpaudit.generation.config import ClusteringConfig, Config
 from dpaudit.generation.events import Progress, TextsEmbedded
 from dpaudit.generation.records import Record, read_texts
 from dpaudit.generation.sampling import OsEntropy, SeededStream
@@ -204,7 +204,7 @@ def recompute_grouping(
     if embedder.digest != stated.embedding_digest or embedder.dimensions != centers.shape[1]:
         problem = f"the model that {stated.embedding!r} names now is not the one that the run used."
         raise InputError(field, problem, "Put the run's model there.")
-    labels, kept = _labels(records, manifest.batching.labels or NO_LABELS), np.array(clusters.kept)
+    labels, kept = _labels(records, manifest.data.groups), np.array(clusters.kept)
     vectors = embedder.embed([record.text for record in records])
     noise = None
     if clusters.noisy_counts:  # only an audit may look at exact ones

@@ -121,8 +121,8 @@ def build_manifest(
             config, len(assignment), data_digest(assigned.digest for assigned in assignment)
         ),
         model=Model(
-            **settings_of(config.model, ModelSettings),
-            dtype=str(model.network.dtype).removeprefix("torch."),
+            **settings_of(config.model, ModelSettings)
+            | {"dtype": str(model.network.dtype).removeprefix("torch.")},
             digest=model.digest,
             device=model.device.type,
             rows=rows,
@@ -216,7 +216,13 @@ def ex_post_claim(
     )
     places = None if each is None else ClusterPlaces(clusters, each, manifest.rounds)
     release = readers_cost(
-        manifest, secret, privacy.relation, privacy.change(config.rule), places, exact, cost
+        manifest,
+        secret,
+        privacy.relation,
+        privacy.change(config.batching.full_rule),
+        places,
+        exact,
+        cost,
     )
     readers, known = (round_up(ex_post_epsilon(each, clustering)) for each in (release, exact))
     return stated_claim(config, readers, clustering.delta or 0.0, known)
@@ -289,8 +295,8 @@ def require_same_clusters(
     differing = ""
     if existing.clustering.method != method:
         differing = "clustering.method"
-    elif existing.batching.labels != (config.data.labels or ()):
-        differing = "batching.labels"
+    elif existing.data.labels != config.data.labels:
+        differing = "data.labels"
     elif each is not None and any(count != each for row in clusters.batches for count in row):
         differing = "batching.batches_per_cluster"
     if differing:
@@ -317,14 +323,13 @@ def declared_batching(config: Config, clusters: Clusters, key: str, *, secret: b
         other, most = "generate_per_label", settings.generate_per_cluster
         batches = sum(min(count, most) for row in clusters.batches for count in row)
     return Batching(
-        **settings_of(settings, BatchingSettings) | {other: None},
-        rule=config.rule,
+        **settings_of(settings, BatchingSettings)
+        | {other: None, "rule": config.batching.full_rule},
         batches=settings.rounds * batches,
-        examples_per_context=config.prompt.examples_per_context,
-        labels=config.data.labels or (),
         key=key,
         allocation=Allocation(
-            kind="fixed-size" if config.rule == "paper-slices" else "hashed", secret=secret
+            kind="fixed-size" if config.batching.full_rule == "paper-slices" else "hashed",
+            secret=secret,
         ),
     )
 
@@ -344,12 +349,11 @@ def declared_data(config: Config, records: int, digest: str | None = None) -> Da
     return Data(**asked, records=records, digest=digest, source=source)
 
 
-def declared_prompt(
-    config: Config, public_examples: Mapping[str, tuple[str, ...]], **made: Any
-) -> Prompt:
+def declared_prompt(config: Config, examples: Mapping[str, tuple[str, ...]], **made: Any) -> Prompt:
     """Return the section `prompt`, with the examples that were read and what else was made."""
-    asked = settings_of(config.prompt, PromptSettings) | {"template": config.prompt.id}
-    return Prompt(**asked, public_examples=dict(public_examples), **made)
+    asked = settings_of(config.prompt, PromptSettings)
+    asked |= {"template": config.prompt.id, "public_examples": dict(examples)}
+    return Prompt(**asked, **made)
 
 
 def declared_sampling(asked: SamplingConfig) -> Sampling:
@@ -447,7 +451,7 @@ def declared_privacy(
         **settings_of(config.privacy, PrivacySettings) | {"records_per_user": found},
         records_per_user_from="declared" if declared is not None or found is None else "data",
         delta_from="records" if config.counts_delta else "declared",
-        shared_budgets=config.shares_budgets,
+        shared_budgets=config.own_allowances,
         earlier=tuple(earlier),
     )
 
@@ -463,7 +467,7 @@ def declared_record(config: Config, vocabulary: int, privacy: Privacy) -> Record
     if size is not None and size > vocabulary:
         problem = f"this is {size}, but the model has {vocabulary} tokens."
         raise InputError("mechanism.support.size", problem, f"Allowed: at most {vocabulary}.")
-    change = privacy.change(config.rule)
+    change = privacy.change(config.batching.full_rule)
     width = LEAST_WIDTH if change is None else max(LEAST_WIDTH, aggregator.width_for(change))
     if width > MAX_WIDTH:
         problem = (
@@ -501,7 +505,7 @@ def claim_beforehand(
         if config.claim is None or config.claim.epsilon is None:
             return None
         alike = secret_of(config, privacy, batching, clustering) is None
-        alike |= not amplifies(privacy.relation, privacy.change(config.rule))
+        alike |= not amplifies(privacy.relation, privacy.change(config.batching.full_rule))
         known = config.claim.epsilon if alike else None
         return stated_claim(config, config.claim.epsilon, config.claim.delta, known)
     stated = config.privacy.epsilon if config.claim is None else config.claim.epsilon
@@ -550,7 +554,7 @@ def with_budget(
     epsilon, delta, change = (
         config.privacy.epsilon,
         config.privacy.delta,
-        privacy.change(config.rule),
+        privacy.change(config.batching.full_rule),
     )
     accountant = release_accountant(config, privacy, batching, clustering)
     if epsilon is None or delta is None or change is None or accountant is None:
@@ -580,7 +584,7 @@ def release_accountant(
     counts, centers = _clustering_epsilons(clustering)
     batch = ApproximateAccountant.of(
         config.mechanism,
-        privacy.change(config.rule),
+        privacy.change(config.batching.full_rule),
         laplace=rebalancing_events(counts, privacy.relation),
         centers=centers,
         centers_delta=clustering.delta or 0.0,
@@ -592,7 +596,9 @@ def release_accountant(
         secret_of(config, privacy, batching, clustering),
         privacy.shares(batching.rounds),
     )
-    return ReleaseAccountant.of(batch, config.mechanism, privacy, config.rule, secret, shares)
+    return ReleaseAccountant.of(
+        batch, config.mechanism, privacy, config.batching.full_rule, secret, shares
+    )
 
 
 def secret_of(
@@ -624,7 +630,9 @@ def secrecy_of(
     """
     if config.privacy.amplification == "none":
         return NotSecret.SWITCHED_OFF
-    stated = Manifest.model_construct(privacy=privacy, batching=batching, clustering=clustering)
+    stated = Manifest.model_construct(
+        data=config.data, privacy=privacy, batching=batching, clustering=clustering
+    )
     return secret_batches(
         stated, privacy.unit, expected_clusters(config) if clusters is None else clusters
     )

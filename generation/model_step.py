@@ -181,7 +181,7 @@ class ModelStep:
                     # Where the aggregate alone is recorded, what goes is the model's.
                     contexts = contributions(self.raw, self.public, self.mechanism.contribution)
                     losses = self.mechanism.losses(reduced, contexts, n)
-        return np.full(len(slots), math.nan) if losses is None else losses[np.array(slots)]
+        return np.full(len(slots), math.nan) if losses is None else losses[np.array(slots), 0]
 
     def _sampled_from(self, aggregate: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return aggregated contributions plus the recorded anchor."""

@@ -31,10 +31,11 @@ from transformers import (
 )
 from transformers.utils.hub import cached_file
 
-from dpaudit.generation.config import CoupledRows, ModelConfig
+from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.sources import PACKAGE, locate, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import TOKENIZER
+from dpaudit.runs.manifest import CoupledRows
 
 FIELD = "model.name"
 #: What to do where a record's logits are of no use. That a record broke the run is private.

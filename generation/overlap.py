@@ -103,7 +103,7 @@ class PublicTexts(NamedTuple):
         }
         lists = {
             "decoding.banned_words": self.banned,
-            "batching.labels": self.labels,
+            "data.labels": self.labels,
             "decoding.sequences": self.stops,
         }
         acting: defaultdict[str, list[str]] = defaultdict(list)
@@ -128,7 +128,7 @@ def shared_texts(
     `stops` and `canaries` are as in `PublicTexts`.
     """
     examples = [text for each in manifest.prompt.public_examples.values() for text in each]
-    banned, labels = manifest.decoding.banned_words, manifest.batching.labels
+    banned, labels = manifest.decoding.banned_words, manifest.data.labels or ()
     public = PublicTexts(
         manifest.prompt.text, manifest.prompt.end, examples, banned, labels, stops, canaries
     )

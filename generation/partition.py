@@ -15,9 +15,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, overload
 
-from dpaudit.generation.config import NO_LABELS
 from dpaudit.generation.records import Record
-from dpaudit.runs import Assigned, Batching, Clusters, InputError, KeyedHash, Manifest, allowances
+from dpaudit.runs import (
+    Assigned,
+    Batching,
+    Canary,
+    Clusters,
+    InputError,
+    KeyedHash,
+    Manifest,
+    allowances,
+)
 from dpaudit.runs.layout import ASSIGNMENT
 
 #: One context: the records that a prompt shows, in hash order. Empty where a slot holds none.
@@ -41,17 +49,41 @@ class Group:
     ids: range
 
 
-def groups_of(batching: Batching, clusters: Clusters) -> Iterator[Group]:
+@dataclass(frozen=True)
+class Layout:
+    """All that decides where a record goes, clusters apart.
+
+    Attributes:
+        batching: the rule, with its key and the number of batches that each group generates.
+        labels: of the groups of records; one without a name where there are none.
+        examples: k, the most records that one context shows; under cells each shows so many.
+    """
+
+    batching: Batching
+    labels: tuple[str, ...]
+    examples: int = 1
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Layout:
+        """Return a run's."""
+        return cls(manifest.batching, manifest.data.groups, manifest.prompt.examples_per_context)
+
+    def batches_of(self, canary: Canary) -> tuple[int, ...]:
+        """Return the ids of the generated batches that a canary goes to, of all rounds."""
+        return canary.batches(self.batching, self.labels, self.batching.rounds)
+
+
+def groups_of(layout: Layout, clusters: Clusters) -> Iterator[Group]:
     """Yield the groups of a run in order of their batches' ids, as `cluster_places` numbers these.
 
     Args:
-        batching: with the number of batches that each group generates. Without labels all records
-            are of one.
+        layout: without labels all records are of one group.
         clusters: the file of that name, which fits run.json; without any, labels alone group
             records.
     """
-    first, generated = 0, batching.generate_per_cluster or batching.generate_per_label or 1
-    for number, label in enumerate(batching.labels or NO_LABELS):
+    batching, first = layout.batching, 0
+    generated = batching.generate_per_cluster or batching.generate_per_label or 1
+    for number, label in enumerate(layout.labels):
         parts: Iterable[tuple[int | None, int | None]] = [(None, batching.batches_per_label)]
         if clusters.kept:
             parts = zip(clusters.kept[number], clusters.batches[number], strict=True)
@@ -162,7 +194,7 @@ _Place = tuple[int | None, int | None]
 
 
 def partition(
-    batching: Batching,
+    layout: Layout,
     clusters: Clusters,
     records: Iterable[Record],
     centers: Mapping[Record, int] | None = None,
@@ -173,18 +205,18 @@ def partition(
     """Place every record; all rules but `paper-slices` look at one record alone (mathematics).
 
     Args:
-        batching, clusters: how; see `groups_of`. A key is among it.
+        layout, clusters: how; see `groups_of`. A key is among it.
         records: distinct ones, in any order.
         centers: the centre that each record goes to, one that its label keeps; None if labels alone
             group records.
         users: whose each record is, where they share budgets.
         spent: of these before, by `Assigned.payer`; nothing by those that are missing.
     """
-    hashing, groups = _hashing(batching), tuple(groups_of(batching, clusters))
+    hashing, groups = _hashing(layout.batching), tuple(groups_of(layout, clusters))
     numbers = {(group.label, group.cluster): number for number, group in enumerate(groups)}
     members = [
         _Member(digest, record, numbers[record.label, None if centers is None else centers[record]])
-        for digest, record in _by_digest(batching, records)
+        for digest, record in _by_digest(layout.batching, records)
     ]
 
     def assigned(member: _Member, place: _Place) -> Assigned:
@@ -192,15 +224,15 @@ def partition(
         before = 0.0 if spent is None else spent.get(user or member.digest, 0.0)
         return Assigned(member.digest, *place, user, before)
 
-    return _place_members(batching, groups, members, assigned)
+    return _place_members(layout, groups, members, assigned)
 
 
 def partition_as_recorded(
-    batching: Batching,
+    layout: Layout,
     clusters: Clusters,
     records: Iterable[Record],
     assignment: Iterable[Assigned],
-    begun: Batching,
+    begun: Layout,
 ) -> Partition:
     """Partition a begun run's records by its assignment's groups: none is clustered twice.
 
@@ -208,22 +240,22 @@ def partition_as_recorded(
     the data then shows that it is not the run's.
 
     Args:
-        batching, clusters, records: as for `partition`.
+        layout, clusters, records: as for `partition`.
         assignment: the run's.
-        begun: the run's own batching, which its assignment has to fit.
+        begun: the run's own layout, which its assignment has to fit.
 
     Raises:
         InputError: the assignment names a batch or a group that its record's label has not, or a
             slot that none has.
     """
     places = {assigned.digest: assigned for assigned in assignment}
-    groups, one_round = tuple(groups_of(begun, clusters)), begun.rounds == 1
+    groups, one_round = tuple(groups_of(begun, clusters)), begun.batching.rounds == 1
     of_batch = [
         number for number, group in enumerate(groups) for _ in (group.ids if one_round else [None])
     ]
-    slots = begun.slots or begun.cells if one_round else None
+    slots = begun.batching.slots or begun.batching.cells if one_round else None
     members = []
-    for digest, record in _by_digest(batching, records):
+    for digest, record in _by_digest(layout.batching, records):
         place, number = places.get(digest, Assigned(digest, None, None)), None
         if place.batch is not None:
             number = of_batch[place.batch] if place.batch < len(of_batch) else None
@@ -237,9 +269,9 @@ def partition_as_recorded(
                     ASSIGNMENT, problem, "Restore the run directory, or generate the run anew."
                 )
         members.append(_Member(digest, record, number))
-    now = tuple(groups_of(batching, clusters))
+    now = tuple(groups_of(layout, clusters))
     return _place_members(
-        batching, now, members, lambda member, place: Assigned(member.digest, *place)
+        layout, now, members, lambda member, place: Assigned(member.digest, *place)
     )
 
 
@@ -268,7 +300,7 @@ def _by_digest(batching: Batching, records: Iterable[Record]) -> list[tuple[str,
 
 
 def _place_members(
-    batching: Batching,
+    layout: Layout,
     groups: Sequence[Group],
     members: Sequence[_Member],
     assigned: Callable[[_Member, _Place], Assigned],
@@ -277,22 +309,20 @@ def _place_members(
 
     With several rounds a line says the group alone.
     """
-    batches = Batches(batching, lambda number: _of_round(batching, groups, members, number))
-    places: Iterable[_Place] = _places(batching, groups, members, 0)
+    batching = layout.batching
+    batches = Batches(batching, lambda number: _of_round(layout, groups, members, number))
+    places: Iterable[_Place] = _places(layout, groups, members, 0)
     if batching.rounds > 1:
         places = ((member.group, None) for member in members)
     return Partition(batches, tuple(map(assigned, members, places)))
 
 
 def _places(
-    batching: Batching, groups: Sequence[Group], members: Iterable[_Member], number: int
+    layout: Layout, groups: Sequence[Group], members: Iterable[_Member], number: int
 ) -> Iterator[_Place]:
     """Yield each record's place in a round."""
-    hashing, slots, most = (
-        _hashing(batching).of_round(number),
-        batching.slots or 1,
-        batching.examples_per_context,
-    )
+    batching, most = layout.batching, layout.examples
+    hashing, slots = _hashing(batching).of_round(number), batching.slots or 1
     seen: Counter[str | tuple[int, int]] = Counter()
     for digest, record, at in members:
         if at is None:
@@ -312,8 +342,7 @@ def _places(
             continue
         batch = group.ids[place]
         if batching.rule == "hashed-slots":
-            # Of the records that hash to a slot, the `examples_per_context` of smallest digest are
-            # shown.
+            # Of the records that hash to a slot, the k of smallest digest are shown.
             slot = hashing.slot(digest, slots)
             seen[batch, slot] += 1
             if seen[batch, slot] > most:
@@ -325,15 +354,16 @@ def _places(
 
 
 def _of_round(
-    batching: Batching, groups: Sequence[Group], members: Sequence[_Member], number: int
+    layout: Layout, groups: Sequence[Group], members: Sequence[_Member], number: int
 ) -> tuple[Batch, ...]:
     """Return the batches of a round.
 
     A slot is a context, empty or not; a cell only if it holds k records.
     """
+    batching = layout.batching
     contexts: dict[int, dict[int | str, list[Record]]] = defaultdict(lambda: defaultdict(list))
     for member, (batch, slot) in zip(
-        members, _places(batching, groups, members, number), strict=True
+        members, _places(layout, groups, members, number), strict=True
     ):
         if batch is not None:
             # Without slots every record is a context of its own.
@@ -346,9 +376,7 @@ def _of_round(
             )
         found = map(tuple, contexts[batch].values())
         if batching.rule == "hashed-cells":
-            return tuple(
-                context for context in found if len(context) == batching.examples_per_context
-            )
+            return tuple(context for context in found if len(context) == layout.examples)
         return tuple(found)
 
     first = number * batching.per_round

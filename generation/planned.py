@@ -110,5 +110,4 @@ def _names(config: Config) -> dict[str, str]:
     delta = "claim.delta" if config.claim is not None and config.claim.delta else "privacy.delta"
     return {
         "claim.delta": delta if config.claim_kind.beforehand else "clustering.delta",
-        "batching.labels": "data.labels",
     }

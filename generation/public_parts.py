@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.generation.aggregation import Floats
-from dpaudit.generation.config import NO_LABELS
 from dpaudit.generation.model_probe import passes_for
 from dpaudit.generation.model_step import support_problem
 from dpaudit.generation.passes import PUBLIC_ROWS, Passes, out_of_memory
@@ -207,7 +206,7 @@ def _follow(
 
 def obstacle(manifest: Manifest, label: str | None, tokens: NDArray[np.integer]) -> Finding | None:
     """Return why a text cannot follow a public prompt of this run, or None."""
-    if (label or "") not in (manifest.batching.labels or NO_LABELS):
+    if (label or "") not in manifest.data.groups:
         return Finding(code="replay.no-public-prompt")
     if not (tokens.min() >= 0 and tokens.max() < manifest.record.vocabulary):
         return Finding(code="replay.foreign-token")

@@ -9,9 +9,8 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
 from dpaudit.generation.canaries import included
-from dpaudit.generation.config import NO_LABELS, ModelConfig
+from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.grouping import recompute_grouping
 from dpaudit.generation.head import Head
 from dpaudit.generation.model_loading import load_model
@@ -19,11 +18,19 @@ from dpaudit.generation.model_probe import isolation_of
 from dpaudit.generation.model_step import UNIT_ROUNDOFF, rounding_tolerance
 from dpaudit.generation.models import FIELD, LanguageModel
 from dpaudit.generation.overlap import shared_texts
-from dpaudit.generation.partition import Batch, Partition, groups_of, partition, with_allowances
+from dpaudit.generation.partition import (
+    Batch,
+    Layout,
+    Partition,
+    groups_of,
+    partition,
+    with_allowances,
+)
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
 from dpaudit.generation.rows import OF_SETTINGS
 from dpaudit.results import Finding, Place, Value
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.replay import SharedText
 from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
 from dpaudit.runs.assignment import KEY_BYTES
@@ -146,8 +153,8 @@ class NamedModel:
 
     def _run_prompts(self) -> Prompts:
         """Return the run's prompts."""
-        named, model, batching = self._manifest.prompt, self.model, self._manifest.batching
-        examples, most = batching.examples_per_context, named.max_example_tokens
+        named, model, data = self._manifest.prompt, self.model, self._manifest.data
+        examples, most = named.examples_per_context, named.max_example_tokens
         if named.template != "own" and (named.text, named.end) != (None, None):
             raise self._field_error(
                 "prompt.template", "the run has a template of its own, and names another."
@@ -160,10 +167,8 @@ class NamedModel:
             wording = template(named.template, model.tokenizer, named.text, named.end)
         except InputError as error:
             raise self._field_error(error.where, error.problem) from None
-        if wording.shows_label and not batching.labels:
-            raise self._field_error(
-                "batching.labels", "the run has none, and its prompts show them."
-            )
+        if wording.shows_label and not data.labels:
+            raise self._field_error("data.labels", "the run has none, and its prompts show them.")
         if wording.digest != named.digest:
             problem = (
                 f"the run's template {named.template!r} has another digest than this version's."
@@ -185,10 +190,7 @@ class NamedModel:
             raise self._field_error(
                 "prompt.text", f"{examples} examples in it are too long for any model."
             )
-        labels, rules = (
-            batching.labels or NO_LABELS,
-            self._manifest.forbidden_tokens(model.tokenizer_json),
-        )
+        labels, rules = data.groups, self._manifest.forbidden_tokens(model.tokenizer_json)
         prompts = Prompts(
             model, wording, labels, examples, most, named.one_line, named.public_examples, rules
         )
@@ -237,7 +239,7 @@ class Rebuilt:
 
     def partitioned(self, records: Iterable[Record]) -> Partition:
         """Return the partition of these records by the declared rule."""
-        return partition(self._manifest.batching, self._clusters, records, self._centers)
+        return partition(Layout.of(self._manifest), self._clusters, records, self._centers)
 
     def assignment_problem(self) -> Finding | None:
         """Return the first line of the recorded assignment that breaks the rule, or None."""
@@ -300,7 +302,7 @@ class Rebuilt:
             if not getattr(batching, field):
                 raise _field_error(self._where, f"batching.{field}", "the run does not say this.")
         if (
-            sum(len(group.ids) for group in groups_of(batching, self._clusters))
+            sum(len(group.ids) for group in groups_of(Layout.of(self._manifest), self._clusters))
             != batching.per_round
         ):
             problem = (

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpaudit.generation.config import NO_LABELS, Config, DataConfig
+from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.rows import FIELDS, SEPARATOR_LINE, Row, delimiter_of, read_rows
 from dpaudit.generation.sources import DATASET, require_file
 from dpaudit.runs import InputError
-from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE
+from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE, NO_LABELS
 
 #: Each byte is a character of it; what means something in a CSV is the same in every encoding but
 #: UTF-16.

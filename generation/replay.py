@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 from pydantic import ValidationError
 
-from dpaudit.claims import CLAIM_KINDS
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.attack import CANARIES, attack, declared_step
 from dpaudit.generation.config import DataConfig
@@ -233,7 +232,7 @@ class _Replayer(Rebuilt):
             if loaded
             else {"path": data}
         )
-        labels = self._manifest.batching.labels or None
+        labels = named.labels
         read = {
             "text",
             "delimiter",
@@ -331,7 +330,7 @@ class _Replayer(Rebuilt):
         # no guarantee covers longer texts
         tokens = min(ATTACK_TOKENS, manifest.decoding.max_tokens)
         change = manifest.privacy.change(manifest.batching.rule, claim.unit, claim.relation)
-        delta = CLAIM_KINDS[claim.kind].tested_delta(claim.delta)
+        delta = claim.terms.tested_delta(claim.delta)
         return attack(
             declared_step(mechanism),
             self._cached(batch.label, (*batch.contexts, canary), tokens),

@@ -70,14 +70,16 @@ class CommittedStream(RandomBytes):
 
 
 @dataclass(frozen=True)
-class Draw:
+class SampledToken:
     """A sampled token: its index in the aggregate and the natural logarithm of its probability."""
 
     index: int
     log_probability: float
 
 
-def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBytes) -> Draw:
+def sample(
+    aggregate: NDArray[np.floating], temperature: float, source: RandomBytes
+) -> SampledToken:
     """Draw from softmax(aggregate / temperature) by inverse CDF in float64 (Algorithm 1, line 8).
 
     Weights are added up from the smallest: a sum of j ascending weights is at most j times the last
@@ -100,4 +102,4 @@ def sample(aggregate: NDArray[np.floating], temperature: float, source: RandomBy
     # Equal values have equal shares, in the order of their indices.
     rank = place - int(np.searchsorted(ascending, ascending[place]))
     index = int(np.flatnonzero(aggregate == ascending[place])[rank])
-    return Draw(index, float(scores[place] - np.log(line[-1])))
+    return SampledToken(index, float(scores[place] - np.log(line[-1])))

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from typing import TypeVar
 
-from dpaudit.engines import cores
+from dpaudit.runs.engines import cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -10,15 +10,13 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.claims import CLAIM_KINDS
-from dpaudit.engines import cores
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.head import Head
@@ -36,6 +34,7 @@ from dpaudit.generation.sampling import (
 )
 from dpaudit.generation.threads import each
 from dpaudit.mechanisms import Arrays, PublicPart
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.runs import (
     BatchExistsError,
     BatchHeader,
@@ -47,6 +46,7 @@ from dpaudit.runs import (
     aggregate_digest,
     without_stop,
 )
+from dpaudit.runs.engines import cores
 from dpaudit.runs.manifest import StopReason
 
 Doubles: TypeAlias = NDArray[np.float64]
@@ -149,15 +149,38 @@ class _Open:
         self.prompts = self.private = self.public_prompt = self.public = None
 
 
-#: A batch's step: what is public, the contexts' logits, and what of the public part is still to be
-#: taken.
-_Scored: TypeAlias = tuple[_Open, PublicPart, torch.Tensor, PublicPart]
-#: A batch's step before its draw: what is public, arrays, contributions [n, S] where contexts are
-#: recorded, and what contexts will have spent, [n], where they have budgets; and the contribution
-#: [S] of the batch's canary, if any.
-_Prepared: TypeAlias = tuple[
-    _Open, PublicPart, Arrays, Floats | None, Doubles | None, Floats | None
-]
+class _Scored(NamedTuple):
+    """A batch's step after the forward pass.
+
+    Attributes:
+        public: the step's part of the public prompt.
+        logits: of the contexts, and of the batch's canary behind them.
+        untaken: what is still to be taken of `public`: no support if the logits are over it.
+    """
+
+    batch: _Open
+    public: PublicPart
+    logits: torch.Tensor
+    untaken: PublicPart
+
+
+class _Prepared(NamedTuple):
+    """A batch's step before its draw.
+
+    Attributes:
+        support: ids of the tokens to sample from, [S]; None for the whole vocabulary.
+        arrays: the mechanism's.
+        contributions: [n, S]; None unless contexts are recorded.
+        spent_after: what contexts will have spent, [n]; None without budgets.
+        canary: the contribution of the batch's canary, [S], if any.
+    """
+
+    batch: _Open
+    support: NDArray[np.integer] | None
+    arrays: Arrays
+    contributions: Floats | None
+    spent_after: Doubles | None
+    canary: Floats | None
 
 
 class Worker:
@@ -412,28 +435,29 @@ class Worker:
         """
         assert batch.private is not None
         public = self._public(batch)
-        return batch, public, *logits_for(batch.private, public, self._manifest.mechanism)
+        logits, untaken = logits_for(batch.private, public, self._manifest.mechanism)
+        return _Scored(batch, public, logits, untaken)
 
     def _prepare(self, scored: _Scored) -> _Prepared:
         """Return what a batch samples its next token from (Algorithm 1, lines 6 and 7)."""
-        batch, public, logits, taken = scored
+        batch, public, logits, untaken = scored
         mechanism, record = self._manifest.mechanism, self._manifest.record
-        contexts, row = len(batch.batch.contexts), batch.batch.canary_row
+        n, row = len(batch.batch.contexts), batch.batch.canary_row
         with self._logits_of(batch):
-            kept = None
+            given = None
             if record.contexts and len(logits):
-                kept = contributions(logits, taken, mechanism.contribution)
-            canary = None if kept is None or row is None else kept[row]
+                given = contributions(logits, untaken, mechanism.contribution)
+            canary = None if given is None or row is None else given[row]
             # A canary that is out goes no further: neither to the aggregate nor to what is recorded
             # of contexts.
-            logits = logits[:contexts]
-            kept = kept[:contexts] if kept is not None and contexts else None
-            after = None
-            if mechanism.budget is not None and kept is not None:
-                after = mechanism.spend(kept, batch.spent, batch.budgets)
-                logits = logits[torch.from_numpy(after > batch.spent)]
-            arrays = aggregated(logits, taken, mechanism, record.width)
-        return batch, public, arrays, kept, after, canary
+            logits = logits[:n]
+            given = given[:n] if given is not None and n else None
+            spent_after = None
+            if mechanism.budget is not None and given is not None:
+                spent_after = mechanism.spend(given, batch.spent, batch.budgets)
+                logits = logits[torch.from_numpy(spent_after > batch.spent)]
+            arrays = aggregated(logits, untaken, mechanism, record.width)
+        return _Prepared(batch, public.support, arrays, given, spent_after, canary)
 
     @contextmanager
     def _logits_of(self, batch: _Open) -> Iterator[None]:
@@ -446,7 +470,7 @@ class Worker:
 
     def _draw(self, prepared: _Prepared) -> None:
         """Draw a token (Algorithm 1, line 8), record it and charge for it."""
-        batch, (support, _), arrays, kept, after, canary = prepared
+        batch, support, arrays, given, spent_after, canary = prepared
         aggregate = self._manifest.mechanism.aggregate(arrays)
         draw = sample(aggregate, self._manifest.mechanism.temperature, batch.source)
         step = Step(
@@ -454,12 +478,12 @@ class Worker:
             log_probability=draw.log_probability,
             aggregate_digest=aggregate_digest(aggregate),
             arrays=arrays,
-            contexts=None if kept is None else kept.astype(self._manifest.record.dtype),
+            contexts=None if given is None else given.astype(self._manifest.record.dtype),
             support=support,
-            spent=None if after is None else np.stack([batch.spent, after]),
+            spent=None if spent_after is None else np.stack([batch.spent, spent_after]),
             canary=None if canary is None else canary.astype(self._manifest.record.dtype),
         )
-        batch.spent = batch.spent if after is None else after
+        batch.spent = batch.spent if spent_after is None else spent_after
         self._charge(batch.batch.id, arrays, draw.index)
         batch.record.write(step)
         batch.tokens.append(step.token)

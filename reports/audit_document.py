@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpaudit.reports import engineers, findings, levels, quality, wording
+from dpaudit.reports import attacks, engineers, findings, levels, quality, wording
 from dpaudit.reports.costs import batch_costs
 from dpaudit.reports.document import (
     Banner,
@@ -100,7 +100,7 @@ def _section(
 
 def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
     """Return the first screen: verdict, number, readers, the records' addition, run and checks."""
-    blocks: list[Block] = [*_promise(result)]
+    blocks: list[Block] = [*_promise(result), *attacks.box(result)]
     blocks += [
         Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-claim")
     ]
@@ -189,10 +189,7 @@ def _audience(result: AuditResult) -> Banner:
 
 
 def _anchors(checks: Sequence[CheckResult]) -> dict[int, str]:
-    """Return each check's place in the page, by its id.
-
-    So a link to it holds from one audit to the next.
-    """
+    """Return each check's place in the page, by its id: links hold from one audit to the next."""
     taken: set[str] = set()
     anchors = {}
     for index, check in enumerate(checks):
@@ -238,10 +235,9 @@ def _checks(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Block]:
     if open_ones:
         yield outcomes(open_ones)
     if passed := findings.checks_with(result, "pass"):
-        families = findings.families(passed)
         parts = [
-            Section(each.name, [outcomes(each.checks, folded=True)], note=each.tally)
-            for each in families
+            Section(title, [outcomes(checks, folded=True)], note=f"{len(checks)} passed")
+            for title, checks in findings.families(passed).items()
         ]
         yield Section(f"{len(passed)} passed", parts, folded=True)
     if others := findings.checks_not_about(result):

@@ -1,32 +1,22 @@
-"""The cost of mean runs, in words and tables, for `dpaudit budget`."""
+"""The cost of mean runs, in words, for `dpaudit budget`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import ROUND_FLOOR
 
-from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
+from dpaudit.reports.document import Definitions, Document, Entry
 from dpaudit.reports.text import counted
 from dpaudit.results.budget import BatchCost, MeanBudget, OwnBudgets, RoundsCost
 from dpaudit.results.rounding import decimals, delta_bound, lower_bound, stated
 
 
-def build(found: Sequence[MeanBudget], *, fewest: bool = False) -> Document:
-    """Return one budget in words, or several as a table.
-
-    With `fewest`, contexts per batch were looked for.
-    """
-    costs = [each for each in found if isinstance(each, BatchCost)]
-    rounds = [each for each in found if isinstance(each, RoundsCost)]
-    if len(costs) > 1:
-        return _costs(costs)
-    if len(rounds) > 1:
-        return _rounds(rounds)
-    if len(found) > 1:
-        return Document("", [Section(heading(each), [_definitions(each)]) for each in found])
-    least = ". No fewer contexts are within this epsilon" if fewest and costs else ""
-    return Document(f"{heading(found[0])}{least}", [_definitions(found[0])])
+def build(found: MeanBudget, *, fewest: bool = False) -> Document:
+    """Return a budget in words; `fewest`: contexts were looked for."""
+    least = ". No fewer contexts are within this epsilon" if fewest else ""
+    entries = [Entry(*line) for line in lines(found)]
+    return Document(f"{heading(found)}{least}", [Definitions(entries)])
 
 
 def heading(found: MeanBudget) -> str:
@@ -49,10 +39,6 @@ def heading(found: MeanBudget) -> str:
         f"Epsilon {found.asked_epsilon or 0:g} pays for no round. One round of "
         f"{batches}{label} costs"
     )
-
-
-def _definitions(found: MeanBudget) -> Definitions:
-    return Definitions([Entry(*line) for line in lines(found)])
 
 
 def lines(found: MeanBudget) -> Iterator[tuple[str, str]]:
@@ -136,40 +122,3 @@ def _alternatives(found: RoundsCost) -> Iterator[tuple[str, str]]:
             f"texts within epsilon {asked}: {menu}. A smaller clip gives each record less "
             "influence",
         )
-
-
-def _costs(found: Sequence[BatchCost]) -> Document:
-    first = found[0]
-    settings = [f"delta {delta_bound(first.delta)}", first.method, first.sensitivity]
-    if first.rebalancing_epsilon:
-        settings.append(f"noisy counts of epsilon {first.rebalancing_epsilon!r} inside")
-    rows = [
-        (f"{each.batch_size:g}", str(each.tokens), decimals(each.batch_epsilon)) for each in found
-    ]
-    return _table(
-        "; ".join(settings), ("batch size", "tokens per batch", "epsilon, batch level"), rows
-    )
-
-
-def _rounds(found: Sequence[RoundsCost]) -> Document:
-    first = found[0]
-    settings = f"delta {delta_bound(first.delta)}; {first.tokens:,} tokens; {first.relation}"
-    header = (
-        "batch size",
-        "batches",
-        "rounds",
-        "texts",
-        "epsilon, release level",
-        "epsilon, batch level",
-    )
-    rows = []
-    for each in found:
-        counts = [f"{count:,}" for count in (each.batches, each.rounds, each.texts)]
-        rows.append(
-            (f"{each.batch_size:g}", *counts, decimals(each.epsilon), decimals(each.batch_epsilon))
-        )
-    return _table(settings, header, rows)
-
-
-def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Document:
-    return Document(title, [Table.of(title, header, rows)])

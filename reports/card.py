@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dpaudit.claims import CLAIM_KINDS, ClaimKind
-from dpaudit.reports import findings, levels, quality
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
+from dpaudit.reports import attacks, findings, levels, quality
 from dpaudit.reports.document import (
     Block,
     Commands,
@@ -38,6 +38,8 @@ from dpaudit.results.rounding import exactly
 #: How the hub sorts data sets by their number of rows: the upper end of each class.
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 _LARGER = "1M<n<10M"
+#: How many of the sentences on attacks a card has: a toss-up and a test's alarms.
+_SENTENCES = 2
 #: An address that a mail can be sent to, which stays whole between angle brackets.
 _ADDRESS = re.compile(r"([A-Za-z0-9.+_-]+@[A-Za-z0-9]+(?:[.-][A-Za-z0-9]+)*)")
 #: Plain text to YAML 1.1, and numbers to readers of YAML 1.2: these are quoted.
@@ -198,6 +200,8 @@ def _sensitive(released: Released) -> Iterator[Block]:
     yield promise(result, released.kind)
     if states_epsilon(result, released.kind) and (held := levels.holding(result)):
         yield KeyFigures([KeyFigure(level.name, level.figure, level.holds) for level in held])
+        if said := [*attacks.sentences(result)][:_SENTENCES]:
+            yield Paragraph(" ".join(said))
     yield Paragraph("Nothing here promises:")
     not_promised = [say(f"not-promised-{about}") for about in ("model", "releases", "truth")]
     groups = say("not-promised-groups", groups=_groups(released))

@@ -1,25 +1,20 @@
-"""Two or more audited runs side by side, with each kind of epsilon in tables of its own.
-
-Runs go by number, for their names are paths that no table has room for.
-"""
+"""Audited runs side by side, each kind of epsilon in tables of its own. Runs go by number."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from pydantic import JsonValue
 
-from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import CLAIM_KINDS, EMPIRICAL, ExPostClaim
 from dpaudit.reports import findings, terminal
 from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.document import (
     Banner,
     Block,
     Columns,
-    Definitions,
     Document,
-    Entry,
     Link,
     Paragraph,
     Piece,
@@ -29,17 +24,15 @@ from dpaudit.reports.document import (
     Texts,
 )
 from dpaudit.reports.engineers import shown_setting
-from dpaudit.reports.key_figures import KeyFigure, key_figures
-from dpaudit.reports.levels import digits_for, neighbours_of
+from dpaudit.reports.key_figures import NEIGHBOURS, KeyFigure, key_figures, promises
+from dpaudit.reports.levels import neighbours_of
 from dpaudit.reports.quality import METHODS, difference, shown
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line, printable
 from dpaudit.reports.wording import (
     ABSENT,
     KIND_MEANINGS,
     KIND_TITLES,
-    STATUS_NAMES,
     VERDICT_NAMES,
-    glossary,
     or_absent,
     say,
     signed,
@@ -48,33 +41,32 @@ from dpaudit.reports.writers import html
 from dpaudit.results import (
     AuditResult,
     Comparison,
-    Differing,
-    ForNeighbours,
     Kind,
     QualityColumn,
     SampleText,
 )
-from dpaudit.results.rounding import bound, bound_against, delta_bound, stated
+from dpaudit.results.rounding import bound
 
-#: Characters of caveats that a terminal shows of one run, and of all of them.
-_OWN, _SHARED = 150, 430
+#: Characters of caveats that a terminal shows.
+_CAVEATS = 580
 #: Characters of a run's name in a table; the name that a page shows above is whole.
 _SHORT_NAME = 20
 #: Settings that a terminal lists.
 _MOST_SETTINGS = 8
 _DIFFERENCE_DIGITS = 3
-_NEIGHBOURS = "Neighbours"
 
 
 def summary(comparison: Comparison) -> Document:
     """Return the screen: two runs take some 40 lines of 80 columns."""
-    own, shared = _caveats(comparison)
+    own, caveats = _caveats(comparison)
     runs: list[Block] = []
     for number, (name, result) in enumerate(comparison.runs.items(), start=1):
         said = f"{VERDICT_NAMES[result.verdict].upper()}, {_name(name)}"
         runs.append(Paragraph(f"{said}. {_amounts(result)}".rstrip(), lead=f"{number}:"))
-        runs += _fitting(own[name], _OWN)
-    blocks: list[Block] = [Section("Verdicts", [*runs, *_fitting(shared, _SHARED)])]
+        caveats += [f"Run {number}: {one_line(caveat)}" for caveat in own[name]]
+    if said := fitting(caveats, "`dpaudit verify` says them", lambda said: len(said) <= _CAVEATS):
+        runs.append(Paragraph(said, "caution"))
+    blocks: list[Block] = [Section("Verdicts", runs)]
     blocks += [Paragraph(said, "caution") for said in _cautions(comparison)]
     header = [_label(comparison, name) for name in comparison.runs]
     for kind in CLAIM_KINDS:
@@ -83,21 +75,10 @@ def summary(comparison: Comparison) -> Document:
             tables = _figure_tables(kind, figures, header)
             blocks.append(Section(tables[0].title, tables))
     blocks += _quality(comparison, header)
-    if found := comparison.settings:
-        table = _differing("Settings that differ", found[:_MOST_SETTINGS], header)
-        blocks.append(Section(table.title, [table]))
-    if found := comparison.checks:
-        table = _differing("Checks that differ", found, header)
-        blocks.append(Section(table.title, [table]))
+    blocks += _differing(comparison, header, _MOST_SETTINGS)
     notes = f"{say('of-levels')} {say('kinds-not-compared')}"
     blocks.append(Section("", [Paragraph(notes), Paragraph(say("comparison-more"), "quiet")]))
     return Document("", blocks)
-
-
-def _fitting(caveats: Sequence[str], most: int) -> Iterator[Paragraph]:
-    """Yield as many caveats as these characters hold, at least one, and the others' number."""
-    if said := fitting(caveats, "`dpaudit verify` says them", lambda said: len(said) <= most):
-        yield Paragraph(said, "caution")
 
 
 def render_comparison_html(comparison: Comparison, links: Mapping[str, str] | None = None) -> str:
@@ -134,17 +115,8 @@ def build(comparison: Comparison, links: Mapping[str, str] | None = None) -> Doc
             shown_as: list[Block] = [Paragraph(meaning, "quiet"), *tables]
             blocks.append(Section(tables[0].title, shown_as, f"kind-{kind}"))
     blocks += _quality(comparison, header)
-    for title, anchor, found in (
-        ("Settings that differ", "settings", comparison.settings),
-        ("Checks that differ", "checks", comparison.checks),
-    ):
-        if found:
-            blocks.append(Section(title, [_differing(title, found, header)], anchor))
-    terms = [Entry(*each) for each in glossary().items()]
-    blocks += [
-        Paragraph("A dash: not claimed, not computed, or no such setting.", "quiet"),
-        Section("Glossary", [Definitions(terms, "terms")], "glossary"),
-    ]
+    blocks += _differing(comparison, header)
+    blocks.append(Paragraph("A dash: not claimed, not computed, or no such setting.", "quiet"))
     return Document(
         f"{len(comparison.runs)} runs compared",
         blocks,
@@ -230,7 +202,7 @@ _Figures = dict[str, list[KeyFigure | None]]
 
 def _promises(comparison: Comparison, kind: Kind) -> _Figures:
     """Return the promises of runs by one kind, as recomputed and as claimed; empty without any."""
-    figures = _side_by_side([list(_promised(result, kind)) for result in comparison.runs.values()])
+    figures = _side_by_side([list(promises(result, kind)) for result in comparison.runs.values()])
     for same in comparison.same_length if kind == ExPostClaim.id else ():
         title = f"ε, batch level, up to {counted(same.tokens, 'token')}"
         if len(comparison.same_length) > 1:
@@ -257,46 +229,13 @@ def _side_by_side(runs: Sequence[Sequence[KeyFigure]]) -> _Figures:
     return {name: [run.get(name) for run in by_name] for name in names}
 
 
-def _promised(result: AuditResult, kind: Kind) -> Iterator[KeyFigure]:
-    claim = result.claim if result.claim is not None and result.claim.kind == kind else None
-    found: ForNeighbours | None = claim
-    if kind == ZcdpClaim.id:
-        if (rho := result.guarantees.zcdp) is not None and claim is not None:
-            found = rho
-            yield KeyFigure("ρ, batch level", bound_against(rho.rho, claim.rho), value=rho.rho)
-    elif kind != EMPIRICAL and (epsilons := result.guarantees.epsilons(kind)) is not None:
-        found, digits = epsilons, digits_for(claim, epsilons)
-        for level, value in (("release", epsilons.epsilon), ("batch", epsilons.batch_epsilon)):
-            yield KeyFigure(f"ε, {level} level", bound(value, digits), value=value)
-        if epsilons.delta:
-            delta = delta_bound(epsilons.delta, claim.delta if claim else None)
-            yield KeyFigure("δ", delta, value=epsilons.delta)
-    if claim is not None:
-        for name, stated_figure in (
-            ("Claimed ε, release level", claim.epsilon),
-            ("Claimed ε, batch level", claim.batch_epsilon),
-            ("Claimed ρ, batch level", claim.rho),
-            ("Claimed δ", claim.delta or None),
-        ):
-            if stated_figure is not None:
-                yield KeyFigure(name, stated(stated_figure), value=stated_figure)
-    if found is not None:
-        said = neighbours_of(found)
-        if claim is not None and neighbours_of(claim) != said:
-            said = f"{said} (claimed: {neighbours_of(claim)})"
-        yield KeyFigure(_NEIGHBOURS, said)
-
-
 def _figure_tables(kind: Kind, figures: _Figures, header: Sequence[str]) -> list[Table]:
-    """Return the tables of one kind: first figures, then what is in words.
-
-    Figures have a column for each run, and one for the difference of two.
-    """
+    """Return the tables of one kind: first figures, with differences, then what is in words."""
     title = f"{KIND_TITLES[kind]} (nats)"
-    alike = {figure.shown for figure in figures.get(_NEIGHBOURS, []) if figure is not None}
+    alike = {figure.shown for figure in figures.get(NEIGHBOURS, []) if figure is not None}
     if len(alike) == 1:
         title = f"{KIND_TITLES[kind]} (nats), {alike.pop()}"
-        figures = {name: found for name, found in figures.items() if name != _NEIGHBOURS}
+        figures = {name: found for name, found in figures.items() if name != NEIGHBOURS}
     differences = _differences(figures)
     rows, in_words = [], []
     for name, found in figures.items():
@@ -315,14 +254,11 @@ def _figure_tables(kind: Kind, figures: _Figures, header: Sequence[str]) -> list
 
 
 def _differences(figures: _Figures) -> dict[str, str]:
-    """Return by how much the second run's figures differ from the first's.
-
-    Empty unless there are two runs, and their figures hold for the same neighbours and δ.
-    """
+    """Return the second of two runs less the first, if neighbours and δ agree; else nothing."""
     deltas = [
         [figure and figure.value for figure in figures.get(name, [])] for name in ("δ", "Claimed δ")
     ]
-    if _NEIGHBOURS in figures or any(len(set(found)) > 1 for found in deltas):
+    if NEIGHBOURS in figures or any(len(set(found)) > 1 for found in deltas):
         return {}
     found = {}
     for name, both in figures.items():
@@ -334,17 +270,31 @@ def _differences(figures: _Figures) -> dict[str, str]:
     return found
 
 
-def _differing(title: str, found: Iterable[Differing], header: Sequence[str]) -> Table:
-    """Return settings or statuses that differ, a column for each run."""
-    rows = [(one_line(each.name, LABEL_LENGTH), *map(_value, each.values)) for each in found]
-    return Table.of(title, ("", *header), rows, words=range(len(header) + 1))
+def _differing(
+    comparison: Comparison, header: Sequence[str], most: int | None = None
+) -> Iterator[Section]:
+    """Yield at most so many settings that differ, and all checks that do, a column for each run."""
+    runs = comparison.runs.values()
+    settings = [(each.name, *map(_setting, each.values)) for each in comparison.settings[:most]]
+    checks = [(each.name, *(_status(run, each.name) for run in runs)) for each in comparison.checks]
+    for title, anchor, rows in (
+        ("Settings that differ", "settings", settings),
+        ("Checks that differ", "checks", checks),
+    ):
+        if rows:
+            cells = [[one_line(cell, LABEL_LENGTH) for cell in row] for row in rows]
+            table = Table.of(title, ("", *header), cells, words=range(len(header) + 1))
+            yield Section(title, [table], anchor)
 
 
-def _value(value: JsonValue) -> str:
-    if value is None:
-        return ABSENT
-    statuses = {str(status): name for status, name in STATUS_NAMES.items()}
-    return one_line(statuses.get(str(value), shown_setting(value)), LABEL_LENGTH)
+def _setting(value: JsonValue) -> str:
+    return ABSENT if value is None else shown_setting(value)
+
+
+def _status(result: AuditResult, check_id: str) -> str:
+    """Return a check's outcome as the run's report names it; a dash where it does not apply."""
+    found = (check for check in result.checks if check.id == check_id and check.applicable)
+    return or_absent(next(found, None), lambda check: findings.status_name(result, check))
 
 
 def _quality(comparison: Comparison, header: Sequence[str]) -> Iterator[Section]:

@@ -1,13 +1,10 @@
-"""The joint cost of releases, for a terminal.
-
-It has data-dependent figures, and is not for publication.
-"""
+"""The joint cost of releases, for a terminal. Private: it has data-dependent figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpaudit.claims import ApproximateClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT

@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms.claims import ApproximateClaim, ClaimKind, ZcdpClaim
 from dpaudit.reports import levels
 from dpaudit.reports.card import as_yaml, states_epsilon
 from dpaudit.reports.wording import say
@@ -104,11 +104,7 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
         detail += f" One user has at most {claim.records_per_user} records."
     loss: dict[str, Any] = {"privacy_unit": _UNITS[tested.unit], "privacy_unit_details": detail}
     if claim is None or not states_epsilon(result, tested.kind):
-        why = (
-            say("entry-ex-post")
-            if not CLAIM_KINDS[tested.kind].beforehand
-            else say("entry-withheld")
-        )
+        why = say("entry-ex-post") if not tested.terms.beforehand else say("entry-withheld")
         return loss | {"privacy_parameters": {}, "privacy_parameters_details": why}
     found = result.guarantees.approximate
     # The rho of budgets is what a batch may cost: the epsilon of the release is another guarantee
@@ -130,10 +126,7 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
 
 
 def _unprotected(result: AuditResult) -> str:
-    """Say what is released beside the texts without noise.
-
-    No setting that was counted in the data is public.
-    """
+    """Say what is released beside the texts without noise: nothing counted in the data."""
     settings = result.run.settings
     if settings is None or {settings.chosen_from.batching, settings.chosen_from.settings} != {
         "public"
@@ -170,9 +163,6 @@ def _line(text: str) -> str:
 
 
 def _slug(about: About, published: date) -> str:
-    """Return the address that the registry itself gives an entry: its tests refuse another one.
-
-    Name, curators and year, in lower case, with a hyphen in place of all that stands between words.
-    """
+    """Return the address that the registry gives an entry: name, curators and year, hyphenated."""
     parts = (about.name, "-".join(about.curators), str(published.year))
     return "-".join(re.sub(r"\W+", "-", part.lower()).replace("_", "-") for part in parts)

@@ -64,10 +64,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict, in a box of its status's colour.
-
-    Its title is the document's heading. What belongs to it is in the box.
-    """
+    """The verdict, in a box of its status's colour; its title is the document's heading."""
 
     status: Status
     title: str
@@ -108,11 +105,10 @@ class KeyFigures:
 
 
 class Row(NamedTuple):
-    """Cells of a table's row; `id` is what links lead to, and a row that matters less is quiet."""
+    """Cells of a table's row; `id` is what links lead to."""
 
     cells: Sequence[Words]
     id: str = ""
-    quiet: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,6 @@ class Table:
         title: what the table is, for readers who do not see it.
         rows: each with as many cells as the header.
         words: indexes of the columns of words, which wrap.
-        strong: whether figures of the first row stand out.
         sortable: whether a reader can sort the rows.
     """
 
@@ -133,7 +128,6 @@ class Table:
     header: Sequence[str]
     rows: Sequence[Row]
     words: frozenset[int] = frozenset()
-    strong: bool = False
     sortable: bool = False
 
     @staticmethod
@@ -142,10 +136,11 @@ class Table:
         header: Sequence[str],
         rows: Iterable[Sequence[Words]],
         words: Iterable[int] = (),
-        **shown: bool,
+        *,
+        sortable: bool = False,
     ) -> Table:
-        """Return a table of rows that are cells alone; `shown` is `strong` or `sortable`."""
-        return Table(title, header, [Row(cells) for cells in rows], frozenset(words), **shown)
+        """Return a table of rows that are cells alone."""
+        return Table(title, header, [Row(cells) for cells in rows], frozenset(words), sortable)
 
 
 @dataclass(frozen=True)
@@ -216,30 +211,10 @@ class Node(NamedTuple):
     children: Sequence[Node]
     omitted: int = 0
 
-    def cut(self, depth: int, breadth: int) -> Node:
-        """Return the node with at most `depth` levels and `breadth` children a node.
-
-        What is cut off is counted.
-        """
-        listed = self.children[:breadth] if depth > 1 else ()
-        omitted = self.omitted + len(self.children) - len(listed)
-        return self._replace(
-            children=[child.cut(depth - 1, breadth) for child in listed], omitted=omitted
-        )
-
     @property
     def unlisted(self) -> str:
-        """The number of children that are not listed, in words; "" if all are."""
+        """The number of children that are not listed beside others, in words; "" if all are."""
         return f"{self.omitted:,} more, not listed here" if self.children and self.omitted else ""
-
-    @property
-    def made_of(self) -> str:
-        """The rule, with a word on children of which none is listed."""
-        return (
-            f"{self.rule}, not listed here"
-            if self.rule and not self.children and self.omitted
-            else self.rule
-        )
 
 
 @dataclass(frozen=True)
@@ -258,10 +233,9 @@ class Commands:
 
 @dataclass(frozen=True)
 class Items:
-    """A list; `numbered` where the order matters."""
+    """A list."""
 
     items: Sequence[Words]
-    numbered: bool = False
     tone: Tone = "plain"
 
 

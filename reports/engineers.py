@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import budgets, costs, figures, wording
 from dpaudit.reports.costs import batch_costs, ex_post_digits
 from dpaudit.reports.document import (
@@ -28,9 +28,9 @@ from dpaudit.reports.document import (
     Words,
 )
 from dpaudit.reports.findings import caution, cited, is_public
-from dpaudit.reports.key_figures import NOT_COMPUTED, KeyFigure, in_nats, key_figures
-from dpaudit.reports.levels import are_apart, digits_for, holding, neighbours_of
-from dpaudit.reports.reproducing import claim_origin, commands
+from dpaudit.reports.key_figures import KeyFigure, in_nats, key_figures, promises
+from dpaudit.reports.levels import digits_for, holding
+from dpaudit.reports.reproducing import commands
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line
 from dpaudit.reports.wording import (
     ABSENT,
@@ -44,10 +44,8 @@ from dpaudit.reports.wording import (
 )
 from dpaudit.results import (
     Approximate,
-    Asked,
     AuditResult,
     BatchResult,
-    ClaimResult,
     ExPost,
     Kind,
     LedgerEntry,
@@ -55,41 +53,22 @@ from dpaudit.results import (
 )
 from dpaudit.results.rounding import (
     bound,
-    bound_against,
     delta_bound,
-    lower_bound,
     nearest,
     saving,
     stated,
 )
 from dpaudit.results.values import leaves
 
-NOT_CLAIMED, NOT_GIVEN, WITHHELD = "not claimed", "none given", "withheld"
-MOST_BATCHES, MOST_CONTEXTS, MOST_POINTS = 50, 20, 12
-#: Levels and children of the composition that a page lists.
-_DEPTH, _BREADTH = 8, 60
-CURVE_COLUMNS = ("ε (nats)", "Smallest δ, estimated", "δ at least")
+MOST_BATCHES, MOST_CONTEXTS = 50, 20
+#: Levels and children of a composition that are listed.
+_DEPTH, _BREADTH = 4, 10
 WORST_COLUMNS = (
     "Batch",
     "Slot",
     "Empirical loss (nats)",
     "Ex-post bound of the batch, exact (nats)",
 )
-#: A claim that is rounded up by less is taken for the figure itself.
-_AS_CLAIMED = 1.001
-#: What lines of a kind are called: epsilon at either level, or at both where one figure holds at
-#: both.
-_RELEASE, _BATCH, _EITHER = "ε, release level", "ε, batch level", "ε, both levels"
-_RHO = "ρ, batch level"
-#: Which fields of a claim a line of a kind is about.
-_OPTIONS: dict[str, set[Asked]] = {
-    _RELEASE: {"epsilon"},
-    _BATCH: {"batch_epsilon"},
-    _EITHER: {"epsilon", "batch_epsilon"},
-    _RHO: {"rho"},
-    "δ": {"delta"},
-    "Neighbours": {"relation", "unit"},
-}
 #: Entries of the run's summary that say which software audited it.
 _VERSIONS = ("audited", "dpaudit", "dp_accounting", "plugins")
 _MOST_SETTINGS, _MOST_LISTED = 200, 60
@@ -119,25 +98,20 @@ def _named(name: str, blocks: Sequence[Block], *, folded: bool = True) -> Sectio
 def kind_sections(result: AuditResult) -> dict[Kind, Section]:
     """Return a section for each kind of epsilon, so that their figures cannot be read across."""
     kinds: list[Kind] = [ExPostClaim.id, ApproximateClaim.id, EMPIRICAL]
-    if _claim_of(result, ZcdpClaim.id) is not None:
+    if result.claim is not None and result.claim.kind == ZcdpClaim.id:
         kinds.insert(0, ZcdpClaim.id)
     return {kind: _kind(result, kind) for kind in kinds}
 
 
 def _kind(result: AuditResult, kind: Kind) -> Section:
-    """Return a kind's meaning, its quantities, the recomputed figure's parts, and what to mind."""
+    """Return a kind's meaning, what is promised, what that is made of, and what to mind."""
     blocks: list[Block] = [Paragraph(KIND_MEANINGS[kind], "quiet")]
-    if recomputed := _recomputed(result, kind):
-        blocks.append(_beside(result, kind, recomputed))
-    if parts := key_figures(result, kind):
+    if parts := [*promises(result, kind), *key_figures(result, kind)]:
         blocks.append(
             Definitions(
                 [Entry(_name(result, kind, each), each.with_unit) for each in parts], "figures"
             )
         )
-    if kind == EMPIRICAL and (points := attack_curve(result)):
-        title = "The smallest δ that the attack leaves to each ε"
-        blocks.append(Section(title, [Table.of(title, CURVE_COLUMNS, points)], folded=True))
     return Section(
         KIND_TITLES[kind], [*blocks, Paragraph(_remark(result, kind), "quiet")], id=f"kind-{kind}"
     )
@@ -153,16 +127,11 @@ def _remark(result: AuditResult, kind: Kind) -> str:
         said = [say("lower-bound")]
     if kind == EMPIRICAL and empirical.canaries is not None:
         said.append(say("of-canaries"))
-    if kind == ApproximateClaim.id:
-        said += _tighter(result)
     return " ".join(said)
 
 
 def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
-    """Return a figure's name, with its level if it is the batch level's alone.
-
-    It has no level if both are equal.
-    """
+    """Return a figure's name, with "batch level" if it is of that level alone."""
     found = None if kind == EMPIRICAL else result.guarantees.epsilons(kind)
     return (
         f"{figure.name}{_of_batch_level(found)}"
@@ -171,151 +140,37 @@ def _name(result: AuditResult, kind: Kind, figure: KeyFigure) -> str:
     )
 
 
-def _beside(result: AuditResult, kind: Kind, recomputed: Mapping[str, str]) -> Table:
-    """Return rows by quantity: the run's own claim, the recomputed figure, the audit's input.
-
-    The latter is what was given to the audit.
-    """
-    claim, asked = _claim_of(result, kind), set(result.asked)
-    tested = dict.fromkeys(recomputed, NOT_CLAIMED) if claim is None else _claim_cells(claim)
-    own = tested
-    if claim is not None and result.own_claim is not None:
-        own = _claim_cells(result.own_claim)
-    elif claim is not None and asked and is_public(result):
-        own = dict.fromkeys(recomputed, WITHHELD)
-    first = next(iter(recomputed))
-    if tested[first] == NOT_CLAIMED:
-        header: tuple[str, ...] = ("", "Claimed", "Recomputed")
-        rows: list[tuple[str, ...]] = [
-            (name, own[name], shown) for name, shown in recomputed.items()
-        ]
-    else:
-        header = ("", "Claimed", "Recomputed", "Agreed")
-        agreed = {name: tested[name] if _OPTIONS[name] & asked else ABSENT for name in recomputed}
-        if not asked:
-            agreed[first] = NOT_GIVEN
-        rows = [(name, own[name], shown, agreed[name]) for name, shown in recomputed.items()]
-    return Table.of(
-        f"{KIND_TITLES[kind]}: claimed and recomputed", header, rows, range(1, 4), strong=True
-    )
-
-
-def _claim_of(result: AuditResult, kind: Kind) -> ClaimResult | None:
-    return result.claim if result.claim is not None and result.claim.kind == kind else None
-
-
-def _claim_cells(claim: ClaimResult) -> dict[str, str]:
-    """Return what a claim states, by the name of its quantity."""
-    figures = {
-        _RELEASE: claim.epsilon,
-        _BATCH: claim.batch_epsilon,
-        _EITHER: claim.epsilon,
-        _RHO: claim.rho,
-    }
-    named = {
-        name: NOT_CLAIMED if value is None else in_nats(stated(value))
-        for name, value in figures.items()
-    }
-    return named | {"δ": stated(claim.delta), "Neighbours": neighbours_of(claim)}
-
-
-def _recomputed(result: AuditResult, kind: Kind) -> dict[str, str]:
-    """Return each quantity of a kind as recomputed; empty if not claimed or recomputed."""
-    claim = _claim_of(result, kind)
-    if kind == EMPIRICAL:
-        return {}
-    if kind == ZcdpClaim.id:
-        rho = result.guarantees.zcdp
-        if rho is None or claim is None:
-            return dict.fromkeys((_RHO, "Neighbours"), NOT_COMPUTED)
-        return {_RHO: in_nats(bound_against(rho.rho, claim.rho)), "Neighbours": neighbours_of(rho)}
-    found = result.guarantees.epsilons(kind)
-    if claim is None and found is None:
-        return {}
-    levels = (_RELEASE, _BATCH) if are_apart(claim, found) else (_EITHER,)
-    if found is None:
-        withheld = is_public(result) and kind == ExPostClaim.id
-        named = dict.fromkeys((*levels, "δ", "Neighbours"), WITHHELD if withheld else NOT_COMPUTED)
-        return (
-            named | {"δ": "none", "Neighbours": neighbours_of(claim)}
-            if withheld and claim
-            else named
-        )
-    digits = digits_for(claim, found)
-    figures = dict(zip(levels, (found.epsilon, found.batch_epsilon), strict=False))
-    delta = delta_bound(found.delta, claim.delta if claim else None) if found.delta else "none"
-    named = {level: in_nats(bound(value, digits)) for level, value in figures.items()}
-    return named | {"δ": delta, "Neighbours": neighbours_of(found)}
-
-
-def _tighter(result: AuditResult) -> Iterator[str]:
-    """Say where the claim is Rényi's figure, above the recomputed one by more than rounding."""
-    claim, found = _claim_of(result, ApproximateClaim.id), result.guarantees.approximate
-    if claim is not None and found is not None and found.batch_epsilon < found.batch_rdp:
-        claimed = claim.stated if claim.batch_epsilon is None else claim.batch_epsilon
-        if found.batch_epsilon < claimed <= found.batch_rdp * _AS_CLAIMED:
-            yield say("claim-by-rdp", level=_of_batch_level(found))
-
-
 def _of_batch_level(found: ExPost | Approximate) -> str:
     """Return the mark of figures that are the batch level's alone, or "" if levels are equal."""
     return " (batch level)" if found.amplification.groups else ""
 
 
-def attack_curve(result: AuditResult) -> tuple[tuple[str, ...], ...]:
-    """Return rows of CURVE_COLUMNS: the delta that the attack leaves to each epsilon.
-
-    They are empty if no attack was made.
-
-    At most MOST_POINTS of them, evenly, the first and the last among them.
-    """
-    found = result.guarantees.empirical.attack
-    points = () if found is None else found.curve
-    if len(points) > MOST_POINTS:
-        points = tuple(
-            points[index * (len(points) - 1) // (MOST_POINTS - 1)] for index in range(MOST_POINTS)
-        )
-    return tuple(
-        (nearest(at.epsilon), nearest(at.delta, 3), lower_bound(at.delta_lower, 3)) for at in points
-    )
-
-
 def _tokens(result: AuditResult) -> list[Block]:
-    drawn = (
-        (figures.token_curve, say("curve-marks"), costs.curve_described(result.tokens)),
-        (figures.growth, say("growth-marks"), costs.growth_described(result)),
-    )
-    shown = [Figure(draw(result), words, marks) for draw, marks, words in drawn if words]
-    return [Columns(shown)] if shown else []
+    words = costs.curve_described(result.tokens)
+    return [Figure(figures.token_curve(result), words, say("curve-marks"))] if words else []
 
 
 def _budgets(result: AuditResult) -> list[Block]:
-    if (use := result.budgets) is None:
+    if result.budgets is None:
         return []
-    blocks: list[Block] = [Definitions(list(budgets.entries(use)), "figures")]
-    if use.position:
-        blocks.append(
-            Figure(figures.taking_part(result), budgets.took_part(use), say("budget-marks"))
-        )
-    return blocks
+    return [Definitions(list(budgets.entries(result.budgets)), "figures")]
 
 
 def _losses(result: AuditResult) -> list[Block]:
     rows = worst_contexts(result)
-    said = (costs.losses_described(result), worst_sentence(result), several_contexts(result))
     if not rows:
-        return [Paragraph(said[0])] if said[0] else []
+        return []
+    said = f"{say('loss-sign')} {several_contexts(result)}".strip()
     listed = Table.of("Contexts with the largest losses", WORST_COLUMNS, rows, sortable=True)
-    return [Paragraph(say("loss-sign")), Paragraph(" ".join(filter(None, said))), listed]
+    return [Paragraph(said), listed]
 
 
 def _batches(result: AuditResult) -> list[Block]:
     found = batch_costs(result)
     blocks: list[Block] = [Paragraph(say("of-the-batch-level"))]
     if found is not None:
-        drawing = figures.batch_histogram(result)
-        nothing = "" if drawing else "No batch has a finite cost, so there is nothing to draw. "
-        blocks.append(Figure(drawing, nothing + found.described(), found.marks))
+        words = found.described()
+        blocks.append(Figure(figures.batch_spread(result), words, say("spread-marks")))
     note = say("no-batch-costs") if found is None else several_contexts(result)
     blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
     if result.batches:
@@ -324,12 +179,12 @@ def _batches(result: AuditResult) -> list[Block]:
             [_batch_link(result, batch.id), *(column.cell(batch) for column in columns[1:])]
             for batch in listed_batches(result)
         ]
-        words = [place for place, column in enumerate(columns) if column.words]
+        wide = [place for place, column in enumerate(columns) if column.words]
         title = "Batches, with columns of their own for each kind of cost"
         header = [column.name for column in columns]
         blocks.append(
             Section(
-                "Batches", [Table.of(title, header, rows, words, sortable=True)], filter="batches"
+                "Batches", [Table.of(title, header, rows, wide, sortable=True)], filter="batches"
             )
         )
     return blocks
@@ -342,17 +197,11 @@ def _batch_link(result: AuditResult, batch: int) -> Words:
 
 
 class Column(NamedTuple):
-    """A column of the per-batch table.
-
-    Attributes:
-        words: whether it holds text, which may be hostile, and no figures.
-        spare: whether it is left out where there is little room.
-    """
+    """A column of the per-batch table; `words`: it holds text, which may be hostile."""
 
     name: str
     cell: Callable[[BatchResult], str]
     words: bool = False
-    spare: bool = False
 
 
 def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, ...]:
@@ -372,11 +221,10 @@ def batch_columns(batches: Sequence[BatchResult], digits: int) -> tuple[Column, 
         Column("Rise", lambda batch: cost(batch.rise)),
         Column("Fall", lambda batch: cost(batch.fall)),
         Column("Ex-post, Theorem 1 (nats)", lambda batch: cost(batch.theorem1)),
-        Column("Saving (nats)", _saved, spare=True),
+        Column("Saving (nats)", _saved),
         Column(
             "Empirical, largest loss (nats)",
             lambda batch: or_absent(batch.leave_one_out_max, nearest),
-            spare=True,
         ),
         Column("Contexts", lambda batch: f"{batch.contexts:,}"),
         Column("Texts", lambda batch: f"{batch.texts:,}" if several else ABSENT),
@@ -449,14 +297,6 @@ def worst_contexts(result: AuditResult) -> list[list[Words]]:
         ]
         for context in result.guarantees.empirical.worst[:MOST_CONTEXTS]
     ]
-
-
-def worst_sentence(result: AuditResult) -> str:
-    """Say which contexts are listed, and how many more there are."""
-    listed = len(worst_contexts(result))
-    count = max(result.guarantees.empirical.contexts, listed)
-    said = "The context" if listed == 1 else f"The {listed} contexts"
-    return f"{said} with the largest loss by size, of {count:,} left out one at a time."
 
 
 def _ledger(result: AuditResult) -> list[Block]:
@@ -569,7 +409,4 @@ def shown_setting(value: JsonValue) -> str:
 
 
 def _reproduce(result: AuditResult) -> list[Block]:
-    return [
-        Paragraph(f"{claim_origin(result)} {say('reproduce')}".strip()),
-        Commands(commands(result)),
-    ]
+    return [Paragraph(say("reproduce")), Commands(commands(result))]

@@ -1,9 +1,7 @@
 """Figures of runs as files for papers, with captions.
 
-All files but one are about ex-post costs, of the texts that were drawn. A mean run has them too,
-where its record bounds them, on one axis with a median run's: they are of one kind. What a mean run
-guarantees is of another, the same for every batch: it is never drawn, and every figure of such
-costs says so. The other file shows who took part in draws.
+All are about ex-post costs, of the texts that were drawn. A mean run has them too, where its record
+bounds them. What it guarantees is the same for every batch and never drawn: its figures say so.
 """
 
 from __future__ import annotations
@@ -13,33 +11,37 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from importlib.metadata import version
 from typing import NamedTuple
 
-from dpaudit.claims import CLAIM_KINDS, ExPostClaim
+from dpaudit.mechanisms.claims import ExPostClaim
 from dpaudit.reports import figures
-from dpaudit.reports.costs import batch_costs, curve_described, ex_post_digits
+from dpaudit.reports.costs import batch_costs, ex_post_digits
+from dpaudit.reports.document import (
+    Banner,
+    Block,
+    Commands,
+    Definitions,
+    Document,
+    Entry,
+    Paragraph,
+    Section,
+)
 from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.engineers import several_contexts
 from dpaudit.reports.figures import Drawing, Format, Series
 from dpaudit.reports.findings import caution, evidence_asked, headline
-from dpaudit.reports.levels import at_both_levels, claim_sentence, neighbours_of
-from dpaudit.reports.text import PROSE_LENGTH, one_line
+from dpaudit.reports.levels import at_both_levels, neighbours_of
+from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import say
-from dpaudit.reports.writers.markdown import code, escaped
+from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult
-from dpaudit.results.rounding import bound
 
 CAPTIONS = "captions.md"
 _LABEL_LENGTH = 40
 _ALL = "all"
-#: The figure that shows no cost.
-_NO_COSTS = "budgets"
 _MEAN_MARK, _CAUTION_MARK = "†", "‡"
 
 
 class FigureRun(NamedTuple):
-    """One run to draw.
-
-    Its name is anybody's text, and `why_not_drawn` of its audit is empty.
-    """
+    """One run to draw: `why_not_drawn` of its audit is empty. Its name is anybody's text."""
 
     name: str
     path: str
@@ -49,7 +51,7 @@ class FigureRun(NamedTuple):
     def is_mean(self) -> bool:
         """Whether the run is a mean's, which its ex-post costs do not show."""
         claim = self.result.claim
-        claimed = claim is not None and CLAIM_KINDS[claim.kind].beforehand
+        claimed = claim is not None and claim.terms.beforehand
         return claimed or self.result.guarantees.approximate is not None
 
     @property
@@ -58,11 +60,7 @@ class FigureRun(NamedTuple):
         return bool(caution(self.result))
 
     def series(self, label: str) -> Series:
-        """Return the run among others, by its label and the marks of the notes that are about it.
-
-        Raises:
-            ValueError: the run has no figure.
-        """
+        """Return the run among others, labelled. Raises ValueError where it has no figure."""
         costs, found = batch_costs(self.result), self.result.guarantees.ex_post
         if costs is None or found is None:
             raise ValueError(f"{self.path}: {why_not_drawn(self.result)}")
@@ -81,7 +79,7 @@ def why_not_drawn(result: AuditResult) -> str:
             * mean
         )
         return f"this run has no ex-post cost by batch or token{other}."
-    if figures.batch_histogram(result) is None and figures.token_curve(result) is None:
+    if figures.batch_spread(result) is None and figures.token_curve(result) is None:
         return "no batch or token position of this run has a finite ex-post cost."
     return ""
 
@@ -89,38 +87,39 @@ def why_not_drawn(result: AuditResult) -> str:
 def figure_files(
     runs: Sequence[FigureRun], formats: Collection[Format], command: str
 ) -> dict[str, bytes]:
-    """Return every figure by file name, and captions.
+    """Return every figure by file name, and captions: the same runs give the same bytes.
 
     Figures are those of each run, and two of all together where there are several.
 
-    The same runs give the same bytes. There are one or more, at most
-    `dpaudit.reports.figures.MOST_RUNS`; captions say that `command` gives these files again.
+    Args:
+        runs: at most `dpaudit.reports.figures.MOST_RUNS`.
+        formats: of each figure.
+        command: the command that gives these files again.
     """
     labels = _distinct(drawable(run.name, _LABEL_LENGTH).strip() or "unnamed" for run in runs)
     series = [run.series(label) for run, label in zip(runs, labels, strict=True)]
     files: dict[str, bytes] = {}
-    lines = ["# Captions", "", f"> **Internal.** {say('figures-private')}", ""]
-    lines += [f"{ExPostClaim.title}: {ExPostClaim.meaning}", ""]
-    lines += [
-        f"Made by {code(command, PROSE_LENGTH)}, matplotlib {version('matplotlib')}.",
-        "",
-        "## Figures",
-    ]
+    captions: list[Block] = []
     for stem, drawing, heading, notes in _drawings(runs, labels, series):
         names = {each: f"{stem}-{drawing.name}.{each}" for each in formats}
-        lines += [
-            "",
-            f"### {escaped(f'{stem}-{drawing.name}')}",
-            "",
-            ", ".join(map(code, names.values())),
-        ]
-        lines += ["", say(f"figure-{drawing.name}"), "", escaped(drawing.description)]
+        said = (", ".join(names.values()), say(f"figure-{drawing.name}"), drawing.description)
+        captions.append(Section(f"{stem}-{drawing.name}", list(map(Paragraph, said))))
         for each, name in names.items():
             files[name] = file_of(drawing, each, heading, notes)
-    lines += ["", "## Runs"]
-    for run, label, one in zip(runs, labels, series, strict=True):
-        lines += _run_captions(run, label, one)
-    return {**files, CAPTIONS: ("\n".join(lines) + "\n").encode("utf-8", errors="backslashreplace")}
+    shown = [
+        Section(label, [Definitions(list(_captions(run, one)))])
+        for run, label, one in zip(runs, labels, series, strict=True)
+    ]
+    blocks: list[Block] = [
+        Banner("Internal.", say("figures-private")),
+        Paragraph(f"{ExPostClaim.title}: {ExPostClaim.meaning}"),
+        Paragraph(f"Made by matplotlib {version('matplotlib')} and:"),
+        Commands([one_line(command)]),
+        Section("Figures", captions),
+        Section("Runs", shown),
+    ]
+    written = markdown.render(Document("Captions", blocks))
+    return {**files, CAPTIONS: written.encode("utf-8", errors="backslashreplace")}
 
 
 def _drawings(
@@ -132,13 +131,8 @@ def _drawings(
     )
     for run, label, stem in zip(runs, labels, stems, strict=True):
         notes = [say("figure-in-doubt")] * run.is_doubtful
-        for drawing in figures.of_run(run.result, alone=True):
-            yield (
-                stem,
-                drawing,
-                label,
-                [say("figure-of-mean")] * (run.is_mean and drawing.name != _NO_COSTS) + notes,
-            )
+        for drawing in figures.of_run(run.result):
+            yield stem, drawing, label, [say("figure-of-mean")] * run.is_mean + notes
     if len(runs) > 1:
         notes = [f"{_MEAN_MARK} {say('figure-of-mean')}"] * any(run.is_mean for run in runs)
         notes += [f"{_CAUTION_MARK} {say('figure-in-doubt')}"] * any(
@@ -162,19 +156,12 @@ def _distinct(names: Iterable[str], taken: Iterable[str] = ()) -> list[str]:
     return distinct
 
 
-def _run_captions(run: FigureRun, label: str, series: Series) -> Iterator[str]:
+def _captions(run: FigureRun, series: Series) -> Iterator[Entry]:
     result, found, digits = run.result, series.found, ex_post_digits(run.result)
-    parts = f"generation {bound(found.exact, digits)}, Theorem 1 {bound(found.theorem1, digits)}"
-    parts += f", rebalancing {bound(found.rebalancing, digits)}" if found.rebalancing else ""
-    total = f"{at_both_levels(found, digits)}, {neighbours_of(found)} (batch level: {parts})"
-    yield from ("", f"### {escaped(label)}", "")
-    yield f"- Run: {code(run.path)}"
-    yield f"- Audit: {headline(result)}. {evidence_asked(result)}"
-    yield f"- dpaudit: {escaped(one_line(result.run.dpaudit, _LABEL_LENGTH))}"
-    yield f"- Claim: {escaped(claim_sentence(result))}"
-    yield f"- Ex-post, recomputed: {escaped(total)}"
-    yield f"- Batches: {escaped(series.costs.described())}"
-    yield f"- Tokens: {escaped(curve_described(result.tokens) or 'no cost by position')}"
+    total = f"{at_both_levels(found, digits)}, {neighbours_of(found)}"
+    yield Entry("Run", run.path)
+    yield Entry("Audit", f"{headline(result)}. {evidence_asked(result)}")
+    yield Entry("Ex-post, recomputed", total)
     for remark in (say("figure-of-mean") * run.is_mean, caution(result), several_contexts(result)):
         if remark:
-            yield f"- {remark}"
+            yield Entry("Mind", remark)

@@ -7,7 +7,6 @@ runs by number. matplotlib is imported inside the functions: it takes longer to 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
@@ -15,11 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 
-from dpaudit.reports import budgets, costs
-from dpaudit.reports.costs import FEWEST_BINNED, BatchCosts, ex_post_digits, thinned
+from dpaudit.reports import costs
+from dpaudit.reports.costs import BatchCosts
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, ExPost, TokenBand, TokenCurve
-from dpaudit.results.rounding import bound, saving
+from dpaudit.results import AuditResult, ExPost, TokenCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,17 +35,10 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.4)), (0, (6, 2, 1, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 #: The most runs that one figure can tell apart.
 MOST_RUNS = len(LINES) * len(_DASHES)
-_HEIGHT, _SQUARE_HEIGHT = 3.1, 3.6  # inches
+_HEIGHT, _SPREAD_HEIGHT = 3.1, 2.4  # inches
 LINE_HEIGHT = 0.2  # inches, of a legend or of a note
-_MOST_BINS, _MOST_RUG_TICKS = 40, 100
-_BATCH_AXIS = "Ex-post epsilon of a batch (nats)"
-_ROW_WIDTH, LEGEND_WIDTH = (
-    20,
-    42,
-)  # letters in a line of a run's name, beside its row and in a legend
-#: Fewer batches than these are no figure of pairs; more than MOST_POINTS share a grid of so many
-#: cells a side.
-_FEWEST_POINTS, _CELLS = 2, 40
+#: Letters in a line of a run's name, beside its row and in a legend.
+_ROW_WIDTH, LEGEND_WIDTH = 20, 42
 
 
 @dataclass(frozen=True)
@@ -76,140 +67,59 @@ class Series:
     found: ExPost
 
 
-def of_run(result: AuditResult, *, alone: bool = False) -> list[Drawing]:
-    """Return every figure of one run with anything to show; `alone` as for `batch_histogram`."""
-    drawn = (
-        batch_histogram(result, alone=alone),
-        token_curve(result),
-        growth(result),
-        taking_part(result),
-    )
+def of_run(result: AuditResult) -> list[Drawing]:
+    """Return every figure of one run with anything to show."""
+    drawn = (batch_spread(result), token_curve(result))
     return [drawing for drawing in drawn if drawing is not None]
 
 
-def batch_histogram(result: AuditResult, *, alone: bool = False) -> Drawing | None:
-    """Draw per-batch epsilon with the maximum marked; None if no batch has a finite cost.
-
-    A histogram, or a dot for each batch where they are few. `alone`: no page explains the figure,
-    so it gets a legend, and the mean.
-    """
+def batch_spread(result: AuditResult) -> Drawing | None:
+    """Draw costs of batches, exact and by Theorem 1; None if no batch has a finite cost."""
     found = costs.batch_costs(result)
     if found is None or not found.finite:
         return None
 
     def draw(figure: FigureBase) -> None:
-        values = found.finite
-        axes = _draw_dots(figure, found) if found.few else _draw_bins(figure, found)
-        along_x = axes.get_xaxis_transform()  # x in nats, y as a fraction of the height
-        if not found.unbounded:
-            axes.axvline(
-                found.values[0],
-                color=MARK,
-                linewidth=1.6,
-                linestyle=(0, (4, 2)),
-                label="largest exact",
-            )
-            axes.plot(
-                [found.values[0]],
-                [1.0],
-                "v",
-                color=MARK,
-                markersize=8,
-                clip_on=False,
-                transform=along_x,
-            )
-        largest = (
-            f"largest exact {bound(found.values[0], found.digits)}, batch {found.costliest[0].id}"
-        )
-        _caption(axes, f"n = {len(found.values):,}", largest)
-        if alone:
-            if not found.unbounded:
-                mean = statistics.fmean(values)
-                axes.axvline(
-                    mean,
-                    color=INK,
-                    linewidth=1.4,
-                    linestyle=":",
-                    label=f"mean {bound(mean, found.digits)}",
-                )
-            figure.legend(loc="outside lower center", ncols=2)
+        axes = _draw_spreads(figure, ["exact", "Theorem 1"], [found.values, found.theorem1])
+        axes.set_xlabel("Ex-post epsilon of a batch (nats)")
+        _caption(axes, f"n = {len(found.values):,}", f"most in batch {found.costliest[0].id}")
 
-    height = _HEIGHT + 2 * LINE_HEIGHT * alone
-    return Drawing("batch-histogram", "Cost of each batch", found.described(), draw, height)
+    return Drawing("batch-costs", "Cost of each batch", found.described(), draw, _SPREAD_HEIGHT)
 
 
 def token_curve(result: AuditResult) -> Drawing | None:
-    """Draw tokens' mean cost by position, its spread, and a strip of the batches at each position.
-
-    None if no position has a finite mean.
-    """
-    if not _has_means(result.tokens):
+    """Draw tokens' mean and largest cost by position; None if no position has a finite mean."""
+    curve = result.tokens
+    if not _has_means(curve):
         return None
-    curve, band = thinned(result.tokens), result.tokens.band
 
     def draw(figure: FigureBase) -> None:
         axes, strip = _curve_panels(figure, [curve])
         marker = "o" if len(curve.position) == 1 else ""
-        if band is not None:  # the range between two quantiles as an area, with the median in it
-            middle = [(first + last) / 2 for first, last in zip(band.first, band.last, strict=True)]
-            low, centre, high = drawn_band(band)
-            label, opacity = "10% to 90% of tokens", 0.25
-            # So few tokens have no quantiles that a curve could go through: the extremes and a dot
-            # for each place.
-            few = max(band.tokens) < FEWEST_BINNED
-            if marker or few:
-                label = "least to most" if few else label
-                axes.vlines(
-                    middle,
-                    low,
-                    high,
-                    colors=BAR,
-                    linewidth=9 if marker else 3,
-                    alpha=opacity,
-                    label=label,
-                )
-            else:
-                area: dict[str, Any] = {
-                    "facecolor": (BAR, opacity),
-                    "edgecolor": BAR,
-                    "linewidth": 0.6,
-                }
-                axes.fill_between(middle, low, high, label=label, **area)
-            median: dict[str, Any] = {
-                "color": INK,
-                "linewidth": 1.5,
-                "marker": "o" if few else marker,
-                "markersize": 3,
-            }
-            axes.plot(middle, centre, linestyle="none" if few else ":", label="median", **median)
+        largest: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (4, 2))}
+        axes.plot(curve.position, _gaps(curve.maximum), label="largest", marker=marker, **largest)
         axes.plot(
             curve.position, _gaps(curve.mean), color=BAR, linewidth=1.8, marker=marker, label="mean"
         )
-        if band is not None:
-            _from_zero(axes, (*curve.mean, *band.high))
-            axes.set_ylabel("Exact cost (nats)")
-            figure.legend(loc="outside lower center", ncols=3)
+        _from_zero(axes, (*curve.mean, *curve.maximum))
+        axes.set_ylabel("Exact cost (nats)")
+        figure.legend(loc="outside lower center", ncols=2)
         edges = _edges(curve)
         strip.stairs(curve.batches, edges, fill=True, color=GRID)
         strip.set_xlim(edges[0], edges[-1])
         strip.set_ylim(bottom=0)
-        tokens, batches = (
-            counted(sum(curve.batches), "token"),
-            counted(max(curve.batches), "batch", "batches"),
-        )
+        tokens = counted(sum(curve.batches), "token")
+        batches = counted(max(curve.batches), "batch", "batches")
         left_out = f"{counted(curve.unbounded, 'token')} without a bound" if curve.unbounded else ""
         _caption(axes, f"n = {tokens} of {batches}", left_out)
 
     title = "Cost of a token by its position in the text"
-    height = _HEIGHT + 2.5 * LINE_HEIGHT * (band is not None)
-    return Drawing("token-curve", title, costs.curve_described(result.tokens), draw, height)
+    height = _HEIGHT + 2.5 * LINE_HEIGHT
+    return Drawing("token-curve", title, costs.curve_described(curve), draw, height)
 
 
 def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
-    """Draw per-batch costs of runs, a row for each; None if no run has a finite cost.
-
-    Each batch is a tick. Above stands a box where all of the run's costs are finite.
-    """
+    """Draw per-batch costs of runs, a row for each; None if no run has a finite cost."""
     if not any(run.costs.finite for run in runs):
         return None
     labels = []
@@ -219,27 +129,36 @@ def batch_spreads(runs: Sequence[Series]) -> Drawing | None:
         labels.append("\n".join(filter(None, lines)))
 
     def draw(figure: FigureBase) -> None:
-        axes = figure.add_subplot()
-        for row, run in enumerate(runs):
-            if run.costs.unbounded:
-                continue
-            least, lower, median, upper, most = run.costs.quartiles
-            axes.hlines(row, least, most, colors=INK, linewidth=1.2)
-            axes.barh(row, upper - lower, left=lower, height=0.5, color=BAR, edgecolor=BAR)
-            axes.vlines([least, most], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
-            axes.vlines(median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)
-        for row, run in enumerate(runs):
-            axes.vlines(run.costs.finite, row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
-        axes.set_yticks(range(len(labels)), labels)
+        axes = _draw_spreads(figure, labels, [run.costs.values for run in runs])
         axes.set_xlabel("Exact ex-post cost of a batch (nats)")
-        axes.grid(axis="x")
-        axes.set_ylim(len(labels) - 0.45, -0.45)
 
     described = " ".join(f"{run.label}: {run.costs.described()}" for run in runs)
     height = 1.3 + len(labels) * max(0.62, 0.19 * max(map(_lines, labels)))
     return Drawing(
         "batch-spreads", "Exact ex-post cost of each batch by run", described, draw, height
     )
+
+
+def _draw_spreads(
+    figure: FigureBase, labels: Sequence[str], rows: Sequence[Sequence[float]]
+) -> Axes:
+    """Draw each row's costs as ticks, below a box of its quartiles where all are finite."""
+    axes = figure.add_subplot()
+    for row, values in enumerate(rows):
+        finite = [value for value in values if math.isfinite(value)]
+        if finite and len(finite) == len(values):
+            least, lower, median, upper, most = np.quantile(
+                values, (0, 0.25, 0.5, 0.75, 1), method="higher"
+            )
+            axes.hlines(row, least, most, colors=INK, linewidth=1.2, zorder=0.5)
+            axes.barh(row, upper - lower, left=lower, height=0.5, color=BAR, edgecolor=BAR)
+            axes.vlines([least, most], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
+            axes.vlines(median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)
+        axes.vlines(finite, row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.grid(axis="x")
+    axes.set_ylim(len(labels) - 0.45, -0.45)
+    return axes
 
 
 def token_curves(series: Sequence[Series]) -> Drawing | None:
@@ -281,82 +200,6 @@ def token_curves(series: Sequence[Series]) -> Drawing | None:
     return Drawing("token-curves", title, described, draw, height)
 
 
-def growth(result: AuditResult) -> Drawing | None:
-    """Draw ex-post epsilon by length, exact and Theorem 1; None if no curve has a finite value."""
-    if result.tokens is None or not any(map(math.isfinite, result.tokens.exact)):
-        return None
-    curve, digits = thinned(result.tokens), ex_post_digits(result)
-
-    def draw(figure: FigureBase) -> None:
-        axes = _axes(figure, "Longest batch allowed (tokens)", "Ex-post ε, batch level (nats)")
-        marker = "o" if len(curve.position) == 1 else ""
-        theorem1, exact = _gaps(curve.theorem1), _gaps(curve.exact)
-        # A point bounds all lengths since the one before: a slope between the two would lie below
-        # the bound.
-        style: dict[str, Any] = {
-            "drawstyle": "steps-pre",
-            "marker": marker,
-            "markevery": slice(1, None),
-        }
-        lengths = [0, *curve.position]
-        axes.plot(
-            lengths,
-            theorem1[:1] + theorem1,
-            "--",
-            color=INK,
-            linewidth=1.3,
-            label="Theorem 1",
-            **style,
-        )
-        axes.plot(lengths, exact[:1] + exact, color=BAR, linewidth=1.8, label="exact", **style)
-        _from_zero(axes, (*theorem1, *exact))
-        whole_numbers(axes.xaxis)
-        axes.legend(loc="lower right")
-        saved = saving(curve.theorem1[-1], curve.exact[-1])
-        _caption(axes, f"exact {bound(curve.exact[-1], digits)}", f"saving {saved}")
-
-    return Drawing(
-        "growth", "Ex-post epsilon by length of the texts", costs.growth_described(result), draw
-    )
-
-
-def taking_part(result: AuditResult) -> Drawing | None:
-    """Draw the share of contexts that took part by position; None without budgets or draws."""
-    use = result.budgets
-    if use is None or not use.position:
-        return None
-    positions, active, fewest = budgets.thinned(use)
-
-    def draw(figure: FigureBase) -> None:
-        from matplotlib.ticker import PercentFormatter
-
-        axes = _axes(figure, "Position of the token in its batch", "Contexts that took part")
-        # At 0 and 1, where a line would be cut in half, it is drawn in full.
-        style: dict[str, Any] = {
-            "marker": "o" if len(positions) == 1 else "",
-            "markersize": 5,
-            "clip_on": False,
-        }
-        thin: dict[str, Any] = {
-            "color": INK,
-            "linewidth": 0.9,
-            "linestyle": (0, (4, 2)),
-            "markerfacecolor": "none",
-        }
-        axes.plot(positions, active, color=BAR, linewidth=1.8, label="all batches", **style)
-        axes.plot(positions, fewest, label="batch with fewest", **thin, **style)
-        axes.set_ylim(0, 1)
-        axes.set_xlim(positions[0] - 0.5, positions[-1] + 0.5)
-        axes.yaxis.set_major_formatter(PercentFormatter(1))
-        whole_numbers(axes.xaxis)
-        figure.legend(loc="outside lower center", ncols=2)
-        left_out = f"{use.left_out:,} left out of a draw" if use.left_out else "none left out"
-        _caption(axes, f"n = {counted(use.contexts, 'context')}", left_out)
-
-    title = "Contexts that took part, by position of the token"
-    return Drawing("budgets", title, budgets.took_part(use), draw, _HEIGHT + LINE_HEIGHT)
-
-
 def line_marks(place: int) -> dict[str, Any]:
     """Return colour and marker of one run, by its place among others, as matplotlib takes them."""
     return {
@@ -364,75 +207,6 @@ def line_marks(place: int) -> dict[str, Any]:
         "marker": _MARKERS[place % len(_MARKERS)],
         "markersize": 4,
     }
-
-
-def drawn_band(band: TokenBand) -> tuple[list[float], list[float], list[float]]:
-    """Return low, median, high as drawn, with gaps if not finite, and the median in between."""
-    low, high = np.array(band.low), np.array(band.high)
-    finite = np.isfinite(low) & np.isfinite(high) & np.isfinite(band.median)
-    drawn = (low, np.clip(band.median, low, high), high)
-    found_low, median, found_high = (
-        np.where(finite, values, math.nan).tolist() for values in drawn
-    )
-    return found_low, median, found_high
-
-
-def _draw_bins(figure: FigureBase, found: BatchCosts) -> Axes:
-    """Draw a histogram of the batches' costs, with a tick for each where they are not many."""
-    axes = _axes(figure, _BATCH_AXIS, "Batches")
-    values = found.finite
-    everything = values + found.theorem1
-    bins = min(_MOST_BINS, max(5, math.ceil(2 * math.sqrt(len(values)))))
-    span = (min(everything), max(everything))
-    axes.hist(values, bins=bins, range=span, color=BAR, rwidth=0.9, label="exact")
-    axes.hist(
-        found.theorem1,
-        bins=bins,
-        range=span,
-        color=INK,
-        histtype="step",
-        linewidth=1.1,
-        label="Theorem 1",
-    )
-    if len(values) <= _MOST_RUG_TICKS:
-        ticks = axes.get_xaxis_transform()
-        axes.vlines(values, -0.03, 0.0, colors=INK, linewidth=0.8, clip_on=False, transform=ticks)
-        axes.tick_params(axis="x", length=0, pad=9)
-    whole_numbers(axes.yaxis, 5)
-    axes.margins(y=0.08)
-    return axes
-
-
-def _draw_dots(figure: FigureBase, found: BatchCosts) -> Axes:
-    """Draw a dot for each batch by its exact cost, and below by Theorem 1's."""
-    axes = _axes(figure, _BATCH_AXIS, "")
-    axes.plot(
-        found.finite,
-        [1.0] * len(found.finite),
-        "o",
-        color=BAR,
-        alpha=0.7,
-        markersize=8,
-        label="exact",
-    )
-    hollow: dict[str, Any] = {
-        "color": INK,
-        "markerfacecolor": "none",
-        "markersize": 8,
-        "label": "Theorem 1",
-    }
-    axes.plot(found.theorem1, [0.0] * len(found.theorem1), "o", **hollow)
-    axes.set_yticks([0, 1], ["Theorem 1", "exact"])
-    axes.set_ylim(-0.7, 1.7)
-    return axes
-
-
-def _axes(figure: FigureBase, across: str, up: str, grid: Literal["y", "both"] = "y") -> Axes:
-    axes = figure.add_subplot()
-    axes.set_xlabel(across)
-    axes.set_ylabel(up)
-    axes.grid(axis=grid)
-    return axes
 
 
 def _from_zero(axes: Axes, drawn: Iterable[float]) -> None:

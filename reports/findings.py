@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from dpaudit.catalogue import catalogue, sentence
 from dpaudit.reports.document import Statement
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line
 from dpaudit.reports.wording import (
@@ -31,7 +29,8 @@ from dpaudit.results import (
     TextCounts,
     Value,
 )
-from dpaudit.results.evidence import EVIDENCE_LEVELS
+from dpaudit.results.catalogue import catalogue, sentence
+from dpaudit.results.evidence import level_meaning
 from dpaudit.results.rounding import delta_bound, lower_bound, nearest
 from dpaudit.results.shell import context_for, options_making
 
@@ -40,8 +39,6 @@ MEASURED = "Measured"
 _PLACE = re.compile(r"docs/([\w-]+)\.md(?:#([\w-]+))?")
 #: The most checks that are named one by one.
 MOST_NAMED = 16
-#: How checks that were made come out, worst first.
-_RAN: tuple[Status, ...] = ("fail", "error", "warn", "pass")
 
 
 class Unmade(NamedTuple):
@@ -70,24 +67,6 @@ class Unmade(NamedTuple):
         """The unmade checks and what to do, in a line."""
         needed = " (needed for a pass)" if self.needed else ""
         return f"{self.named}{needed}. {self.remedy}".rstrip()
-
-
-class Family(NamedTuple):
-    """Checks whose ids agree up to the dot, failed ones first; at least one ran.
-
-    Its name is what they look at.
-    """
-
-    name: str
-    checks: tuple[CheckResult, ...]
-
-    @property
-    def tally(self) -> str:
-        """The counts of outcomes: `1 failed, 3 passed`."""
-        counts = Counter(check.status for check in self.checks)
-        return ", ".join(
-            f"{counts[status]} {STATUS_NAMES[status].lower()}" for status in _RAN if counts[status]
-        )
 
 
 def is_public(result: AuditResult) -> bool:
@@ -145,9 +124,7 @@ def texts(found: TextCounts) -> str:
 
 def evidence_asked(result: AuditResult) -> str:
     """Say up to which level every check that applies had to be made for a pass."""
-    known = 0 <= result.evidence < len(EVIDENCE_LEVELS)
-    looks_at = EVIDENCE_LEVELS[result.evidence].looks_at if known else "unknown to this version"
-    return f"Checked up to evidence level {result.evidence} ({looks_at})."
+    return f"Checked up to evidence level {result.evidence} ({level_meaning(result.evidence)})."
 
 
 def causes(result: AuditResult) -> list[CheckResult]:
@@ -157,10 +134,7 @@ def causes(result: AuditResult) -> list[CheckResult]:
 
 
 def compared(result: AuditResult, check: CheckResult) -> tuple[tuple[str, str], ...]:
-    """Return what a check measured and expected, by name.
-
-    Readers outside get what it compares.
-    """
+    """Return what a check measured and expected, by name; in public, what it compares."""
     named = ((MEASURED, check.measured), (expected_name(result), check.expected))
     return tuple((name, said) for name, said in named if said)
 
@@ -238,31 +212,20 @@ def needed(result: AuditResult) -> set[str]:
     return {check.id for check in checks_not_made(result) if check.required(result.evidence)}
 
 
-def families(checks: Sequence[CheckResult]) -> tuple[Family, ...]:
-    """Return these checks by family: those with failures first, then in the audit's own order."""
-    # Failed ones first, so their families are met first.
-    worst_first = (check for status in _RAN for check in checks if check.status == status)
-    found = grouped((check.id.partition(".")[0], check) for check in worst_first)
+def families(checks: Sequence[CheckResult]) -> dict[str, list[CheckResult]]:
+    """Return checks by the title of their family: their ids agree up to the dot."""
     titles = catalogue().family
-    order = {name: place for place, name in enumerate(titles)}
-    ranked = sorted(
-        found.items(),
-        key=lambda item: (_RAN.index(item[1][0].status), order.get(item[0], len(order))),
-    )
-    return tuple(
-        Family(
-            titles.get(name) or f"Checks called {one_line(name, LABEL_LENGTH) or 'nothing'}",
-            tuple(checks),
-        )
-        for name, checks in ranked
-    )
+    found = grouped((check.id.partition(".")[0], check) for check in checks)
+    ranked = sorted(found, key=lambda name: list(titles).index(name) if name in titles else 99)
+    unknown = "Checks called {}"
+    return {
+        titles.get(name) or unknown.format(one_line(name, LABEL_LENGTH) or "nothing"): found[name]
+        for name in ranked
+    }
 
 
 def statements(result: AuditResult, check: CheckResult) -> Iterator[Statement]:
-    """Yield a report's statements on a check, in order.
-
-    They say how to mend it where it did not pass.
-    """
+    """Yield a report's statements on a check, and how to mend it where it did not pass."""
     # A failed check's detail stands in for a remedy that it does not have.
     remedy = check.remedy or (check.detail if check.status == "fail" else "")
     mended = bool(remedy) and check.status in ("fail", "error", "warn")
@@ -291,10 +254,7 @@ def _place(page: str, heading: str | None) -> str:
 
 
 def headline(result: AuditResult) -> str:
-    """Return the verdict in a few words.
-
-    The first of them, up to the colon, are the verdict itself.
-    """
+    """Return the verdict in a few words: up to the colon it is the verdict itself."""
     return sentence(_headline(result))
 
 
@@ -334,10 +294,7 @@ def caveats(
 
 
 def caution(result: AuditResult) -> str:
-    """Say what to mind about recomputed figures where checks other than the claim's did not pass.
-
-    Otherwise say nothing.
-    """
+    """Say why recomputed figures are in doubt, or "": checks beside the claim's did not pass."""
     if result.guarantees.ex_post is None and result.guarantees.approximate is None:
         return ""
     failed = checks_with(result, "fail", "error")

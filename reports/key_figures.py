@@ -6,17 +6,33 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
-from dpaudit.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.findings import is_public
-from dpaudit.reports.levels import digits_for, secret_batches
+from dpaudit.reports.levels import claim_words, digits_for, neighbours_of, secret_batches
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import METHOD_NAMES, neighbours, signed
-from dpaudit.results import Approximate, AuditResult, ExPost, Kind
-from dpaudit.results.rounding import bound, delta_bound, lower_bound, nearest, saving
+from dpaudit.results import (
+    Approximate,
+    Asked,
+    AuditResult,
+    ClaimResult,
+    ExPost,
+    ForNeighbours,
+    Kind,
+)
+from dpaudit.results.catalogue import sentence
+from dpaudit.results.rounding import (
+    bound,
+    bound_against,
+    delta_bound,
+    lower_bound,
+    nearest,
+    saving,
+    stated,
+)
 
-NOT_COMPUTED = "not computed"
+NEIGHBOURS = "Neighbours"
 
 
 class KeyFigure(NamedTuple):
@@ -46,11 +62,53 @@ def in_nats(figure: str) -> str:
     return f"{figure} nats" if any(character.isdigit() for character in figure) else figure
 
 
-def key_figures(result: AuditResult, kind: Kind) -> list[KeyFigure]:
-    """Return what a run's figures of one kind are made of, in order; empty without any.
+def promises(result: AuditResult, kind: Kind) -> Iterator[KeyFigure]:
+    """Yield what a run promises by one kind: as recomputed, as claimed or agreed, and for whom.
 
-    Readers outside get none that depend on the private data.
+    What was given to the audit in place of the run's own claim is called agreed.
     """
+    claim = result.claim if result.claim is not None and result.claim.kind == kind else None
+    found: ForNeighbours | None = claim
+    if kind == ZcdpClaim.id:
+        if (rho := result.guarantees.zcdp) is not None and claim is not None:
+            found, shown = rho, bound_against(rho.rho, claim.rho)
+            yield KeyFigure("ρ, batch level", shown, "nats", rho.rho)
+    elif kind != EMPIRICAL and (epsilons := result.guarantees.epsilons(kind)) is not None:
+        found, digits = epsilons, digits_for(claim, epsilons)
+        for level, value in (("release", epsilons.epsilon), ("batch", epsilons.batch_epsilon)):
+            yield KeyFigure(f"ε, {level} level", bound(value, digits), "nats", value)
+        if epsilons.delta:
+            delta = delta_bound(epsilons.delta, claim.delta if claim else None)
+            yield KeyFigure("δ", delta, value=epsilons.delta)
+    if claim is not None:
+        yield from _claimed(result, claim)
+    if found is not None:
+        said = neighbours_of(found)
+        if claim is not None and neighbours_of(claim) != said:
+            said = f"{said} (claimed: {neighbours_of(claim)})"
+        yield KeyFigure(NEIGHBOURS, said)
+
+
+def _claimed(result: AuditResult, claim: ClaimResult) -> Iterator[KeyFigure]:
+    figures: dict[Asked, str] = {
+        "epsilon": "ε, release level",
+        "batch_epsilon": "ε, batch level",
+        "rho": "ρ, batch level",
+        "delta": "δ",
+    }
+    for field, name in figures.items():
+        if (figure := getattr(claim, field)) is not None and (figure or field != "delta"):
+            who = "Agreed" if field in result.asked else "Claimed"
+            unit = "" if field == "delta" else "nats"
+            yield KeyFigure(f"{who} {name}", stated(figure), unit, figure)
+    if result.own_claim is not None:
+        yield KeyFigure("Claimed by the run", claim_words(result.own_claim))
+    elif result.asked and is_public(result):
+        yield KeyFigure("Claimed by the run", "withheld")
+
+
+def key_figures(result: AuditResult, kind: Kind) -> list[KeyFigure]:
+    """Return what figures of one kind are made of; in public, none that depend on the data."""
     if is_public(result) and kind in (ExPostClaim.id, EMPIRICAL):
         return []
     made = {
@@ -99,7 +157,7 @@ def _approximate(result: AuditResult) -> Iterator[KeyFigure]:
         return
     method = METHOD_NAMES.get(found.method, one_line(found.method))
     yield KeyFigure("Accounting method", method, of_batch=True)
-    low = NOT_COMPUTED if found.batch_lower is None else lower_bound(found.batch_lower)
+    low = "not computed" if found.batch_lower is None else lower_bound(found.batch_lower)
     yield KeyFigure("No accountant can go below", low, "nats", found.batch_lower, of_batch=True)
     rdp = bound(found.batch_rdp, digits_for(result.claim, found))
     yield KeyFigure("By Rényi DP", rdp, "nats", found.batch_rdp, of_batch=True)

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dpaudit.catalogue import sentence
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ExPostClaim, KindOfClaim, ZcdpClaim
 from dpaudit.mechanisms import Relation
+from dpaudit.mechanisms.claims import (
+    ApproximateClaim,
+    ExPostClaim,
+    KindOfClaim,
+    ZcdpClaim,
+)
 from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import neighbours, say
 from dpaudit.results import (
@@ -24,6 +28,7 @@ from dpaudit.results import (
     ForNeighbours,
     Guarantees,
 )
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.rounding import (
     bound,
     bound_against,
@@ -104,11 +109,7 @@ def why_equal(found: ExPost | Approximate | None) -> str:
 
 
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
-    """Return significant digits for all figures of a kind of a run: no number shows in two ways.
-
-    They are enough for rounding up not to push an epsilon of either level past a claim of that
-    kind.
-    """
+    """Return digits enough for rounding up not to push an epsilon of a kind past its claim."""
     kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
         return digits_against(None, None)
@@ -118,10 +119,7 @@ def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) ->
 
 
 def holding(result: AuditResult) -> tuple[Level, ...]:
-    """Return the levels of a claim that passed, each with whom it holds against.
-
-    Return none where none is known to hold.
-    """
+    """Return the levels of a claim that passed, and whom each holds against; else nothing."""
     claim, found = result.claim, found_of(result)
     if claim is None or result.verdict != "pass":
         return ()
@@ -143,10 +141,7 @@ def holding(result: AuditResult) -> tuple[Level, ...]:
 
 
 def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
-    """Yield a zCDP claim's meaning for readers at its delta, as recomputed, and then the claim.
-
-    The claim itself is of a batch.
-    """
+    """Yield what a zCDP claim means at its delta, as recomputed; then the claim, of a batch."""
     found, rho = result.guarantees.approximate, result.guarantees.zcdp
     if found is not None:
         apart = are_apart(None, found)
@@ -169,7 +164,7 @@ def not_covered(claim: ClaimResult | None) -> str:
 
 def promised(claim: ClaimResult) -> str:
     """Return what a claim promises, with its symbol, exactly as stated."""
-    return f"{CLAIM_KINDS[claim.kind].symbol} ≤ {stated(claim.stated)}"
+    return f"{claim.terms.symbol} ≤ {stated(claim.stated)}"
 
 
 def _promise(claim: ClaimResult) -> str:
@@ -177,7 +172,7 @@ def _promise(claim: ClaimResult) -> str:
     values: dict[str, Value] = {"epsilon": Quantity(value=claim.stated, unit="nats")}
     if claim.delta:
         values["delta"] = claim.delta
-    return _risk(CLAIM_KINDS[claim.kind], claim, values)
+    return _risk(claim.terms, claim, values)
 
 
 def _risk(kind: type[KindOfClaim], claim: ClaimResult, figures: Mapping[str, Value]) -> str:
@@ -245,25 +240,9 @@ def few_batches(batches: int, labels: int) -> str:
     return say("few-batches", whose=whose, batches=batches, fewest=FEWEST_BATCHES)
 
 
-def claim_sentence(result: AuditResult) -> str:
-    """Return the claim in words."""
-    claim = result.claim
-    if claim is None:
-        return (
-            "Withheld from this report."
-            if result.audience == "public"
-            else "The run claims no guarantee."
-        )
-    return claim_words(claim)
-
-
 def claim_words(claim: ClaimResult) -> str:
     """Return a claim as stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
-    delta = (
-        f", δ = {stated(claim.delta)}"
-        if CLAIM_KINDS[claim.kind].delta == "needed" or claim.delta
-        else ""
-    )
+    delta = f", δ = {stated(claim.delta)}" if claim.terms.delta == "needed" or claim.delta else ""
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
 
 

@@ -16,7 +16,6 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from dpaudit.claims import CLAIM_KINDS
 from dpaudit.reports import findings
 from dpaudit.reports.text import LABEL_LENGTH, grouped, one_line, printable
 from dpaudit.reports.wording import evidence
@@ -98,10 +97,7 @@ BASE = "RUN_DIR"
 
 
 def render_sarif(result: AuditResult) -> str:
-    """Return the log as JSON: one run, a rule for each check, a result for each without a pass.
-
-    These failed, warned or are lacking.
-    """
+    """Return the log as JSON: a rule for each check, a result for each that is no pass."""
     needed = findings.needed(result)
     explained = "`dpaudit checks ID` explains a check."
     rules = {
@@ -165,7 +161,7 @@ def _claimed(result: AuditResult) -> dict[str, Any]:
     if (claim := result.claim) is None:
         return {}
     if claim.epsilon is None:
-        return {CLAIM_KINDS[claim.kind].figures[0]: finite_or_text(claim.stated)}
+        return {claim.terms.figures[0]: finite_or_text(claim.stated)}
     return {"releaseEpsilon": finite_or_text(claim.epsilon)} | (
         {} if claim.batch_epsilon is None else {"batchEpsilon": finite_or_text(claim.batch_epsilon)}
     )

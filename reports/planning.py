@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpaudit.catalogue import sentence
 from dpaudit.reports.document import Definitions, Document, Entry
 from dpaudit.reports.levels import FEWEST_BATCHES, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.plan import Plan
 from dpaudit.results.rounding import bound, lower_bound
 

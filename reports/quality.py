@@ -1,7 +1,4 @@
-"""A run's quality, beside its budgets: MAUVE and accuracy, and held-out likelihood.
-
-Real texts' results stand beside the first two.
-"""
+"""How good a run's texts are: MAUVE, accuracy and held-out likelihood, beside real texts."""
 
 from __future__ import annotations
 
@@ -153,14 +150,11 @@ def blocks(quality: Quality) -> Iterator[Block]:
 
 def brief(quality: Quality) -> Section:
     """Return the table of measures, for where there is little room, and what the records added."""
-    names = header(quality)
-    table = Table.of(section_title("quality"), names, rows(quality), range(1, len(names)))
+    names, title = header(quality), section_title("quality")
+    table = Table.of(title, names, rows(quality), range(1, len(names)))
     said = [Paragraph(said) for said in added(quality)[:1]]
-    return Section(
-        section_title("quality"),
-        [table, *said],
-        note="private: publishing them would leak private information",
-    )
+    note = "private: publishing them would leak private information"
+    return Section(title, [table, *said], note=note)
 
 
 def _accuracy(found: Downstream, source: Source) -> str:

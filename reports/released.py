@@ -12,7 +12,7 @@ from dpaudit.reports.document import Piece, Row, Table, Text, Texts
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.reports.wording import say
-from dpaudit.results import AuditResult, DearToken, SampleText, TokenCosts
+from dpaudit.results import AuditResult, ExpensiveToken, SampleText, TokenCosts
 from dpaudit.results.rounding import bound, lower_bound, nearest
 
 #: Texts that are open at a time, and rows of a text's table.
@@ -20,8 +20,8 @@ PAGE, MOST_ROWS = 50, 10
 #: Where the marks begin, as shares of the most expensive token of all that are shown; below the
 #: first there is none.
 _MARKS = (1 / 16, 1 / 8, 1 / 4, 1 / 2)
-#: How many tokens of a text are named under its title, and lead to their row.
-_NAMED = 3
+#: How many tokens of a text lead to their row.
+_LINKED = 3
 #: Stands for a token that shows none of its own: a part of a character, or the end.
 NO_TEXT = "·"
 DEAREST_COLUMNS = (
@@ -84,7 +84,7 @@ class ReleasedTexts:
                 "other texts."
             )
         told = sum(
-            len(sample.costs.dearest) for sample in self._samples if sample.costs is not None
+            len(sample.costs.most_expensive) for sample in self._samples if sample.costs is not None
         )
         tokens = sum(len(_exact(sample.costs)) for sample in self._samples)
         if told < tokens:
@@ -103,7 +103,7 @@ class ReleasedTexts:
         )
         if self._has_several(sample):
             title += f", text {sample.number}"
-        if sample.costs is not None and (rows := sample.costs.dearest[:MOST_ROWS]):
+        if sample.costs is not None and (rows := sample.costs.most_expensive[:MOST_ROWS]):
             table_title = (
                 "Its only token" if len(rows) == 1 else f"Its {len(rows)} most expensive tokens"
             )
@@ -125,7 +125,7 @@ class ReleasedTexts:
         return sample.number > 0 or (batch is not None and batch.texts > 1)
 
     def _about(self, sample: SampleText) -> Iterator[str]:
-        """Yield a text's length, cost and label, and its most expensive tokens."""
+        """Yield a text's length, cost and label."""
         if sample.label is not None:
             yield f"label {one_line(sample.label, LABEL_LENGTH) or 'empty'}"
         yield counted(sample.tokens, "token")
@@ -136,12 +136,6 @@ class ReleasedTexts:
         if batch is not None and batch.exact is not None:
             whole = f"its batch of {batch.steps:,} tokens" if batch.texts > 1 else "exact ex-post"
             yield f"{whole} {shown(batch.exact)} nats"
-        if sample.costs is not None and sample.costs.dearest:
-            named = (
-                f"{_quoted(token.text)} {bound(token.exact)}"
-                for token in sample.costs.dearest[:_NAMED]
-            )
-            yield f"most expensive tokens {', '.join(named)}"
 
     def _remarks(self, sample: SampleText) -> Iterator[str]:
         if not sample.text:
@@ -165,9 +159,9 @@ class ReleasedTexts:
             if text:
                 yield Piece(_words(text))
             return
-        told = {token.at: token for token in costs.dearest}
+        told = {token.at: token for token in costs.most_expensive}
         # a link needs a name
-        linked = {token.at for token in costs.dearest[:_NAMED] if not token.text.isspace()}
+        linked = {token.at for token in costs.most_expensive[:_LINKED] if not token.text.isspace()}
         plain = ""
         for at, ((start, end), cost) in enumerate(
             zip(pairwise((0, *costs.ends)), costs.exact, strict=True)
@@ -211,7 +205,7 @@ def _probability(value: float) -> str:
     return nearest(value, _DIGITS)
 
 
-def _reach(token: DearToken) -> str:
+def _reach(token: ExpensiveToken) -> str:
     """Return the probabilities between which a neighbour could have put the token."""
     if not all(map(math.isfinite, (token.probability, token.rise, token.fall))):
         return "not bounded"
@@ -224,13 +218,13 @@ def _reach(token: DearToken) -> str:
     return f"{lower_bound(low, _DIGITS)} to {bound(min(high, 1.0), _DIGITS)}"
 
 
-def _others(token: DearToken) -> str:
+def _others(token: ExpensiveToken) -> str:
     return ", ".join(
         f"{_quoted(other.text)} {_probability(other.probability)}" for other in token.likeliest
     )
 
 
-def _sentence(token: DearToken) -> str:
+def _sentence(token: ExpensiveToken) -> str:
     """Return what a token cost, for whoever points at it."""
     others = _others(token)
     return (
@@ -241,7 +235,7 @@ def _sentence(token: DearToken) -> str:
     )
 
 
-def _cells(token: DearToken) -> tuple[str, ...]:
+def _cells(token: ExpensiveToken) -> tuple[str, ...]:
     costs = (bound(cost) for cost in (token.exact, token.rise, token.fall))
     return (
         _quoted(token.text),

@@ -1,4 +1,4 @@
-"""The commands that make a report again, and the owner of its claim."""
+"""The commands that make a report again."""
 
 from __future__ import annotations
 
@@ -60,22 +60,3 @@ def model_name(result: AuditResult) -> str:
     settings = result.run.settings
     name = None if settings is None else settings.model.name
     return "" if name is None or name.startswith(WITHHELD_NAME) else name
-
-
-def claim_origin(result: AuditResult) -> str:
-    """Say whether the run stated the tested claim or somebody gave it to the audit."""
-    if result.asked:
-        names = [{"epsilon": "ε", "delta": "δ"}.get(name, name) for name in result.asked]
-        given = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-        rest = "" if len(names) == len(get_args(Asked)) else " The rest is the run's own."
-        return (
-            f"The claim's {given} {'were' if len(names) > 1 else 'was'} given to the audit.{rest}"
-        )
-    if result.claim is None:
-        return ""
-    when = {
-        "beforehand": ", stated before it was generated",
-        "afterwards": ", stated after it was generated",
-    }
-    settings = result.run.settings
-    return f"The claim is the run's own{when.get(str(settings and settings.claim_stated), '')}."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpaudit.claims import CLAIM_KINDS
 from dpaudit.reports import findings, levels, quality
 from dpaudit.reports.document import (
     Block,
@@ -27,7 +26,7 @@ from dpaudit.reports.document import (
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
 from dpaudit.results import AuditResult, CheckResult
-from dpaudit.results.evidence import EVIDENCE_LEVELS
+from dpaudit.results.evidence import level_meaning
 from dpaudit.results.policy import FAMILY
 from dpaudit.results.rounding import delta_bound, exponential, lower_bound
 from dpaudit.results.shell import context_for, options_making
@@ -145,13 +144,7 @@ def _id(check: CheckResult) -> str:
 
 
 def demo(runs: Mapping[str, tuple[AuditResult, Sequence[tuple[str, str]]]]) -> Document:
-    """Return two texts of each run under its verdict, epsilon and contexts.
-
-    If all pass, the epsilons are explained.
-
-    Args:
-        runs: by name, each audit with labels and texts.
-    """
+    """Return two texts of each run under its verdict, epsilon and contexts; then what it means."""
     blocks: list[Block] = []
     for name, (result, texts) in runs.items():
         contexts = counted(sum(batch.contexts for batch in result.batches), "context")
@@ -176,7 +169,7 @@ def _meaning(name: str, result: AuditResult) -> str:
     if result.verdict != "pass" or claim is None or claim.epsilon is None:
         return ""
     times = f"by at most a factor of {exponential(claim.epsilon)}"
-    if CLAIM_KINDS[claim.kind].beforehand:
+    if claim.terms.beforehand:
         least = delta_bound(claim.delta, claim.delta)
         return f"the probability of any result of the {name.lower()} {times} (plus {least})"
     private = "keep that figure as closely as the records"
@@ -196,10 +189,7 @@ def higher_levels(result: AuditResult) -> Definitions:
 
 
 def failures(result: AuditResult) -> Document:
-    """Return the verdict, and a paragraph for each failed, broken or missing check.
-
-    A missing check was needed and not made.
-    """
+    """Return the verdict, and a paragraph for each check that failed or that a pass lacks."""
     blocks: list[Block] = []
     for check in findings.checks_with(result, "fail", "error"):
         named = (("measured ", check.measured), ("expected ", check.expected), ("", check.detail))
@@ -229,7 +219,7 @@ def check_explained(row: Mapping[str, str | int]) -> Document:
         name: str(row[name])
         for name in ("id", "evidence", "compares", "fails", "why", "remedy", "reference")
     }
-    said["evidence"] += f", {EVIDENCE_LEVELS[int(row['evidence'])].compares}"
+    said["evidence"] += f", {level_meaning(int(row['evidence']))}"
     return Document(
         str(row["title"]),
         [Definitions([Entry(name, words) for name, words in said.items() if words])],

@@ -51,18 +51,12 @@ def one_line(text: object, limit: int = PROSE_LENGTH) -> str:
 
 
 def in_a_line(path: object) -> str:
-    """Return a file's name in a line.
-
-    It is as it is but for what drives a terminal, reorders the line or breaks it.
-    """
+    """Return a file's name in a line, as it is but for what drives a terminal or reorders it."""
     return printable(path).replace("\n", "\\n")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Return text in lines of this width, `indent` before all but the first.
-
-    Commands in backticks are not broken.
-    """
+    """Return text in lines of this width, without breaking commands; later ones are indented."""
     held = _QUOTED.sub(lambda found: found[0].replace(" ", "\xa0"), text)
     filled = textwrap.fill(
         held, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
@@ -71,10 +65,7 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
 
 
 def fitting(sentences: Sequence[object], elsewhere: str, fits: Callable[[str], bool]) -> str:
-    """Return a paragraph of as many sentences as `fits` allows, at least one.
-
-    It says how many more are `elsewhere`.
-    """
+    """Return as many sentences as fit, at least one, and how many more are `elsewhere`."""
     for count in range(len(sentences), 0, -1):
         more = f"{len(sentences) - count:,} more: {elsewhere}." if count < len(sentences) else ""
         said = " ".join(filter(None, (*map(one_line, sentences[:count]), more)))

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeVar, get_args
 
-from dpaudit.catalogue import catalogue, render, sentence
-from dpaudit.claims import KIND_MEANINGS as KIND_MEANINGS
-from dpaudit.claims import KIND_TITLES as KIND_TITLES
+from dpaudit.mechanisms.claims import KIND_MEANINGS as KIND_MEANINGS
+from dpaudit.mechanisms.claims import KIND_TITLES as KIND_TITLES
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results import Finding, Status, Verdict
-from dpaudit.results.evidence import EVIDENCE_LEVELS
+from dpaudit.results.catalogue import catalogue, render, sentence
+from dpaudit.results.evidence import level_meaning
 from dpaudit.results.rounding import DIGITS, lower_bound, nearest
 
 Value = TypeVar("Value")
@@ -124,8 +124,4 @@ def least_epsilon(epsilon: float) -> str:
 
 def evidence(level: int) -> str:
     """Return what a check of this evidence level rests on."""
-    known = 0 <= level < len(EVIDENCE_LEVELS)
-    return (
-        f"Level {level}: "
-        f"{EVIDENCE_LEVELS[level].rests_on if known else 'a level that this version does not know'}"
-    )
+    return f"Level {level}: {level_meaning(level)}"

@@ -28,10 +28,7 @@ def documents(result: AuditResult) -> dict[str, str]:
 
 
 def write_reports(result: AuditResult, folder: Path) -> dict[str, Path]:
-    """Write report.html, report.json, report.md and junit.xml; return paths by format.
-
-    See `write_files`.
-    """
+    """Write all `documents` by `write_files`; return their paths by format."""
     return dict(
         zip(
             ("html", "json", "markdown", "junit"),

@@ -40,8 +40,8 @@ from dpaudit.accounting import (
     rebalancing_epsilon,
     rebalancing_events,
 )
-from dpaudit.auditing import audit_run
-from dpaudit.cli import main
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.contrib.amin.sparse_vector import NO_TEST, TEST, AboveThreshold
 from dpaudit.mechanisms import (
     ANCHOR,
@@ -75,9 +75,9 @@ from dpaudit.runs import (
     Data,
     Decoding,
     DecodingRules,
-    Held,
     InputError,
     KeyedHash,
+    KnownDigests,
     Manifest,
     Model,
     Origins,
@@ -99,7 +99,7 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.commitment import SETTLED
-from dpaudit.runs.manifest import StopReason
+from dpaudit.runs.manifest import Recorded, StopReason
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests import warm
 from tests.forging import list_digests
@@ -109,12 +109,15 @@ from tests.nesting import mechanism_with, place_of, read_run, write_run
 settings.register_profile("dpaudit", deadline=None, derandomize=True, database=None)
 settings.load_profile("dpaudit")
 
-CLIP, TEMPERATURE, RECORDS = 6.0, 1.25, 1000
+CLIP, TEMPERATURE = 6.0, 1.25
+#: Of a run, and of one whose noisy counts are of about so many or whose few users have hundreds.
+#: Every audit reads all of them twice: a thousand are a third of a small run's audit.
+RECORDS, MANY_RECORDS = 100, 1000
 KEY = "1aa5c42e8e957dc4c8a8ecae8059103240ad62db826636747512b4329d043641"
 #: Of each label, where every record serves in several rounds.
 ROUNDED_RECORDS = 30
 #: Of approximate claims.
-DELTA = RECORDS**-1.1
+DELTA = MANY_RECORDS**-1.1
 #: Batches of a label that are not generated: where the records go that no batch needs.
 SPARE = 8
 SIZES = (0, 1, 2, 3, 4, 5, 8)
@@ -454,8 +457,6 @@ class Spec:
                 least_batches=self.least_batches,
                 slots=None if self.rule in COME_AND_GO else max(self.sizes),
                 cells=self.cells,
-                examples_per_context=2 if self.cells else 1,
-                labels=self.labels,
                 key=self.key,
                 allocation=Allocation(kind="hashed", secret=True) if self.secret else None,
             ),
@@ -473,11 +474,16 @@ class Spec:
             ),
             data=Data(
                 records=len(self.assignment),
+                labels=self.labels,
                 user="who" if self.unit == "user" else None,
                 digest=data_digest(each.digest for each in self.assignment),
             ),
             model=Model(name="miniature"),
-            prompt=Prompt(template="pt", public=(PUBLIC,) if self.rules.no_repeated_ngram else ()),
+            prompt=Prompt(
+                template="pt",
+                examples_per_context=2 if self.cells else 1,
+                public=(PUBLIC,) if self.rules.no_repeated_ngram else (),
+            ),
             canaries=None if self.made_up is None else self.made_up.committed,
             claim=None if median else self._mean_claim(),
         )
@@ -525,7 +531,8 @@ class Spec:
             generated, most = self.per_label // 2, max(self.places.counts)
         keyed = self._hash.of_round(0)
         spare = (d for d in digests["a"] if keyed.batch(d, most) >= generated)
-        rest = (Assigned(next(spare), None, None) for _ in range(RECORDS - len(places)))
+        records = MANY_RECORDS if self.rebalanced or self.users else RECORDS
+        rest = (Assigned(next(spare), None, None) for _ in range(records - len(places)))
         found += [
             self._paid_by(place, number) for number, place in enumerate(rest, start=len(places))
         ]
@@ -1420,6 +1427,13 @@ class Entry(NamedTuple):
     data: bytes
 
 
+#: Sections of run.json that tests give with fewer fields than it has to hold, and their defaults.
+SECTIONS = {
+    "sampling": Sampling().model_dump(mode="json"),
+    "recorded": Recorded(generator="another").model_dump(mode="json"),
+}
+
+
 @dataclass
 class Run:
     """A run on disk. The methods plant faults; `rehash` then forges the digests."""
@@ -1427,7 +1441,7 @@ class Run:
     path: Path
     spec: Spec
     factory: RunFactory
-    held: Held | None = None
+    known_digests: KnownDigests | None = None
 
     def sibling(self, **fields: Any) -> Run:
         """Another run of the same kind, but for some fields."""
@@ -1465,10 +1479,12 @@ class Run:
                     file.writelines(sample.line() for sample in batch.samples())
 
     def edit_manifest(self, change: dict[str, Any]) -> None:
-        """Set fields of run.json by dotted name."""
+        """Set fields of run.json by dotted name; of SECTIONS, what is left out has its default."""
         manifest = read_run(self.path)
         for name, value in change.items():
             *parents, last = place_of(name)
+            if name in SECTIONS and isinstance(value, dict):
+                value = SECTIONS[name] | value
             section = manifest
             for parent in parents:
                 section = section[parent]
@@ -1532,13 +1548,13 @@ class Run:
     def hold(self, *, commitment: bool = True, head: bool = True) -> None:
         """Hand over the present run: audits use its commitment, its head, or both, from here on."""
         reader = RunReader(self.path)
-        self.held = Held(
+        self.known_digests = KnownDigests(
             reader.manifest.commitment if commitment else None, reader.head() if head else None
         )
 
     def audit(self, replay: PublicReplay | None = None) -> AuditResult:
         seed = SEED if self.spec.committed else None
-        return audit_run(self.path, held=self.held, replay=replay, seed=seed)
+        return audit_run(self.path, known_digests=self.known_digests, replay=replay, seed=seed)
 
     def audit_with_model(self) -> AuditResult:
         """The audit where a replay found that supports and anchors are the public prompt's."""
@@ -1642,6 +1658,17 @@ def known_tokenizers() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunWriter, "create", created)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def unsynced() -> Iterator[None]:
+    """No test waits for the disk: none of them outlives a power cut.
+
+    That what is written is synced, and when, tests of storage see.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda file: None)
         yield
 
 

@@ -6,19 +6,30 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms import AGGREGATORS, CONTRIBUTIONS, DRAWS, Mechanism
+from dpaudit.plugins import Registry
 from dpaudit.runs.manifest import SECTIONS, Manifest, Settings
 
-#: The part of a mechanism that each setting is of; all others are the mechanism's own.
+_KINDS: dict[str, Registry[Any]] = {
+    "contribution": CONTRIBUTIONS,
+    "aggregator": AGGREGATORS,
+    "draw": DRAWS,
+}
+#: The part of a mechanism that each setting is of; all others are the mechanism's own. Settings of
+#: plug-ins stand here by name, for they need not be installed.
 PARTS = {
-    **dict.fromkeys(("clip", "grid"), "contribution"),
-    **dict.fromkeys(("divisor", "central", "scale"), "aggregator"),
+    **{
+        name: part
+        for part, kinds in _KINDS.items()
+        for kind in kinds.own.values()
+        for name in kind.model_fields
+    },
+    "scale": "aggregator",
     **dict.fromkeys(("noise_multiplier", "sampling_rate"), "draw"),
     **dict.fromkeys(
         ("threshold", "threshold_noise", "private_tokens", "public_temperature"), "draw"
     ),
 }
-_KINDS = ("contribution", "aggregator", "draw")
 
 
 def nested(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 from unittest import mock
 
 from dpaudit import plugins
-from dpaudit.catalogue import entries
-from dpaudit.checks import registry
+from dpaudit.auditing.checks import registry
+from dpaudit.results.catalogue import entries
 
 #: A package with an aggregator and a check, which is not part of dpaudit.
 PACKAGE = Path(__file__).parent / "plugin_package"

@@ -19,7 +19,7 @@ def settings(parts: Mapping[str, Any]) -> Settings:
             "relation": "add_remove",
             "records_per_user_from": "declared",
         },
-        "batching": {"rule": "hashed-records", "batches": 3, "labels": []},
+        "batching": {"rule": "hashed-records", "batches": 3},
         "clustering": {"method": "none"},
         "chosen_from": {},
         "sampling": {"generator": "os-entropy"},

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.cli import cli
+from dpaudit.commands.cli import cli
 from dpaudit.commands.lab import lab
 
 ROOT = Path(__file__).parents[1]

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.results import EXIT_CODES
 from dpaudit.runs import RunReader, without_stop
 from dpaudit.runs.text import Decode

@@ -37,7 +37,7 @@ EXAMPLE = Path(__file__).parents[1] / "examples/runs/bbc-median"
 #: grew by, seconds.
 AUDITOR = f"""
 import contextlib, io, json, os, pathlib, re, resource, sys, time, traceback
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 KNOWN_TOKENIZERS.update(dict.fromkeys(os.environ["KNOWN"].split()))  \
 # as conftest does in its process
@@ -375,7 +375,7 @@ def test_no_directory_costs_much_or_ends_in_an_internal_error(make_run, tmp_path
                     run.rehash()
             command = rng.choice((*["verify"] * 8, "inspect", "compare"))
             others = [str(EXAMPLE)] if command == "compare" else []
-            workers = [] if command == "inspect" else ["--workers", "1"]
+            workers = ["--batch", "0"] if command == "inspect" else ["--workers", "1"]
             code, grown, seconds, output = audit(command, str(run.path), *others, *workers)
             costs.append((grown, seconds, f"{command} {said}"))
             if code not in (0, 1, 2) or "Traceback" in output or "panicked" in output:

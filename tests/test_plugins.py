@@ -17,23 +17,24 @@ import dpaudit
 from dpaudit import plugins
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.clusterings import FIELDS as CONFIG_FIELDS
-from dpaudit.auditing import audit_run, batches
+from dpaudit.auditing import batches
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.rebalancing import noised_centers_epsilon
+from dpaudit.auditing.checks.registry import OWN_CHECKS
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.catalogue import Entry, catalogue
-from dpaudit.checks import registered
-from dpaudit.checks.rebalancing import noised_centers_epsilon
-from dpaudit.checks.registry import OWN_CHECKS
-from dpaudit.cli import main
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.mechanisms import AGGREGATORS, DRAWS, Mean
 from dpaudit.plugins import CHECKS, CLUSTERING, MECHANISMS, RECORDERS, PlugIn
-from dpaudit.recording.generators import Asked, recording
+from dpaudit.recording.generators import RecordingOptions, recording
 from dpaudit.results import Finding
+from dpaudit.results.catalogue import Entry, catalogue
 from dpaudit.runs import Clustering, InputError
 from tests.nesting import mechanism_with, read_run, write_run
 from tests.plug_ins import PACKAGE, installed, plugged_in
 
 RUN_CHECK = """
-from dpaudit.checks.registry import Outcome, RunCheck, StepCheck
+from dpaudit.auditing.checks.registry import Outcome, RunCheck, StepCheck
 
 @RunCheck(id="{id}")
 def check(facts):
@@ -41,8 +42,8 @@ def check(facts):
 """
 STEP_CHECK = RUN_CHECK.replace("@RunCheck", "@StepCheck")
 EVIDENCE = """
-from dpaudit.checks.evidence import BatchEvidence, Evidence
-from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.auditing.checks.evidence import BatchEvidence, Evidence
+from dpaudit.auditing.checks.registry import Outcome, RunCheck
 
 class Steps(BatchEvidence):
     def __init__(self):
@@ -426,7 +427,10 @@ def test_a_mechanism_that_fails_is_named(plug: Plug, make_run: Any, method: str,
 
 
 def test_an_unknown_recorder_is_one_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as raised, recording("invinc", Asked(tmp_path / "run")):
+    with (
+        pytest.raises(InputError) as raised,
+        recording("invinc", RecordingOptions(tmp_path / "run")),
+    ):
         pass
     assert raised.value.code == "recorders.unknown"
 
@@ -437,7 +441,7 @@ def test_plug_ins_are_not_looked_for_in_the_folder_that_one_stands_in(
     told = tmp_path / "acme-0.1.dist-info"
     told.mkdir()
     (told / "METADATA").write_text("Name: acme\nVersion: 0.1\n")
-    (told / "entry_points.txt").write_text("[dpaudit.checks]\nacme.it = acme:check\n")
+    (told / "entry_points.txt").write_text("[dpaudit.auditing.checks]\nacme.it = acme:check\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
     assert {each.package for each in plugins._installed.__wrapped__()} == {"dpaudit"}

@@ -26,7 +26,7 @@ from pathlib import Path
 PACKAGES = (
     "dpaudit.accounting",
     "dpaudit.auditing",
-    "dpaudit.checks",
+    "dpaudit.auditing.checks",
     "dpaudit.commands",
     "dpaudit.releasing",
     "dpaudit.reports",
@@ -100,7 +100,7 @@ def main() -> None:
 
     A request `-c PROGRAM` is a program, any other one is for dpaudit.
     """
-    from dpaudit.cli import main as dpaudit
+    from dpaudit.commands.cli import main as dpaudit
 
     for name in LIBRARIES:
         importlib.import_module(name)

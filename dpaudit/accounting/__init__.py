@@ -42,5 +42,6 @@ from dpaudit.accounting.release import of_one_key as of_one_key
 from dpaudit.accounting.renyi import RenyiTable as RenyiTable
 from dpaudit.accounting.renyi import rounded_sum as rounded_sum
 from dpaudit.accounting.renyi import zcdp_epsilon as zcdp_epsilon
+from dpaudit.accounting.risk import AttackCurve as AttackCurve
 from dpaudit.mechanisms import median_bounds as median_bounds
 from dpaudit.runs.secrecy import SecretBatches as SecretBatches

@@ -23,15 +23,17 @@ from dpaudit.accounting.composition import (
 )
 from dpaudit.accounting.gaussian import gaussian_epsilon, gaussian_profile, gaussian_table
 from dpaudit.accounting.joint import Parts
-from dpaudit.accounting.profiles import NOTHING, Profile, profile_of_both
+from dpaudit.accounting.profiles import NOTHING, Profile, profile_of_both, pure_profile
 from dpaudit.accounting.renyi import (
     LARGEST,
+    ULP,
     rounded_sum,
     sum_up,
     zcdp_epsilon,
     zcdp_of_pure,
     zcdp_of_range,
 )
+from dpaudit.accounting.risk import AttackCurve
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
@@ -117,7 +119,7 @@ class ApproximateAccountant:
         """
         clusters = Parts(
             laplace=self.laplace,
-            pure=(self.centers,) * bool(self.centers),
+            pure=self._pure,
             delta=self.centers_delta,
         )
         if self.gaussian is not None:
@@ -171,10 +173,7 @@ class ApproximateAccountant:
         left, draws = self.delta_left(delta), tokens * self.rounds
         if not left:
             return []
-        pure = (self.centers,) * bool(self.centers)
-        events, alone = None, []
-        if self.laplace or pure:
-            events = privacy_profile(0.0, 0, left, laplace=self.laplace, pure=pure)
+        whole, alone = [], []
         if self.gaussian is not None:
             alone.append(gaussian_profile(self.gaussian, draws, left))
         elif not (self.eta and draws):
@@ -183,20 +182,52 @@ class ApproximateAccountant:
             by_budgets, by_range = self.budgets_rho, zcdp_of_range(self.eta, draws)
             least, by_ranges = by_budgets, None
             if by_range <= _FAR * by_budgets:
-                by_ranges = privacy_profile(self.eta, draws, left)
+                by_ranges = privacy_profile(
+                    self.eta, draws, left, laplace=self.laplace, pure=self._pure
+                )
             if by_ranges is not None:
-                alone.append(by_ranges)
+                whole.append(self._beside_delta(by_ranges))
             else:
                 least = min(least, by_range)
             if least < LARGEST:
                 alone.append(zcdp_profile(least, left))
-        if events is not None:
-            alone = [profile_of_both(each, events, left) for each in alone]
-        elif self.laplace or pure:
-            return []
-        return [
-            Profile(each.step, np.minimum(each.deltas + self.centers_delta, 1.0)) for each in alone
-        ]
+        return whole + [self.beside_clusters(each, delta) for each in alone]
+
+    def beside_clusters(self, texts: Profile, delta: float) -> Profile:
+        """Return the profile of texts, which have the given one, and of clusters.
+
+        Args:
+            texts: as `without_clusters` has it.
+            delta: as for `profiles`; the centres' own is less.
+        """
+        left, pure = self.delta_left(delta), sum_up([*self.laplace, *self._pure])
+        if pure:
+            events = privacy_profile(0.0, 0, left, laplace=self.laplace, pure=self._pure)
+            texts = profile_of_both(texts, events or pure_profile(pure), left)
+        return self._beside_delta(texts)
+
+    def attack_curve(self, tokens: int, delta: float) -> AttackCurve:
+        """Bound what someone who knows a record's batches can tell about one unit.
+
+        Args:
+            tokens: as for `epsilon`.
+            delta: in (0, 1), the least that matters. The bound holds at every false-positive rate.
+        """
+        draws = tokens * self.rounds
+        most = sum_up([self.eta * draws if draws else 0.0, *self.laplace, self.centers])
+        # No loss lies beyond the sum of all ranges and epsilons.
+        curve = AttackCurve.of_epsilon(most * (1 + 4 * ULP), self.centers_delta)
+        for profile in self.profiles(tokens, delta):
+            curve = curve.meet(AttackCurve.of_profile(profile))
+        return curve
+
+    @property
+    def _pure(self) -> tuple[float, ...]:
+        return (self.centers,) * bool(self.centers)
+
+    def _beside_delta(self, profile: Profile) -> Profile:
+        """Return a profile with the centres' delta added."""
+        return Profile(profile.step, np.minimum(profile.deltas + self.centers_delta, 1.0))
 
     def epsilon(self, tokens: int, delta: float, method: Method = "optimal") -> Composition:
         """Return the cost of a run that may sample up to `tokens` tokens in every batch.

@@ -10,7 +10,7 @@ binomial. docs/budgets.md proves both, and says how far apart they are.
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -125,8 +125,7 @@ def _dominated(problem: Problem, budget: float) -> Losses:
     if not problem.reach():
         return _negligible(problem)
     recursion = Recursion(problem, problem.places(budget) or ENOUGH_PLACES, upper=True)
-    (last,) = deque(recursion.profiles(), maxlen=1)
-    deltas = recursion.after_events(last)
+    deltas = recursion.deltas
     # On a fine grid differences lose digits, and their rounding is multiplied by the number of
     # blocks.
     stride = max(1, len(deltas) // _POINTS)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -90,7 +89,7 @@ def exponential_mechanism_epsilon(
         return Composition(known, None, delta, method)
     places = problem.places() if grid is None else grid
     if places is not None:
-        upper, lower = (_by_recursion(problem, places, up) for up in (True, False))
+        upper, lower = (_by_recursion(problem, places, up).epsilon() for up in (True, False))
         return Composition(min(known, upper), lower or None, delta, method)
     if not problem.measurable:
         return Composition(known, None, delta, "rdp")
@@ -147,8 +146,8 @@ def privacy_profile(
 
 # Recursions take a second or two, and both levels of a run ask for the same ones again.
 @lru_cache(maxsize=64)
-def _by_recursion(problem: Problem, places: int, upper: bool) -> float:
-    return Recursion(problem, places, upper).epsilon()
+def _by_recursion(problem: Problem, places: int, upper: bool) -> Recursion:
+    return Recursion(problem, places, upper)
 
 
 @lru_cache(maxsize=16)
@@ -158,9 +157,8 @@ def _profile(problem: Problem) -> Profile | None:
     places = problem.places()
     if places is None:
         return profile_in_blocks(problem)
-    recursion = Recursion(problem, places, upper=True)
-    (last,) = deque(recursion.profiles(), maxlen=1)
-    return Profile(recursion.step, recursion.after_events(last))
+    recursion = _by_recursion(problem, places, upper=True)
+    return Profile(recursion.step, recursion.deltas)
 
 
 def steps_within(

@@ -17,12 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.mechanisms import (
-    NO_FIXED_COLUMNS,
     Box,
     ContextChange,
-    FixedColumns,
     Mechanism,
-    ReducedStep,
     ReducedSteps,
     Spans,
 )
@@ -52,7 +49,7 @@ def theorem1_cost(
             them, or the temperature is not positive and finite: no bound follows from such a
             record.
     """
-    theorem1, _, _ = _in_shape((lower, center, upper), token, temperature, NO_FIXED_COLUMNS)
+    theorem1, _, _ = _in_shape((lower, center, upper), token, temperature)
     return theorem1
 
 
@@ -62,7 +59,6 @@ def exact_cost(
     upper: Floats,
     token: ArrayLike,
     temperature: float,
-    fixed: FixedColumns = NO_FIXED_COLUMNS,
 ) -> tuple[Any, Any]:
     """Return the suprema over the box of the token's log-ratios in both directions, in nats.
 
@@ -73,13 +69,13 @@ def exact_cost(
     can be).
 
     Args, Raises:
-        As for `theorem1_cost`; `fixed` is further columns, in which the three vectors are equal.
+        As for `theorem1_cost`.
 
     Returns:
         (rise, fall), each a float, or float64 [...] for several steps; non-negative, inf if a
             bound is infinite.
     """
-    _, rise, fall = _in_shape((lower, center, upper), token, temperature, fixed)
+    _, rise, fall = _in_shape((lower, center, upper), token, temperature)
     return rise, fall
 
 
@@ -159,27 +155,18 @@ class ExPostAccountant:
         # cut to t tokens.
         self._worst: dict[int, Doubles] = {}
 
-    def charge(self, batch: int, step: ReducedStep) -> Cost:
-        """Add one step, as `Mechanism.reduced` gives it, and return its cost.
+    def charge(self, batch: int, steps: ReducedSteps) -> Doubles:
+        """Add k steps in order, as `Mechanism.reduced` gives them.
 
-        The cost is for a change that falls on this batch as a whole. Threads may charge for
-        different batches at a time.
+        Threads may charge for different batches at a time.
+
+        Returns:
+            [k, 3] what each step costs, as in `Cost`, for a change that falls on this batch as a
+            whole.
 
         Raises:
             ValueError: a value is not a finite number, the record does not bound the change, or the
-                batch is closed.
-        """
-        columns = self._mechanism.aggregate(step.arrays).shape[-1]
-        return Cost(*self.charge_steps(batch, step.alone(columns))[0].tolist())
-
-    def charge_steps(self, batch: int, steps: ReducedSteps) -> Doubles:
-        """Add k steps in order, as `Mechanism.reduced_steps` gives them.
-
-        Returns:
-            [k, 3] what each step costs, as in `Cost`.
-
-        Raises:
-            ValueError: as for `charge`. Then none of them is added.
+                batch is closed. Then none of them is added.
         """
         if batch in self._closed:
             raise ValueError(f"batch {batch} is closed")
@@ -315,9 +302,7 @@ def exact_costs(box: Box, steps: ReducedSteps, temperature: float) -> tuple[Doub
     return rise, fall
 
 
-def _in_shape(
-    box: Box, token: ArrayLike, temperature: float, fixed: FixedColumns
-) -> tuple[Any, Any, Any]:
+def _in_shape(box: Box, token: ArrayLike, temperature: float) -> tuple[Any, Any, Any]:
     """Return Theorem 1, rise and fall of steps [...], floats for one.
 
     The columns of all of them are put into a row.
@@ -328,7 +313,7 @@ def _in_shape(
     low, mid, high = (np.broadcast_to(values, (*shape, size)).reshape(-1) for values in box)
     spans = Spans([size] * math.prod(shape))
     tokens = np.broadcast_to(index, shape).reshape(-1) + spans.starts
-    found = _costs((low, mid, high), tokens, spans, temperature, np.full(len(spans), fixed.log_sum))
+    found = _costs((low, mid, high), tokens, spans, temperature, np.full(len(spans), -np.inf))
     theorem1, rise, fall = (cost.reshape(shape) if shape else float(cost[0]) for cost in found)
     return theorem1, rise, fall
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ def _epsilon(
     from dp_accounting import LaplaceDpEvent
 
     accountant = _composed(draws, steps, method)
+    if laplace:
+        accountant = deepcopy(accountant)
     for shift in laplace:
         accountant.compose(LaplaceDpEvent(1 / shift * (1 - RENYI_ROOM)))
     return float(accountant.get_epsilon(delta)) * (1 + RENYI_ROOM)
@@ -94,7 +97,9 @@ def gaussian_table(draws: GaussianDraws, steps: int) -> RenyiTable:
     )
 
 
+@lru_cache(maxsize=16)
 def _composed(draws: GaussianDraws, steps: int, method: Method) -> PrivacyAccountant:
+    """Return the accountant of so many draws. Whoever composes more copies it first."""
     from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
     from dp_accounting.pld import PLDAccountant
     from dp_accounting.rdp import RdpAccountant

@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting.recursion import placed
-from dpaudit.accounting.renyi import TINY, ULP, Doubles, RenyiTable, most_variation
+from dpaudit.accounting.renyi import (
+    TINY,
+    ULP,
+    Doubles,
+    RenyiTable,
+    most_variation,
+    sum_up,
+)
 
 #: Points of the common grid on either side of 0: epsilon comes out less than a thousandth too
 #: large.
@@ -136,10 +143,23 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
             (order - 1) * (bound - losses + math.log1p(-1 / order)) - math.log(order),
             out=logs,
         )
-    # divergences grow with their order
-    closest = min(float(bounds.min()), math.inf if tables else rho)
-    least = most_variation(closest)
+    least = most_variation(least_divergence(rho, tables, bounds))
     return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
+
+
+def least_divergence(rho: float, tables: Sequence[RenyiTable], bounds: Doubles) -> float:
+    """Return the divergence of order 1 of zCDP of rho and tables together, rounded up.
+
+    Divergences grow with their order, so it is at most each of `bounds`, of all parts together at
+    an order above 1 each; and at most the sum of rho and of each table's at its least order.
+    """
+    lowest = (table.epsilons[0][1] for table in tables)
+    return min(float(bounds.min()), sum_up(filter(None, [rho, *lowest])))
+
+
+def pure_profile(epsilon: float) -> Profile:
+    """Return delta(e) of pure events with these nats in all, positive: randomised response's."""
+    return Profile(epsilon, np.array([min(1.0, math.tanh(epsilon / 2) * (1 + _ROOM)), 0.0]))
 
 
 def profile_of_all(parts: Sequence[Losses], end: float) -> Profile:

@@ -21,6 +21,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import TypeAlias
 
@@ -132,16 +133,18 @@ class Recursion:
         self.step = problem.largest / places * (1 + GRID_ROOM if upper else 1 - GRID_ROOM)
         self.points = math.ceil(problem.reach() / self.step) + 1
 
+    @cached_property
+    def deltas(self) -> Doubles:
+        """Delta at every grid point [points] after all draws, events in front."""
+        (last,) = deque(self.profiles(), maxlen=1)
+        return self.after_events(last)
+
     def epsilon(self) -> float:
         """Return the smallest grid point with a delta within the problem's.
 
         For lower bounds, return the largest with a delta beyond it.
         """
-        (last,) = deque(self.profiles(), maxlen=1)
-        return self._epsilon_of(last)
-
-    def _epsilon_of(self, profile: Doubles) -> float:
-        beyond = self.after_events(profile) > self._problem.delta
+        beyond = self.deltas > self._problem.delta
         if not self._upper:
             largest = int(np.flatnonzero(beyond)[-1]) if beyond.any() else 0
             return math.nextafter(largest * self.step, 0.0)

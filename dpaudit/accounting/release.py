@@ -20,7 +20,7 @@ import numpy as np
 
 from dpaudit.accounting.allocation import FINEST, allocated
 from dpaudit.accounting.approximate import ApproximateAccountant, largest, rounded_down
-from dpaudit.accounting.composition import Composition, Method, privacy_profile
+from dpaudit.accounting.composition import Composition, Method
 from dpaudit.accounting.joint import Parts, joint_epsilon
 from dpaudit.accounting.profiles import (
     MOST_ROUNDS,
@@ -190,31 +190,28 @@ class ReleaseAccountant:
             return None
         return NoGain.BEYOND_PRECISION
 
-    def curve(self, tokens: int, delta: float) -> AttackCurve:
-        """Return what readers of the release can tell about one unit, clusters included.
+    def attack_curve(self, tokens: int, delta: float) -> AttackCurve:
+        """Bound what readers who do not know the batches can tell about one unit.
 
         Args:
             tokens: as for `batch_level`.
-            delta: as for `batch_level`, the least that matters.
+            delta: as for `batch_level`, the least that matters. The bound holds at every
+                false-positive rate.
         """
         if self.shares > 1:
-            return self._all_possible_rounds.curve(tokens, delta)
-        left = self.batch.delta_left(delta)
-        pure = (self.batch.centers,) * bool(self.batch.centers)
-        found = self.batch.profiles(tokens, delta)
-        texts: tuple[Profile, ...] = ()
-        events = None
-        if left:
-            texts = self._texts(tokens, delta)
-            events = privacy_profile(0.0, 0, left, laplace=self.batch.laplace, pure=pure)
-        for profile in texts:
-            if events is not None:
-                profile = profile_of_both(profile, events, left)
-            elif self.batch.laplace or pure:
-                continue
-            deltas = np.minimum(profile.deltas + self.batch.centers_delta, 1.0)
-            found.append(Profile(profile.step, deltas))
-        return AttackCurve.of_profile(least_of(found or [_EVERYTHING]))
+            return self._all_possible_rounds.attack_curve(tokens, delta)
+        curve = self.batch.attack_curve(tokens, delta)
+        if self.batch.delta_left(delta):
+            for texts in self._texts(tokens, delta):
+                profile = self.batch.beside_clusters(texts, delta)
+                curve = curve.meet(AttackCurve.of_profile(profile))
+        return curve
+
+    def batch_attack_curve(self, tokens: int, delta: float) -> AttackCurve:
+        """Bound what someone who knows a record's batches can tell, as `attack_curve` has it."""
+        if self.shares > 1:
+            return self._all_possible_rounds.batch_attack_curve(tokens, delta)
+        return self.batch.attack_curve(tokens, delta)
 
     def parts(self, tokens: int, delta: float) -> Parts:
         """Return the release's parts, to compose with other releases of the same records.

@@ -9,21 +9,28 @@ interpolated.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.profiles import Profile
+from dpaudit.accounting.profiles import Profile, lower_hull
 from dpaudit.accounting.renyi import Doubles
 
 #: Relative room for a dozen operations.
 _ROOM = 2.0**-40
+#: Slopes of larger losses, in nats, would near the largest float.
+_LARGEST_LOSS = 500.0
 
 
 @dataclass(frozen=True)
 class AttackCurve:
     """An upper bound on any test's true-positive rate by its false-positive rate: lines' minimum.
+
+    A test is about one unit that comes or goes, or is replaced, as the guarantee says; it may know
+    all others. Every figure is an upper bound, rounded up.
 
     Attributes:
         slopes: of the lines, exp(e) each; positive, the steepest first [n].
@@ -38,13 +45,125 @@ class AttackCurve:
         """Take both directions: a test's and its complement's."""
         deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0)
         losses = np.arange(len(deltas)) * profile.step
+        deltas, losses = deltas[losses <= _LARGEST_LOSS], losses[losses <= _LARGEST_LOSS]
         steep, flat = np.exp(losses), np.exp(-losses)
         return cls(
             np.concatenate([steep[::-1], flat[1:]]) * (1 + _ROOM),
             np.concatenate([deltas[::-1], (flat * deltas - np.expm1(-losses))[1:]]) * (1 + _ROOM),
         )
 
-    def true_positives(self, false_positives: Doubles) -> Doubles:
+    @classmethod
+    def of_epsilon(cls, epsilon: float, delta: float) -> AttackCurve:
+        """Bound tests by one epsilon, in nats, and its delta alone: looser than any profile."""
+        if not 0 < epsilon < _LARGEST_LOSS:
+            # Without any loss there is one line; with a very large one, none of use.
+            deltas = np.full(2, 1.0 if epsilon else delta)
+            return cls.of_profile(Profile(1.0, deltas))
+        both = (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) * (1 + _ROOM)
+        return cls.of_profile(Profile(epsilon, np.array([both, delta])))
+
+    def meet(self, other: AttackCurve) -> AttackCurve:
+        """Return the smaller of two bounds on the same tests, everywhere."""
+        slopes = np.concatenate([self.slopes, other.slopes])
+        intercepts = np.concatenate([self.intercepts, other.intercepts])
+        lowest_first = np.lexsort((intercepts, slopes))
+        slopes, first = np.unique(slopes[lowest_first], return_index=True)
+        intercepts = intercepts[lowest_first][first]
+        # A mean of two lines is a bound, too, so what lies above one is left out.
+        corners = lower_hull(slopes, intercepts)[::-1]
+        return AttackCurve(slopes[corners], intercepts[corners])
+
+    def true_positives(self, false_positives: float) -> float:
+        """Bound the true-positive rate at a false-positive rate.
+
+        Raises:
+            ValueError: the rate does not lie between 0 and 1.
+        """
+        if not 0 <= false_positives <= 1:
+            raise ValueError(f"a false-positive rate lies from 0 to 1, not at {false_positives}")
+        least = float((self.intercepts + self.slopes * false_positives).min())
+        return min(1.0, least * (1 + _ROOM))
+
+    @property
+    def advantage(self) -> float:
+        """The most by which true positives exceed false ones: the total variation distance."""
+        return float(self._excess(np.ones(1))[0])
+
+    @property
+    def auc(self) -> float:
+        """The most that the area under a test's ROC curve can be."""
+        # Any line over any part of the rates is a bound: the lines change where the envelope does.
+        slopes, intercepts = np.append(self.slopes, 0.0), np.append(self.intercepts, 1.0)
+        ends = np.concatenate([[0.0], AttackCurve(slopes, intercepts)._corners(), [1.0]])
+        middles, widths = (ends[:-1] + ends[1:]) / 2, np.diff(ends)
+        heights = np.minimum(intercepts + slopes * middles, 1.0)
+        return min(1.0, math.fsum(widths * heights) * (1 + _ROOM))
+
+    def accuracy(self, prior: float = 0.5) -> float:
+        """Bound how often a test is right that decides in or out, at a base rate of being in.
+
+        Saying always the likelier is right with max(prior, 1 - prior).
+
+        Raises:
+            ValueError: `prior` does not lie between 0 and 1.
+        """
+        odds = (1 - _base_rate(prior)) / prior * (1 - _ROOM)
+        excess = float(self._excess(np.array([odds]))[0])
+        return min(1.0, (1 - prior + prior * excess) * (1 + _ROOM))
+
+    def precision(self, prior: float, false_positives: float) -> float:
+        """Bound how often a "yes" is right, at a base rate of being in.
+
+        Args:
+            prior: the base rate.
+            false_positives: the test's rate, or the least that it may have: a test that accuses
+                more rarely may be right more often. 0 bounds nothing.
+
+        Raises:
+            ValueError: `prior` does not lie between 0 and 1, or `false_positives` not from 0 to 1.
+        """
+        right = _base_rate(prior) * self.true_positives(false_positives)
+        wrong = (1 - prior) * false_positives
+        return min(1.0, right / (right + wrong) * (1 + _ROOM)) if wrong else 1.0
+
+    def odds_tail(self, factor: float) -> float:
+        """Bound the chance that the odds of being in rise `factor`-fold or more, if she is in.
+
+        If she is not, it is that divided by the factor.
+
+        Raises:
+            ValueError: `factor` is not above 1.
+        """
+        if not factor > 1:
+            raise ValueError(f"odds rise by a factor above 1, not {factor}")
+        below = self.slopes < factor
+        found = self.intercepts[below] * factor / (factor - self.slopes[below])
+        return min(1.0, float(found.min(initial=1.0)) * (1 + _ROOM))
+
+    def few(self, false_positives: Sequence[float]) -> AttackCurve:
+        """Return a bound of fewer lines: just as close at some false-positive rates.
+
+        So is its advantage. Nowhere is it below this one.
+        """
+        lines = {int((self.intercepts + self.slopes * rate).argmin()) for rate in false_positives}
+        # The two whose slopes enclose 1.
+        steep = int(np.count_nonzero(self.slopes >= 1))
+        lines |= {max(steep - 1, 0), min(steep, len(self.slopes) - 1)}
+        places = sorted(lines)
+        return AttackCurve(self.slopes[places], self.intercepts[places])
+
+    def guess(self, blind: float) -> float:
+        """Bound how often an attack guesses a secret of hers right.
+
+        Args:
+            blind: how often the same attack guesses it from texts written without her record.
+
+        Raises:
+            ValueError: `blind` does not lie between 0 and 1.
+        """
+        return self.true_positives(blind)
+
+    def at(self, false_positives: Doubles) -> Doubles:
         """Bound the true-positive rate [m] at false-positive rates [m] from 0 to 1."""
         at = self._line_at(false_positives)
         return np.minimum(
@@ -72,10 +191,28 @@ class AttackCurve:
 
         Between two lines it is a mean of them.
         """
-        slopes = np.exp(np.arange(points) * step)
-        # Beyond the steepest line its intercept holds.
-        deltas = np.interp(slopes, self.slopes[::-1], self.intercepts[::-1]) * (1 + _ROOM)
-        return Profile(step, np.minimum(deltas, 1.0))
+        return Profile(step, self._excess(np.exp(np.arange(points) * step)))
+
+    def _excess(self, ratios: Doubles) -> Doubles:
+        """Bound the most that T(x) - ratio x comes to [n], for positive ratios [n].
+
+        It is a mean of the two lines whose slopes enclose the ratio. Beyond the steepest line its
+        intercept holds; below the flattest there is the line at 1.
+        """
+        slopes = np.concatenate([[0.0], self.slopes[::-1]])
+        intercepts = np.concatenate([[1.0], self.intercepts[::-1]])
+        above = np.searchsorted(slopes, ratios)
+        steeper = np.minimum(above, len(slopes) - 1)
+        flatter = np.minimum(above, len(slopes)) - 1
+        # Weights keep their digits, as differences of given numbers.
+        width = slopes[steeper] - slopes[flatter]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            found = (
+                intercepts[flatter] * (slopes[steeper] - ratios)
+                + intercepts[steeper] * (ratios - slopes[flatter])
+            ) / width
+        found = np.where(steeper > flatter, found, intercepts[flatter])
+        return np.asarray(np.minimum(found * (1 + _ROOM), 1.0), dtype=np.float64)
 
     def _corners(self) -> Doubles:
         """Return the false-positive rates [n - 1], about, at which the next line takes over."""
@@ -91,15 +228,23 @@ class AttackCurve:
         corners = self._corners()
         reached = inner._corners()
         # Where the inner curve's value comes to a corner of this one.
-        inner_at = np.searchsorted(inner.true_positives(reached), corners, side="right")
+        inner_at = np.searchsorted(inner.at(reached), corners, side="right")
         back = np.clip((corners - inner.intercepts[inner_at]) / inner.slopes[inner_at], 0.0, 1.0)
         ends = np.union1d(np.union1d(reached, back), [0.0, 1.0])
         middles = (ends[:-1] + ends[1:]) / 2
         within = inner._line_at(middles)
-        outside = self._line_at(inner.true_positives(middles))
-        slopes = self.slopes[outside] * inner.slopes[within] * (1 + _ROOM)
+        outside = self._line_at(inner.at(middles))
+        with np.errstate(over="ignore"):
+            slopes = self.slopes[outside] * inner.slopes[within] * (1 + _ROOM)
         intercepts = (
             self.intercepts[outside] + self.slopes[outside] * inner.intercepts[within]
         ) * (1 + _ROOM)
         steepest_first = np.argsort(-slopes, kind="stable")
+        steepest_first = steepest_first[np.isfinite(slopes[steepest_first])]
         return AttackCurve(slopes[steepest_first], np.minimum(intercepts, 1.0)[steepest_first])
+
+
+def _base_rate(prior: float) -> float:
+    if not 0 < prior < 1:
+        raise ValueError(f"a base rate lies between 0 and 1, not at {prior}")
+    return prior

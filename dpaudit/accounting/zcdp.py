@@ -10,6 +10,8 @@ rounding of where they touch matters (docs/mathematics.md, "Secret batches").
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,12 +19,13 @@ from dpaudit.accounting.profiles import (
     NOTHING,
     POINTS,
     Profile,
+    least_divergence,
     least_of,
     lower_hull,
     renyi_profile,
 )
 from dpaudit.accounting.recursion import REMOTE
-from dpaudit.accounting.renyi import TINY, ULP, Doubles
+from dpaudit.accounting.renyi import TINY, ULP, Doubles, RenyiTable, most_variation
 from dpaudit.accounting.risk import AttackCurve
 
 #: Orders beside 1, at which divergences are those of Kullback and Leibler; rates of false
@@ -41,22 +44,62 @@ def zcdp_profile(rho: float, delta: float) -> Profile:
     least = max(delta * REMOTE, TINY)
     end = rho + 2 * math.sqrt(-rho * math.log(least))
     step = end / (POINTS - 1)
-    found, lines = [renyi_profile(rho, (), end)], _lines(rho, least)
+    found, lines = [renyi_profile(rho, (), end)], _lines(_divergences(rho, ()), least)
     if len(lines.slopes):  # none keep their digits where rho is next to nothing
         found.append(lines.profile(step, POINTS))
     return least_of(found)
 
 
-def _lines(rho: float, least: float) -> AttackCurve:
-    """Return tangents of the region of rho-zCDP, for rates down to `least` and further."""
+def renyi_attacks(rho: float, tables: Sequence[RenyiTable], delta: float) -> AttackCurve:
+    """Bound tests by zCDP of rho and tables of divergences together, whatever else is known.
+
+    Args:
+        rho: in nats; positive, or there is a table.
+        tables: of all parts that rho is not about.
+        delta: in (0, 1), the least that matters.
+
+    Raises:
+        ValueError: nothing is lost.
+    """
+    if not (rho or tables):
+        raise ValueError("a rho of 0 and no table leave nothing to bound")
+    known = _divergences(rho, tables)
+    # By order 1 alone, whatever the digits.
+    curve = AttackCurve.of_profile(Profile(1.0, np.array([most_variation(known.bounds[0]), 1.0])))
+    lines = _lines(known, max(delta * REMOTE, TINY))
+    return curve.meet(lines) if len(lines.slopes) else curve
+
+
+@dataclass(frozen=True)
+class _Divergences:
+    """Bounds on Renyi divergences of neighbours, both ways, in nats, at ascending orders from 1.
+
+    At order 1 it is that of Kullback and Leibler.
+    """
+
+    orders: Doubles
+    bounds: Doubles
+
+
+def _divergences(rho: float, tables: Sequence[RenyiTable]) -> _Divergences:
+    listed = [table.orders for table in tables]
+    orders = np.union1d(_ORDERS, [order for known in listed for order in known])
+    orders = orders[orders <= min((known[-1] for known in listed), default=math.inf)]
+    bounds = sum((table.at(orders) for table in tables), rho * orders)
+    first = least_divergence(rho, tables, bounds)
+    return _Divergences(np.append(1.0, orders), np.append(first, bounds))
+
+
+def _lines(known: _Divergences, least: float) -> AttackCurve:
+    """Return tangents of the region of such divergences, for rates down to `least` and further."""
     x = np.geomspace(max(least * _FURTHER, TINY), 0.5, _RATES)[:, None]
     low, high = np.log(x), np.full_like(x, -ULP)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        excess = np.maximum(_excess(np.exp(middle), x, rho), _excess(x, np.exp(middle), rho))
+        excess = np.maximum(_excess(np.exp(middle), x, known), _excess(x, np.exp(middle), known))
         inside = excess.max(1, keepdims=True) <= 0
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
-    lines = [_tangents(x, np.exp(low), rho, swapped) for swapped in (False, True)]
+    lines = [_tangents(x, np.exp(low), known, swapped) for swapped in (False, True)]
     slopes, intercepts = (np.concatenate(each) for each in zip(*lines, strict=True))
     # The rates of a test and of its complement.
     slopes, intercepts = (
@@ -69,18 +112,21 @@ def _lines(rho: float, least: float) -> AttackCurve:
     return AttackCurve(slopes[corners], intercepts[places][corners])
 
 
-def _excess(p: Doubles, q: Doubles, rho: float) -> Doubles:
-    """Return how far the logs of coins' moments exceed what rho-zCDP allows [n, orders].
+def _excess(p: Doubles, q: Doubles, known: _Divergences) -> Doubles:
+    """Return how far the logs of coins' moments exceed what divergences allow [n, orders].
 
     At order 1 it is the divergence itself.
     """
     heads, tails = np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q)
-    moments = np.logaddexp(np.log(p) + (_ORDERS - 1) * heads, np.log1p(-p) + (_ORDERS - 1) * tails)
+    less = known.orders[1:] - 1
+    moments = np.logaddexp(np.log(p) + less * heads, np.log1p(-p) + less * tails)
     divergence = p * heads + (1 - p) * tails
-    return np.concatenate([divergence - rho, moments - (_ORDERS - 1) * _ORDERS * rho], axis=1)
+    return np.concatenate([divergence - known.bounds[0], moments - less * known.bounds[1:]], axis=1)
 
 
-def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Doubles, Doubles]:
+def _tangents(
+    x: Doubles, y: Doubles, known: _Divergences, swapped: bool
+) -> tuple[Doubles, Doubles]:
     """Return slopes and intercepts of lines above the region, at points (x, y) [n, 1] of one side.
 
     They are of the tightest order. Moments are convex in (x, y): no point with a moment of c lies
@@ -88,9 +134,9 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     of c. The point need not be on the region's edge.
     """
     p, q = (x, y) if swapped else (y, x)
-    excess = _excess(p, q, rho)
+    excess = _excess(p, q, known)
     at = excess.argmax(1, keepdims=True)
-    beyond, order = np.take_along_axis(excess, at, 1), np.concatenate([[1.0], _ORDERS])[at]
+    beyond, order = np.take_along_axis(excess, at, 1), known.orders[at]
     heads, tails = np.log(p) - np.log(q), np.log1p(-p) - np.log1p(-q)
     one = np.log(p) + (order - 1) * heads
     share = np.exp(one - np.logaddexp(one, np.log1p(-p) + (order - 1) * tails))
@@ -101,7 +147,11 @@ def _tangents(x: Doubles, y: Doubles, rho: float, swapped: bool) -> tuple[Double
     of_heads = 8 * ULP * (order * (abs(np.log(p)) + abs(np.log(q))) + 1)
     of_tails = 8 * ULP * (order * (abs(np.log1p(-p)) + abs(np.log1p(-q))) + 1)
     weight = np.where(plain, p, share)
-    off = weight * of_heads + (1 - weight) * of_tails + 8 * ULP * (order**2 * rho + abs(beyond))
+    off = (
+        weight * of_heads
+        + (1 - weight) * of_tails
+        + 8 * ULP * (order * known.bounds[at] + abs(beyond))
+    )
     p_terms = (
         np.where(plain, heads, order * share / p),
         np.where(plain, tails, order * (1 - share) / (1 - p)),

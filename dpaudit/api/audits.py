@@ -15,24 +15,30 @@ from dpaudit.api import places
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file
-from dpaudit.auditing import Question, audit_run
-from dpaudit.auditing.run import EVIDENCE
-from dpaudit.claims import ApproximateClaim
+from dpaudit.auditing.run import EVIDENCE, Question, audit_run
+from dpaudit.mechanisms.claims import ApproximateClaim
 from dpaudit.reports import findings, levels
 from dpaudit.results import AuditResult
 from dpaudit.results.shell import WITH_MODEL
-from dpaudit.runs import Claim, Held, InputError, RunReader, read_seed
+from dpaudit.runs import Claim, InputError, KnownDigests, RunReader, read_seed
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.strict_yaml import in_short
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from dpaudit.engines import Engine
+    from dpaudit.accounting.risk import AttackCurve
     from dpaudit.releasing.policy import PolicyFile
-    from dpaudit.results import Approximate, CheckResult, ClaimResult, ExPost
+    from dpaudit.results import (
+        Approximate,
+        CheckResult,
+        ClaimResult,
+        ExPost,
+        Zcdp,
+    )
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
+    from dpaudit.runs.engines import Engine
     from dpaudit.runs.storage import Location
 
 #: Of replays: steps, chosen, left_out and trials, as `dpaudit.generation.replay.replay_run` takes
@@ -93,10 +99,7 @@ class Audit(Shown[AuditResult]):
 
     @property
     def verdict(self) -> str:
-        """The verdict: "pass", "not_verified", "fail" or "error".
-
-        With "not_verified" a required check was not made; with "error" the run is unreadable.
-        """
+        """The verdict: "pass", "not_verified" (a required check was not made), "fail", "error"."""
         return self.result.verdict
 
     @property
@@ -120,20 +123,35 @@ class Audit(Shown[AuditResult]):
 
     @property
     def batch_epsilon(self) -> float | None:
-        """The recomputed epsilon at the batch level, in nats, as `epsilon`.
-
-        This level is for someone who knows a record's batch.
-        """
+        """The recomputed epsilon at the batch level, in nats: for who knows a record's batch."""
         return None if self._recomputed is None else self._recomputed.batch_epsilon
 
     @property
     def rho(self) -> float | None:
-        """The recomputed rho of zCDP at the batch level, in nats, if the claim states a rho.
-
-        None otherwise.
-        """
+        """The recomputed rho of zCDP at the batch level, in nats; None unless a rho is claimed."""
         found = self.result.guarantees.zcdp
         return None if found is None else found.rho
+
+    @property
+    def attack(self) -> AttackCurve | None:
+        """The most that readers can do: `.advantage`, `.true_positives(0.01)` and more.
+
+        It is recomputed from public settings, as an upper bound on every attack about one unit of
+        the claim, and a guarantee only where the verdict is "pass". None where all that is known
+        is the cost of these very texts (an ex-post claim), which bounds no attack in general.
+        """
+        found = None if self._bounded is None else self._bounded.attack
+        return None if found is None else found.curve
+
+    @property
+    def batch_attack(self) -> AttackCurve | None:
+        """The most that someone can do who knows a record's batch, as `attack`."""
+        found = None if self._bounded is None else self._bounded.batch_attack
+        return None if found is None else found.curve
+
+    @property
+    def _bounded(self) -> Approximate | Zcdp | None:
+        return self.result.guarantees.zcdp or self.result.guarantees.approximate
 
     @property
     def _recomputed(self) -> ExPost | Approximate | None:
@@ -151,11 +169,7 @@ class Audit(Shown[AuditResult]):
         )
 
     def check(self, check_id: str) -> CheckResult:
-        """Return the outcome of one check, such as "claim.epsilon".
-
-        Raises:
-            InputError: there is no such check.
-        """
+        """Return one check's outcome, such as "claim.epsilon". Raises InputError without one."""
         by_id = {check.id: check for check in self.checks}
         if check_id not in by_id:
             close = "".join(
@@ -170,18 +184,12 @@ class Audit(Shown[AuditResult]):
 
     @cached_property
     def quality(self) -> tuple[Quality | None, str]:
-        """The run's evaluation, read once, and why it cannot be shown.
-
-        Both are empty without one. Private.
-        """
+        """The run's private evaluation, or None, and why it cannot be shown, or ""."""
         return quality_of(self.run)
 
     @cached_property
     def report(self) -> AuditResult:
-        """The result that `save` writes.
-
-        Unless it is the public form, it has the run's evaluation, if any.
-        """
+        """The result that `save` writes, with the run's evaluation unless it is public."""
         if self.result.verdict == "error" or self.result.audience == "public":
             return self.result
         quality = self.with_digests().quality
@@ -208,10 +216,7 @@ class Audit(Shown[AuditResult]):
             raise AuditError(self)
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per check.
-
-        Its columns are id, title, status, evidence and what was measured.
-        """
+        """Return a pandas.DataFrame with a row per check, and the fields of `CheckResult`."""
         return dataframe(check.model_dump() for check in self.checks)
 
     def to_html(self) -> str:
@@ -354,7 +359,7 @@ def audit(
         if seed_files
         else None
     )
-    held = Held(_digest("commitment", commitment), _digest("head", head))
+    known_digests = KnownDigests(_digest("commitment", commitment), _digest("head", head))
 
     def audited(found: PublicReplay | None) -> AuditResult:
         if found is not None:
@@ -369,7 +374,7 @@ def audit(
                 reruns=reruns,
                 tokenizers=known,
                 engine=engine,
-                held=held,
+                known_digests=known_digests,
                 seed=seed,
             )
 
@@ -485,10 +490,7 @@ def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:
 
 
 def _installed_replay(run: Location, question: Question, monitor: Monitor) -> PublicReplay | None:
-    """Return the findings of a replay with the installed model, or None if it cannot be used.
-
-    The model may not be here, either.
-    """
+    """Return what a replay with the installed model finds, or None if there is none that works."""
     from dpaudit.generation.sources import installed_model
 
     model = installed_model(RunReader(run).manifest.model.name)
@@ -507,18 +509,15 @@ def _installed_replay(run: Location, question: Question, monitor: Monitor) -> Pu
 
 def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditResult:
     """Return the result with the policy's rules."""
-    from dpaudit.releasing.policy import held_to
+    from dpaudit.releasing.policy import apply_policy
 
     wanted = policy.policy.quality is not None and audited.verdict != "error"
     quality, problem = audited.quality if wanted else (None, "")
-    return held_to(audited.result, policy, quality, problem, signer)
+    return apply_policy(audited.result, policy, quality, problem, signer)
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:
-    """Return the evaluation in a run's report folder, and why it cannot be shown.
-
-    Both are empty without one.
-    """
+    """Return the evaluation in a run's report folder, or None, and why it cannot be shown."""
     from dpaudit.results.quality_file import read_quality
     from dpaudit.runs.layout import SAMPLES
 
@@ -531,11 +530,7 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
 def report_place(
     run: Location, folder: str | os.PathLike[str] | None, audience: Literal["internal", "public"]
 ) -> Path:
-    """Return the folder for a report.
-
-    Raises:
-        InputError: no report may be written; nothing has been written by then.
-    """
+    """Return the folder for a report. Raises InputError where none may be written."""
     place = (
         places.report_folder(run, audience) if folder is None else places.path_of(folder, "folder")
     )
@@ -585,12 +580,7 @@ def audits_of(
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
 ) -> dict[Location, Audit]:
-    """Audit several runs; an Audit among them is taken as it is.
-
-    Raises:
-        InputError: a run is named twice, or something is no run: both are told before anything is
-            audited.
-    """
+    """Audit several runs, or take audits as they are. Raises InputError for a run named twice."""
     given: dict[Location, str | os.PathLike[str] | Audit] = {}
     for run in runs:
         where = run.run if isinstance(run, Audit) else places.location_of(run)
@@ -604,7 +594,7 @@ def audits_of(
         if where in given:
             raise InputError(str(where), "the run is named twice.", "Name each run once.")
         given[where] = run
-    places.require_runs(tuple(given), monitor)
+    places.require_runs(given)
     return {
         where: run
         if isinstance(run, Audit)
@@ -618,13 +608,13 @@ def list_checks() -> list[dict[str, str | int]]:
 
     Each says why, too.
     """
-    from dpaudit.checks.registry import listed
+    from dpaudit.auditing.checks.registry import listed
 
     return listed()
 
 
 def require_checks() -> None:
     """Raise InputError where the check of a plug-in cannot be loaded."""
-    from dpaudit.checks.registry import require_loaded
+    from dpaudit.auditing.checks.registry import require_loaded
 
     require_loaded()

@@ -197,11 +197,7 @@ class _MeanRuns(BaseModel):
     rebalancing_epsilon: Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
     def require_question(self) -> None:
-        """Refuse arguments that do not go together.
-
-        Raises:
-            InputError: they do not, or leave nothing or too much to be found.
-        """
+        """Raise InputError where arguments do not fit, or leave nothing or too much to be found."""
         for argument, problem, remedy in self._objections():
             raise InputError(argument, problem, remedy)
 
@@ -275,10 +271,7 @@ class _MeanRuns(BaseModel):
 
     @property
     def accountant(self) -> ApproximateAccountant:
-        """The batch level's accountant.
-
-        All of the rebalancing is on one count: the worst case, whatever the counts are.
-        """
+        """The batch level's accountant; all of the rebalancing is on one count, the worst case."""
         return ApproximateAccountant(self._eta(self.change), laplace=(self.rebalancing_epsilon,))
 
     @property
@@ -302,11 +295,7 @@ class _MeanRuns(BaseModel):
 
     @property
     def texts_per_round(self) -> int:
-        """Texts of all labels in a round.
-
-        Raises:
-            InputError: more are asked for than there are batches.
-        """
+        """Texts of all labels in a round. Raises InputError where there are too few batches."""
         generated = self.per_label if self.generated is None else self.generated
         if generated > self.per_label:
             problem = (

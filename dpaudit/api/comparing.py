@@ -14,7 +14,7 @@ from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import dataframe
-from dpaudit.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.figures import MOST_RUNS, Format
 from dpaudit.reports.levels import recomputed_words
 from dpaudit.results import Comparison, JointCost
@@ -25,7 +25,7 @@ from dpaudit.runs import InputError, RunReader
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from dpaudit.engines import Engine
+    from dpaudit.runs.engines import Engine
 
 
 class RunComparison(Shown[Comparison]):
@@ -40,10 +40,7 @@ class RunComparison(Shown[Comparison]):
         self.audits = audits
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per run: verdict, claim, figures in nats, settings.
-
-        Of the settings it has those that differ, each a column.
-        """
+        """Return a pandas.DataFrame with a row per run: verdict, claim, nats and settings."""
         settings = [(each.name, each.values) for each in self.result.settings]
         return dataframe(
             {
@@ -151,12 +148,7 @@ def compare(
 
 
 def require_drawable(runs: Sequence[object], names: Sequence[str], folder: Path) -> None:
-    """Refuse to draw before it begins.
-
-    Raises:
-        InputError: names do not fit the runs, runs are too many, or the folder must not be written
-            to.
-    """
+    """Raise InputError for names that do not fit, too many runs, or a folder to be spared."""
     if names and len(names) != len(runs):
         raise InputError(
             "--name", f"{len(runs)} runs have {len(names)} names.", "Give each run one."

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from dpaudit.api import places
 from dpaudit.api.audits import quality_of
+from dpaudit.api.missing import missing
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, is_table, records_file
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import nearest
-from dpaudit.runs import InputError, RunReader
+from dpaudit.runs import RunReader
 
 if TYPE_CHECKING:
-    from dpaudit.engines import Engine
+    from dpaudit.runs.engines import Engine
 
 
 class Evaluation(Shown[Quality]):
@@ -86,7 +87,6 @@ def evaluate(
         InputError: a package is missing, or the run, the records or a setting cannot be used.
     """
     from dpaudit.results.quality_file import EVALUATION, require_place, write_quality
-    from dpaudit.runs.extras import installing
     from dpaudit.runs.public import PublicReader
 
     where = places.location_of(run)
@@ -104,9 +104,7 @@ def evaluate(
     try:
         from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
     except ModuleNotFoundError as error:
-        raise InputError(
-            "evaluate", f"{error.name} is not installed.", f"{installing('evaluate')}."
-        ) from None
+        raise missing("evaluate", error.name, "evaluate") from None
     from dpaudit.generation.caches import ScoreCache, VectorCache
     from dpaudit.generation.evaluation.settings import settings_from_options
     from dpaudit.generation.evaluation.texts import RealData

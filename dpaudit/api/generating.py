@@ -15,20 +15,20 @@ from dpaudit.api.audits import audit
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.reading import Run, Texts, open_public, open_run
 from dpaudit.api.tables import Records, is_table, records_file
-from dpaudit.engines import LocalEngine
 from dpaudit.generation import config as settings
 from dpaudit.generation import events as events
 from dpaudit.generation.events import Event as Event
 from dpaudit.generation.events import RecordsPlaced as RecordsPlaced
 from dpaudit.generation.events import RunResumed as RunResumed
 from dpaudit.runs import InputError
+from dpaudit.runs.engines import LocalEngine
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
-    from dpaudit.checks.preflight import Obstacle
-    from dpaudit.engines import Engine
+    from dpaudit.auditing.checks.preflight import Obstacle
     from dpaudit.results.plan import Plan
+    from dpaudit.runs.engines import Engine
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
 Settings: TypeAlias = settings.Config | Mapping[str, Any] | str | os.PathLike[str]
@@ -58,11 +58,7 @@ class Config(settings.Config):
 
 
 def read_config(config: Settings) -> settings.Config:
-    """Return checked settings.
-
-    Raises:
-        InputError: names the field, the value that was given, and what is allowed.
-    """
+    """Return checked settings. Raises InputError, which names the field and what is allowed."""
     if isinstance(config, settings.Config):
         return config
     return (
@@ -76,10 +72,7 @@ def read_config(config: Settings) -> settings.Config:
 def _ready(
     config: Settings, records: Records | None, engine: Engine | None
 ) -> Iterator[settings.Config]:
-    """Give settings whose data is the records.
-
-    An error in a field of a file is told with the file's path.
-    """
+    """Give settings whose data is the records; an error in a file's field is told with its path."""
     checked = read_config(config)
     try:
         if records is None:
@@ -217,10 +210,7 @@ def plan(
     unverified: bool = False,
     monitor: Monitor = SILENT,
 ) -> Plan:
-    """Return a run's plan: contexts, texts, tokens, claim, time and disk.
-
-    Writes nothing; arguments as for `generate`.
-    """
+    """Return a run's plan, and write nothing; arguments as for `generate`."""
     with _ready(config, records, None) as asked:
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
@@ -247,11 +237,7 @@ def unknown_tokenizer(run: Run, model: str) -> Path | None:
 
 
 def place_for_run(out: str | os.PathLike[str]) -> places.Location:
-    """Return where to write.
-
-    Raises:
-        InputError: nothing may be written, or nothing of it would last.
-    """
+    """Return where to write. Raises InputError where nothing may be written, or would last."""
     place = places.location_of(out, "out")
     if str(place).startswith("memory:"):
         raise InputError(
@@ -275,7 +261,7 @@ def look_at_data(
         InputError: the data cannot be used, or an obstacle is neither what the config says itself
             nor `unverified`.
     """
-    from dpaudit.checks.preflight import obstacles, refuse
+    from dpaudit.auditing.checks.preflight import obstacles, refuse
     from dpaudit.generation.planned import planned_run
     from dpaudit.generation.records import read_records
     from dpaudit.generation.starting import require_labels
@@ -295,7 +281,7 @@ def require_passed(spent: Sequence[places.Location], model: str, monitor: Monito
     """
     from dpaudit.results.shell import argument
 
-    places.require_runs(tuple(spent), monitor)
+    places.require_runs(spent)
     for run in spent:
         verdict = audit(run, find_model=False, monitor=monitor).verdict
         if verdict == "not_verified" and open_run(run).manifest.public_parts:

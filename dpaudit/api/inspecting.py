@@ -1,7 +1,4 @@
-"""The output of `dpaudit inspect` for a run, a batch or a step: a document, and its JSON figures.
-
-Bounds are rounded outward, and tokens stand in quotes. All of it is as private as the records.
-"""
+"""Documents and JSON figures of `dpaudit inspect`, as private as the records."""
 
 from __future__ import annotations
 
@@ -9,8 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -18,29 +14,18 @@ from dpaudit.api.places import Location
 from dpaudit.api.reading import Batch, open_run
 from dpaudit.api.steps import Costs, Neighbours, Objection, RunStep, StepCost
 from dpaudit.auditing.batches import Progress
-from dpaudit.auditing.guarantees import figures
-from dpaudit.auditing.run import audit_run
-from dpaudit.claims import ExPostClaim
-from dpaudit.engines import Engine
-from dpaudit.reports.costs import cost_of, costliest_first, ex_post_digits, percent
-from dpaudit.reports.document import Block, Definitions, Document, Entry, Paragraph, Section, Table
-from dpaudit.reports.engineers import batch_columns
-from dpaudit.reports.terminal import summary
+from dpaudit.mechanisms.claims import ExPostClaim
+from dpaudit.reports.costs import cost_of, percent
+from dpaudit.reports.document import Definitions, Document, Entry, Paragraph, Section, Table
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.reports.wording import neighbours, or_absent
-from dpaudit.results import BatchResult, ExPost, Settings
 from dpaudit.results.rounding import DIGITS, bound, digits_against, lower_bound, nearest, saving
-from dpaudit.results.values import leaves
 from dpaudit.runs import Manifest, Sample, without_stop
-from dpaudit.runs.reader import read_tokenizer
 
-_Costed: TypeAlias = ExPost | BatchResult | Costs
 #: Rows of a table, and what else is listed.
 MOST_ROWS, MOST_LISTED = 10, 5
 #: Attributes of a batch and of a step that JSON has by the same names.
 _OF_BOTH = ("label", "contexts", "neighbours", "cost", "losses", "objections")
-#: The settings that a look into a run shows.
-_SETTINGS = ("privacy", "mechanism", "batching", "decoding")
 #: Characters of a token, of a label in a table, and of a text.
 _TOKEN, _LABEL, _PROSE = 40, 24, 400
 _ESCAPES = str.maketrans({"\n": "\\n", "\t": "\\t"})
@@ -64,51 +49,6 @@ class Look(NamedTuple):
         """Return the figures as JSON text: numbers that are not finite are strings."""
         found = TypeAdapter(dict[str, Any]).dump_python(dict(self.figures), mode="json")
         return json.dumps(found, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-
-def look_into_run(
-    run_dir: Location,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
-    tokenizers: Iterable[Path] = (),
-) -> Look:
-    """Look into a run: its settings, its audit's figures if finished, and its costliest batches.
-
-    Args:
-        run_dir: the run directory.
-        engine: where batches are read; None for the cores of this machine.
-        progress: called with (batches read, batches declared).
-        tokenizers: tokenizer.json files that you know to be the model's own.
-    """
-    run, audited = open_run(run_dir), None
-    if run.manifest.claim is not None:
-        known = frozenset(map(read_tokenizer, tokenizers))
-        audited = audit_run(run_dir, progress=progress, engine=engine, tokenizers=known)
-    batches = tuple(map(_uncosted, run.batches)) if audited is None else audited.batches
-    settings = Settings.of(run.manifest).model_dump(mode="json", exclude_none=True)
-    about = [Entry("batches", f"{len(batches):,} of {run.manifest.batches:,} are on disk")]
-    for part in _SETTINGS:
-        stated = ", ".join(f"{name} {value}" for name, value in leaves(settings.get(part, {})))
-        about.append(Entry(part, one_line(stated)))
-    blocks: list[Block] = [Definitions(about)]
-    if audited is None:
-        blocks.append(Paragraph("The run is not finished, so it was not audited."))
-    else:
-        blocks += summary(audited).blocks
-    digits = DIGITS if audited is None else ex_post_digits(audited)
-    return Look(
-        document=Document(one_line(run.name), [*blocks, *_batches(batches, digits)]),
-        figures={
-            "run": run.name,
-            "settings": settings,
-            "declared": run.manifest.batches,
-            "batches": batches,
-            "audit": None
-            if audited is None
-            else audited.model_copy(update={"batches": (), "samples": ()}),
-        },
-        deeper=f"--batch {costliest_first(batches)[0].id}" if batches else "",
-    )
 
 
 def look_into_batch(run_dir: Location, number: int, progress: Progress | None = None) -> Look:
@@ -212,34 +152,6 @@ def look_into_step(run_dir: Location, number: int, position: int, top: int = 10)
     )
 
 
-# --- a run ----------------------------------------------------------------------------------------
-
-
-def _uncosted(batch: Batch) -> BatchResult:
-    """Return a batch of an unfinished run."""
-    return BatchResult(
-        id=batch.id,
-        label=batch.label,
-        contexts=batch.contexts,
-        steps=len(batch.tokens),
-        **figures(None),
-        leave_one_out_max=None,
-        texts=len(batch.texts),
-    )
-
-
-def _batches(batches: Sequence[BatchResult], digits: int) -> Iterator[Section]:
-    """Yield the table of the batches that cost most, where there are batches."""
-    if batches:
-        columns = [each for each in batch_columns(batches, digits) if not each.spare]
-        ranked = costliest_first(batches)[:MOST_ROWS]
-        rows = [[column.cell(batch) for column in columns] for batch in ranked]
-        words = [place for place, column in enumerate(columns) if column.words]
-        header = [column.name for column in columns]
-        note = _note(len(rows), len(batches))
-        yield Section("Batches", [Table.of("Batches", header, rows, words)], note=note)
-
-
 # --- a batch --------------------------------------------------------------------------------------
 
 
@@ -292,10 +204,7 @@ def _texts(texts: Sequence[_Ended], costs: Iterable[StepCost]) -> Iterator[Entry
 
 
 def _sum(batch: Batch, manifest: Manifest) -> str:
-    """Return the batch's cost with digits enough to stay, with all batches, within epsilon.
-
-    This is the ex-post epsilon.
-    """
+    """Return the batch's ex-post cost, with digits enough to stay within the claimed epsilon."""
     cost, claim = batch.cost, manifest.claim
     if cost.exact is None or cost.theorem1 is None:
         return ""
@@ -397,7 +306,7 @@ def _label(label: str) -> str:
     return one_line(label, _LABEL) or "empty"
 
 
-def _costs(found: _Costed, digits: int = DIGITS) -> tuple[str, ...]:
+def _costs(found: Costs, digits: int = DIGITS) -> tuple[str, ...]:
     """Return exact cost, rise, fall and Theorem 1's."""
     shown = partial(bound, digits=digits)
     return tuple(
@@ -405,7 +314,7 @@ def _costs(found: _Costed, digits: int = DIGITS) -> tuple[str, ...]:
     )
 
 
-def _cost(found: _Costed, digits: int = DIGITS) -> str:
+def _cost(found: Costs, digits: int = DIGITS) -> str:
     exact, rise, fall, theorem1 = _costs(found, digits)
     return f"exact {exact} nats (rise {rise}, fall {fall}), Theorem 1 {theorem1}"
 

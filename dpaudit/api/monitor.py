@@ -17,10 +17,7 @@ Steps: TypeAlias = Callable[[str, int, int], None]
 
 
 class Monitor:
-    """A receiver of a call's progress and warnings.
-
-    This one shows no progress, and warns with `warnings`.
-    """
+    """A receiver of progress and warnings. This one shows no progress, and uses `warnings`."""
 
     def progress(self, title: str, unit: str) -> AbstractContextManager[Progress]:
         """Show one task, whose amount is counted in `unit`, such as batches."""
@@ -43,10 +40,6 @@ class Monitor:
 
     def hint(self, message: str) -> None:
         """Say what is worth to know about a result."""
-
-    def problem(self, message: str) -> None:
-        """Say what is wrong beside the error that is raised."""
-        self.warn(message)
 
     def warn(self, message: str) -> None:
         """Warn of something that does not stop the call."""

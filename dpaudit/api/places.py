@@ -15,10 +15,7 @@ from dpaudit.runs.storage import Location as Location
 from dpaudit.runs.storage import is_url, open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from dpaudit.api.monitor import Monitor
-
+    from collections.abc import Iterable, Iterator
 
 PUBLIC = "public"
 #: Bytes of a report.json that say whom it is for.
@@ -57,19 +54,12 @@ def report_folder(run_dir: Location, audience: str) -> Path:
 
 
 def holds_reports(folder: Path) -> bool:
-    """Return whether an earlier audit's reports are there.
-
-    They must not outlive it when the run cannot be read any more.
-    """
+    """Return whether an earlier audit's reports are there, which must not outlive it."""
     return all((folder / name).is_file() for name in ("report.html", "report.json"))
 
 
 def location_of(run: str | os.PathLike[str], argument: str = "run") -> Location:
-    """Return a run's place: a path, or a URL as it stands.
-
-    Raises:
-        InputError: it is neither.
-    """
+    """Return a run's place: a path, or a URL as it stands. Raises InputError for neither."""
     return run if isinstance(run, str) and is_url(run) else path_of(run, argument)
 
 
@@ -86,22 +76,10 @@ def path_of(value: str | os.PathLike[str], argument: str) -> Path:
     return Path(value)
 
 
-def require_runs(runs: Sequence[Location], monitor: Monitor) -> None:
-    """Require runs, and tell all but the last of several problems.
-
-    Raises:
-        InputError: something is no run, such as a mistyped path.
-    """
-    problems = []
+def require_runs(runs: Iterable[Location]) -> None:
+    """Raise InputError for the first that is no run, such as a mistyped path."""
     for run in runs:
-        try:
-            open_storage(run).require_run()
-        except InputError as error:
-            problems.append(error)
-    for problem in problems[:-1]:
-        monitor.problem(str(problem))
-    if problems:
-        raise problems[-1]
+        open_storage(run).require_run()
 
 
 def spare_runs(
@@ -151,10 +129,7 @@ def is_released(place: Location) -> bool:
 
 
 def spare_releases(out: Path, remedy: str) -> None:
-    """Refuse to write into a release folder, links followed.
-
-    With anything added, the folder does not verify any more.
-    """
+    """Refuse to write into a release folder, links followed: it would not verify any more."""
     place = Path(os.path.realpath(out))
     if any((folder / ATTESTATION).is_file() for folder in (place, *place.parents)):
         raise InputError(
@@ -179,10 +154,7 @@ def writing(path: Path, option: str) -> Iterator[None]:
 
 
 def require_writable(folder: Path, option: str) -> None:
-    """Refuse a folder that can hold no file, before an audit is spent.
-
-    It may be missing yet. Nothing is left there.
-    """
+    """Refuse a folder that can hold no file, before an audit is spent. Nothing is left there."""
     there = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     with writing(folder, option), tempfile.TemporaryDirectory(dir=there):
         pass

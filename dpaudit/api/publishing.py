@@ -17,11 +17,11 @@ from dpaudit.api.audits import (
     spare_findings,
     write_findings,
 )
+from dpaudit.api.missing import missing
 from dpaudit.api.monitor import SILENT
 from dpaudit.api.shown import Shown
 from dpaudit.results.publication import ReleasedFolder, VerifiedFolder
 from dpaudit.runs import InputError, RunReader
-from dpaudit.runs.extras import installing
 
 
 class Release(Shown[ReleasedFolder]):
@@ -133,9 +133,7 @@ def release(
         problem = "a release folder may hold only what is attested."
         raise InputError(str(folder), problem, "Write --junit and --sarif elsewhere.")
     if importlib.util.find_spec("pyarrow") is None:
-        raise InputError(
-            "release", "pyarrow is not installed.", f"{installing('release')} to write releases."
-        )
+        raise missing("release", "pyarrow", "release", "to write releases")
     if test_share is not None:
         if not 0 < test_share < 1:
             raise InputError(
@@ -236,13 +234,7 @@ def make_key(file: str | os.PathLike[str]) -> tuple[Path, str]:
 
 
 def make_seed_part(file: str | os.PathLike[str]) -> str:
-    """Make a part of a seed for runs that commit to their randomness.
-
-    It is as secret as the records. Raises as `make_key`.
-
-    Returns:
-        Its hash, which may be given away.
-    """
+    """Make a secret part of a committed seed; return its public hash. Raises as `make_key`."""
     from dpaudit.releasing import keys
 
     return keys.make_seed_part(_place_of_key(file))

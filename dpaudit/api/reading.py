@@ -1,7 +1,4 @@
-"""Run directories from Python: runs, batches, steps and texts, each read when asked for.
-
-Nothing is judged.
-"""
+"""Run directories from Python: batches, steps and texts, read when asked for, not judged."""
 
 from __future__ import annotations
 
@@ -10,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
+from dpaudit.api.missing import missing
 from dpaudit.api.places import location_of
 from dpaudit.api.steps import Costs, Objection, StepCost, Steps, neighbours
 from dpaudit.api.tables import dataframe
 from dpaudit.auditing.batches import Progress
+from dpaudit.auditing.checks.neighbors import BatchLosses, ContextSums
 from dpaudit.auditing.guarantees import figures
-from dpaudit.checks.neighbors import BatchLosses, ContextSums
 from dpaudit.runs import InputError, RunReader, Sample
-from dpaudit.runs.extras import installing
 from dpaudit.runs.public import PublicReader
 from dpaudit.runs.reader import FolderReader
 
@@ -68,26 +65,17 @@ class Texts(Sequence[Sample]):
         return f"<{len(self)} synthetic texts of {self._reader.name}>"
 
     def to_dataframe(self) -> DataFrame:
-        """Return a pandas.DataFrame with a row per text.
-
-        Its columns are batch, number, label, cluster, text, stop and tokens (a list).
-        """
+        """Return a pandas.DataFrame with a row per text, and a column per field."""
         return dataframe(
             self._rows(), ("batch", "number", "label", "cluster", "text", "stop", "tokens")
         )
 
     def to_dataset(self) -> Dataset:
-        """Return a datasets.Dataset with `to_dataframe`'s columns.
-
-        Raises:
-            InputError: the library is not installed.
-        """
+        """Return a datasets.Dataset. Raises InputError where the library is not installed."""
         try:
             import datasets
         except ImportError:
-            raise InputError(
-                "to_dataset", "datasets is not installed.", f"{installing('generate')}."
-            ) from None
+            raise missing("to_dataset", "datasets", "generate") from None
         return datasets.Dataset.from_list(self._rows())
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -100,11 +88,7 @@ class Texts(Sequence[Sample]):
 
 
 def open_public(path: str | os.PathLike[str]) -> Texts:
-    """Open the texts of a baseline that `generate_public` wrote.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Open the texts that `generate_public` wrote. Raises InputError where there are none."""
     return Texts(PublicReader(location_of(path)))
 
 
@@ -207,13 +191,7 @@ class Batch:
         )
 
     def read(self, progress: Progress | None = None) -> Batch:
-        """Read all steps at once.
-
-        Otherwise costs, losses and objections read them at first use.
-
-        Args:
-            progress: called with (steps read, steps in the batch).
-        """
+        """Read all steps now; `progress` is called with (steps read, steps in the batch)."""
         self._whole = self._read(progress)
         return self
 

@@ -14,11 +14,11 @@ from dpaudit.api import places
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.reading import Run, open_run
 from dpaudit.auditing.caveats import rows_held
-from dpaudit.catalogue import sentence
-from dpaudit.recording.generators import Asked, find_recorder
+from dpaudit.recording.generators import RecordingOptions, find_recorder
 from dpaudit.recording.rerun import Script
 from dpaudit.recording.rerun import rerun as run_again
 from dpaudit.results import Amplification
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.replay import Rerun
 from dpaudit.runs import InputError, NotSecret, RunReader, secret_batches
 from dpaudit.runs.layout import HASHES
@@ -72,7 +72,7 @@ def record(
     place = places.location_of(out, "out")
     _require_place(place)
     try:
-        asked = Asked(place, tuple(mend), texts, max_tokens, claim, trained_on_records)
+        asked = RecordingOptions(place, tuple(mend), texts, max_tokens, claim, trained_on_records)
     except ValueError as error:
         raise InputError("mend", f"{error}.", "Give all three or none.") from None
     called = [interpreter, *asked.called(generator), *arguments]
@@ -114,11 +114,7 @@ def _require_place(out: places.Location) -> None:
 
 
 def script_of(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the paths of a Python and a script, and its arguments.
-
-    Raises:
-        InputError: they are none.
-    """
+    """Return paths of a Python and a script, and arguments. Raises InputError for others."""
     python, script, *arguments = (*command, "", "")[: max(2, len(command))]
     interpreter = shutil.which(python)
     if interpreter is None:

@@ -12,7 +12,7 @@ from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
-from dpaudit.checks.preflight import obstacles, refuse
+from dpaudit.auditing.checks.preflight import obstacles, refuse
 from dpaudit.generation.starting import MODEL as MODEL
 from dpaudit.generation.starting import (
     PARTS,

@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.auditing.checks.neighbors import BatchLosses, ContextSums
+from dpaudit.auditing.checks.registry import Objections
+from dpaudit.auditing.checks.steps import MOST_CONTEXTS, BatchView, RunView
 from dpaudit.auditing.guarantees import figures
-from dpaudit.catalogue import sentence
-from dpaudit.checks.neighbors import BatchLosses, ContextSums
-from dpaudit.checks.registry import Objections
-from dpaudit.checks.steps import MOST_CONTEXTS, BatchView, RunView
 from dpaudit.mechanisms import ContextChange, Relation, Unit, shares_spent
 from dpaudit.results import Finding, Number, Result
+from dpaudit.results.catalogue import sentence
 from dpaudit.runs import BatchReader, InputError, Manifest, RunReader
 
 #: How many tokens before a step are decoded, and how many characters of a token or of them are
@@ -91,7 +91,7 @@ class Objection(Result):
     Attributes:
         check: its id.
         step: counts from 0.
-        problem: its finding, by the catalogue (`dpaudit.catalogue`).
+        problem: its finding, by the catalogue (`dpaudit.results.catalogue`).
         message: the problem in words, for people.
     """
 
@@ -147,11 +147,7 @@ class RunStep:
     """
 
     def __init__(self, source: StepSource, position: int) -> None:
-        """Read the step's record.
-
-        Raises:
-            InputError: it cannot be decoded.
-        """
+        """Read the step's record. Raises InputError where it cannot be decoded."""
         self.source, self._view, self.position = source, source.batch.step(position), position
         step, header = self._view.step, self._view.header
         self.batch, self.label, self.contexts = header.id, header.label, header.contexts
@@ -306,11 +302,7 @@ class Steps:
                 yield RunStep(source, position)
 
     def __getitem__(self, position: int) -> RunStep:
-        """Return a step.
-
-        Raises:
-            InputError: the batch has no such step, or it cannot be decoded.
-        """
+        """Return a step. Raises InputError where there is none, or it cannot be decoded."""
         with self._reader.batch(self._batch) as opened:
             if not 0 <= position < self._number:
                 remedy = f"Name one from 0 to {self._number - 1} with --step."

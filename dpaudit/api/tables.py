@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dpaudit.api.missing import missing
 from dpaudit.api.places import path_of
 from dpaudit.runs import InputError
-from dpaudit.runs.extras import installing
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -50,9 +50,7 @@ def records_file(records: Records, argument: str) -> Iterator[str]:
         try:
             frame.to_parquet(path, index=False)
         except ImportError:
-            raise InputError(
-                argument, "pyarrow is not installed.", f"{installing('generate')}."
-            ) from None
+            raise missing(argument, "pyarrow", "generate") from None
         except Exception as error:  # Arrow's errors may quote values, which are private
             problem = f"the table cannot be written as Parquet ({type(error).__name__})."
             raise InputError(
@@ -68,10 +66,7 @@ def records_file(records: Records, argument: str) -> Iterator[str]:
 
 
 def _frame(records: Any, argument: str) -> DataFrame:
-    """Return records as a DataFrame without categories.
-
-    Numbers of a Dataset's classes become their names.
-    """
+    """Return records as a DataFrame without categories, and with names for numbers of classes."""
     if hasattr(records, "to_pandas"):
         frame = records.to_pandas()
         for column, feature in (getattr(records, "features", None) or {}).items():
@@ -90,7 +85,5 @@ def dataframe(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None =
     try:
         import pandas
     except ImportError:
-        raise InputError(
-            "to_dataframe", "pandas is not installed.", f"{installing('generate')}."
-        ) from None
+        raise missing("to_dataframe", "pandas", "generate") from None
     return pandas.DataFrame(list(rows), columns=None if columns is None else list(columns))

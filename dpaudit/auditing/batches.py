@@ -17,23 +17,29 @@ import numpy as np
 
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import EqualContexts
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.auditing.checks.registry import (
+    Gathered,
+    absent_checks,
+    gathered,
+    held_apart,
+    loaded_here,
+)
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView
 from dpaudit.auditing.guarantees import CurveSums
-from dpaudit.auditing.samples import DearTokens
-from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
-from dpaudit.checks.registry import Gathered, absent_checks, gathered, held_apart, loaded_here
-from dpaudit.checks.steps import BatchView, RunView, StepsView
-from dpaudit.engines import Engine, LocalEngine, cores
+from dpaudit.auditing.samples import ExpensiveTokens
 from dpaudit.mechanisms import ContextChange
 from dpaudit.plugins import FAILURES, PlugIn, failure_of
 from dpaudit.results import Finding
 from dpaudit.runs import BatchHeader, InputError, RunReader
+from dpaudit.runs.engines import Engine, LocalEngine, cores
 from dpaudit.runs.layout import STEPS, steps_file
 from dpaudit.runs.storage import is_url
 
 Progress = Callable[[int, int], None]
 
 #: What is gathered for reports and caveats, beside what checks look at.
-_REPORTED: tuple[type[Evidence], ...] = (CurveSums, DearTokens, BudgetSums, EqualContexts)
+_REPORTED: tuple[type[Evidence], ...] = (CurveSums, ExpensiveTokens, BudgetSums, EqualContexts)
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a
 #: third of it.
 PROCESS_BYTES = 1 << 24

@@ -8,8 +8,8 @@ from typing import Self
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.steps import BatchView, StepView
 from dpaudit.mechanisms import ContextChange, Mechanism, range_of_draw, shares_spent, zcdp_of_draw
 from dpaudit.results import BudgetUse
 

@@ -9,10 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.checks.claim import recomputed_levels
-from dpaudit.checks.disclosure import in_common
-from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
-from dpaudit.checks.steps import TELLING_VALUES, BatchView, StepsView, values_between_extremes
+from dpaudit.auditing.checks.claim import recomputed_levels
+from dpaudit.auditing.checks.disclosure import in_common
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.steps import (
+    TELLING_VALUES,
+    BatchView,
+    StepsView,
+    values_between_extremes,
+)
 from dpaudit.results import CheckResult, ClaimResult, Finding, Place, Quantity, Value
 from dpaudit.runs import Claim
 
@@ -117,11 +122,11 @@ def caveats(run: AuditedRun, checks: Iterable[CheckResult]) -> Iterator[Finding]
         yield Finding(code="of-model.coupled")
     if privacy.earlier:
         yield Finding(code="caveat.earlier-spending")
-    if run.held.commitment is None:
+    if run.known_digests.commitment is None:
         yield Finding(code="caveat.no-commitment")
-    elif run.held.head is None:
+    elif run.known_digests.head is None:
         yield Finding(code="caveat.no-head")
-    if run.held.head not in (None, run.reader.head()):
+    if run.known_digests.head not in (None, run.reader.head()):
         yield Finding(code="caveat.early-head")
     if manifest.sampling.committed and run.seed is None:
         yield Finding(code="caveat.no-seed")

@@ -19,11 +19,10 @@ from dpaudit.accounting import (
     of_one_key,
     rounded_sum,
 )
-from dpaudit.catalogue import message
-from dpaudit.checks.grouping import GroupingCost, grouping_cost, unit_records
-from dpaudit.checks.levels import Level, release_accountant
-from dpaudit.claims import ApproximateClaim, ExPostClaim
+from dpaudit.auditing.checks.grouping import GroupingCost, grouping_cost, unit_records
+from dpaudit.auditing.checks.levels import Level, release_accountant
 from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim
 from dpaudit.results import (
     AuditResult,
     Continued,
@@ -37,6 +36,7 @@ from dpaudit.results import (
     Total,
     TotalRho,
 )
+from dpaudit.results.catalogue import message
 from dpaudit.results.rounding import stated
 from dpaudit.runs import (
     Claim,
@@ -138,13 +138,13 @@ class _Run:
             return None
         # Rounded noise on one count takes no value more often than this.
         likeliest = -math.expm1(-0.5 / clustering.counts.scale)
-        counts = (clustering.centers or 0) * (len(self.manifest.batching.labels) or 1)
+        counts = (clustering.centers or 0) * len(self.manifest.data.groups)
         if counts * math.log(likeliest) > math.log(_RARELY):
             return None
         records = unit_records(self.manifest, self.claim.unit)
         stated = (
             clustering.model_dump(mode="json"),
-            self.manifest.batching.labels,
+            self.manifest.data.labels,
             data,
             digest,
             records,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpaudit.auditing.caveats import empty_bound, promised_epsilon
+from dpaudit.auditing.checks.disclosure import public_settings
 from dpaudit.auditing.guarantees import NOTHING
 from dpaudit.auditing.verdict import public_guarantee, public_options, why_withheld
-from dpaudit.catalogue import catalogue, is_public, message, render, sentence, wording
-from dpaudit.checks.disclosure import public_settings
-from dpaudit.claims import CLAIM_KINDS
+from dpaudit.mechanisms.claims import CLAIM_KINDS
 from dpaudit.results import (
     AuditResult,
     CheckResult,
@@ -19,6 +18,7 @@ from dpaudit.results import (
     RunSummary,
     Value,
 )
+from dpaudit.results.catalogue import catalogue, is_public, message, render, sentence, wording
 from dpaudit.results.shell import RUN_DIR, context_of, options_making
 
 
@@ -99,7 +99,7 @@ def _caveats(result: AuditResult, withheld: Finding | None) -> Iterator[Message]
     if passed and withheld is not None:
         yield message(Finding(code="caveat.no-figure"))
         if settings is not None and settings.claim_stated != "beforehand":
-            figure = "--epsilon" if claim is None else f"--{CLAIM_KINDS[claim.kind].figures[0]}"
+            figure = "--epsilon" if claim is None else f"--{claim.terms.figures[0]}"
             options = (figure, "--delta") if claim is not None and claim.delta else (figure,)
             yield message(Finding(code="caveat.to-show-figure", values={"options": options}))
     if settings is not None and not _fit(result):

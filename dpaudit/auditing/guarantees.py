@@ -21,21 +21,29 @@ from typing_extensions import override
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
 from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutable
 from dpaudit.accounting.renyi import most_variation
-from dpaudit.checks.canaries import guesses
-from dpaudit.checks.costs import Costs
-from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
-from dpaudit.checks.levels import Levels
-from dpaudit.checks.neighbors import Losses
-from dpaudit.checks.steps import BatchView, StepsView
-from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, ApproximateClaim, ExPostClaim, Kind, ZcdpClaim
+from dpaudit.auditing.checks.canaries import guesses
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.levels import Levels
+from dpaudit.auditing.checks.neighbors import Losses
+from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.mechanisms import Relation, Unit, context_change
+from dpaudit.mechanisms.claims import (
+    CLAIM_KINDS,
+    EMPIRICAL,
+    ApproximateClaim,
+    ExPostClaim,
+    Kind,
+    ZcdpClaim,
+)
 from dpaudit.results import (
     Approximate,
     Attack,
+    AttackBound,
     CanaryGuesses,
-    CurvePoint,
     Empirical,
     ExPost,
+    Finding,
     Guarantees,
     LedgerEntry,
     OtherNeighbours,
@@ -101,6 +109,7 @@ def approximate(run: AuditedRun) -> Approximate | None:
         centers=costs.grouping.centers,
         centers_delta=costs.grouping.delta,
         others=tuple(_between_others(run)) if run.manifest.recorded is not None else (),
+        **_attacks(costs),
     )
 
 
@@ -117,7 +126,23 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
         tokens=run.manifest.decoding.most_tokens,
         any_length=math.isfinite(accountant.most_rho),
         advantage=most_variation(run.claim.rho),
+        **_attacks(costs),
     )
+
+
+def _attacks(costs: Costs) -> dict[str, Any]:
+    """Return what attacks can do at both levels, by its fields in results."""
+    if costs.attacks is None:
+        return {}
+    release, batch = map(AttackBound.of, costs.attacks)
+    return {"attack": release, "batch_attack": batch}
+
+
+def no_attack(run: AuditedRun) -> Finding | None:
+    """Return why nothing bounds attacks in general; None where something does."""
+    if run[Costs].attacks is None:
+        return Finding(code="risk.no-attack-bound")
+    return None
 
 
 def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
@@ -179,10 +204,8 @@ def attack(run: AuditedRun) -> Attack | None:
     found = run.replay.attack if run.replay is not None else None
     if found is None:
         return None
-    curve = tuple(
-        CurvePoint(epsilon=e, delta=d, delta_lower=low) for e, d, low in found.bound.curve
-    )
-    return Attack(**vars(found.bound) | {"curve": curve}, trials=found.trials, beyond=found.beyond)
+    bounds = {name: value for name, value in vars(found.bound).items() if name != "curve"}
+    return Attack(**bounds, trials=found.trials, beyond=found.beyond)
 
 
 def canaries(run: AuditedRun) -> CanaryGuesses | None:

@@ -15,6 +15,12 @@ from dpaudit.accounting import CLUSTERINGS
 from dpaudit.auditing.batches import Progress, gather
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.evidence import AuditedRun, input_problem
+from dpaudit.auditing.checks.neighbors import Losses
+from dpaudit.auditing.checks.registry import Outcome
+from dpaudit.auditing.checks.release import Texts
 from dpaudit.auditing.guarantees import (
     NOTHING,
     CurveSums,
@@ -25,19 +31,12 @@ from dpaudit.auditing.guarantees import (
     figures,
     ledger,
     neighbours,
+    no_attack,
     zcdp,
 )
-from dpaudit.auditing.samples import DearTokens, released_texts
+from dpaudit.auditing.samples import ExpensiveTokens, released_texts
 from dpaudit.auditing.verdict import guarantee, judge, options_for
-from dpaudit.catalogue import message, require_words
-from dpaudit.checks import registered
-from dpaudit.checks.costs import Costs
-from dpaudit.checks.evidence import AuditedRun, input_problem
-from dpaudit.checks.neighbors import Losses
-from dpaudit.checks.registry import Outcome
-from dpaudit.checks.release import Texts
-from dpaudit.claims import ApproximateClaim, ZcdpClaim
-from dpaudit.engines import Engine
+from dpaudit.mechanisms.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.plugins import CHECKS, FAILURES, failure_of, plug_ins
 from dpaudit.results import (
     Asked,
@@ -49,18 +48,20 @@ from dpaudit.results import (
     Guarantees,
     TextCounts,
 )
+from dpaudit.results.catalogue import message, require_words
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
     Claim,
     CommittedSeed,
-    Held,
     InputError,
+    KnownDigests,
     Manifest,
     RunReader,
     UnfinishedError,
 )
+from dpaudit.runs.engines import Engine
 from dpaudit.runs.reader import RESUME
 
 #: The level up to which a record alone can be checked, together with the release: what an audit
@@ -128,7 +129,7 @@ def audit_run(
     reruns: Sequence[Rerun] = (),
     tokenizers: frozenset[str] = frozenset(),
     engine: Engine | None = None,
-    held: Held | None = None,
+    known_digests: KnownDigests | None = None,
     seed: CommittedSeed | None = None,
 ) -> AuditResult:
     """Audit a run directory, from its record alone unless a replay's findings are given.
@@ -176,7 +177,9 @@ def audit_run(
         _require_seed_of(reader, seed)
     question = question or Question()
     claim = question.asked_of(claim)
-    run = AuditedRun(reader, claim, replay, reruns, held or Held(), tokenizers, seed)
+    run = AuditedRun(
+        reader, claim, replay, reruns, known_digests or KnownDigests(), tokenizers, seed
+    )
     try:
         gather(run, engine, progress)
         result = _result(run, evidence, question.asked)
@@ -225,7 +228,9 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
     )
     verdict = judge(checks, evidence)
     batches = tuple(_batch_result(run, batch) for batch in sorted(run.headers))
-    costs, losses, texts = run[Costs], run[Losses], run[Texts]
+    costs, losses, texts, unbounded = run[Costs], run[Losses], run[Texts], None
+    if (reason := no_attack(run)) is not None:
+        unbounded = message(reason, context)
     by_tokens = costs.ex_post.by_tokens() if costs.ex_post else []
     if not math.isfinite(costs.ex_post_cost.exact):  # the sums may leave out a step or a batch
         by_tokens = [costs.ex_post_cost] * (run.manifest.decoding.most_tokens + 1)
@@ -241,6 +246,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
             ex_post=ex_post(run),
             approximate=approximate(run),
             zcdp=zcdp(run),
+            no_attack=unbounded,
             empirical=Empirical(
                 leave_one_out_max=max(losses.largest.values(), default=None),
                 contexts=losses.contexts,
@@ -257,7 +263,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
             check.id for check in checks if check.status == "skip" and check.applicable
         ),
         run=_summary(run),
-        samples=released_texts(run.reader, run[DearTokens]),
+        samples=released_texts(run.reader, run[ExpensiveTokens]),
         released=TextCounts(texts=texts.number, empty=texts.empty, very_short=texts.very_short),
         budgets=run[BudgetSums].result(),
     )

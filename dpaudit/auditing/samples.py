@@ -12,13 +12,13 @@ from itertools import accumulate
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.checks.evidence import BatchEvidence, Evidence
-from dpaudit.checks.steps import BatchView, StepsView
+from dpaudit.auditing.checks.evidence import BatchEvidence, Evidence
+from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import (
     ALL_SAMPLES_LENGTH,
     SAMPLE_LENGTH,
     Alternative,
-    DearToken,
+    ExpensiveToken,
     SampleText,
     TokenCosts,
 )
@@ -26,7 +26,7 @@ from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
 
 #: So many tokens' costs are kept, of the costliest batches.
 MOST_TOKENS = 200_000
-#: So many of them, the dearest, are told in full.
+#: So many of them, the most expensive, are told in full.
 MOST_DEAR = 3_000
 #: Characters of a token's text.
 _LONGEST = 40
@@ -67,29 +67,25 @@ class BatchTokens(BatchEvidence):
         if logarithms is None:
             return
         self.probabilities[steps] = [math.exp(min(each, 0.0)) for each in logarithms.tolist()]
-        support, temperature = view.support, view.mechanism.temperature
-        places = zip(
-            view.positions,
-            view.spans.slices,
-            view.columns.tolist(),
-            logarithms.tolist(),
-            strict=True,
-        )
-        for position, span, at, logarithm in places:
-            scores = view.aggregate[span]
-            most = min(ALTERNATIVES + 1, len(scores))
-            # most need no order
-            likely = np.flatnonzero(scores >= np.partition(scores, len(scores) - most)[-most])
-            likely = likely[np.argsort(-scores[likely], kind="stable")]
-            likely = likely[likely != at - span.start][:ALTERNATIVES]
-            beyond = (scores[likely].astype(np.float64) - float(view.aggregate[at])) / temperature
-            self.others[position, : len(likely)] = (
-                likely if support is None else support[span][likely]
-            )
-            self.likely[position, : len(likely)] = np.minimum(np.exp(logarithm + beyond), 1.0)
+        spans, rows = view.spans, np.arange(len(view))
+        scores = spans.padded(view.aggregate.astype(np.float64), -math.inf)
+        own = view.columns - spans.starts
+        sampled = scores[rows, own]
+        scores[rows, own] = -math.inf
+        for place in range(ALTERNATIVES):
+            best = scores.argmax(axis=-1)
+            beyond = (scores[rows, best] - sampled) / view.mechanism.temperature
+            scores[rows, best] = -math.inf
+            there = spans.lengths > place + 1
+            ids = np.where(there, best, 0)
+            if view.support is not None:
+                ids = np.where(there, view.support[ids + spans.starts], 0)
+            self.others[steps, place] = ids
+            likely = np.minimum(np.exp(logarithms + beyond), 1.0)
+            self.likely[steps, place] = np.where(there, likely, math.nan)
 
 
-class DearTokens(Evidence):
+class ExpensiveTokens(Evidence):
     """Costs of a run's tokens, batch by batch: only of the costliest if batches are too many."""
 
     def __init__(self) -> None:
@@ -114,7 +110,7 @@ class DearTokens(Evidence):
         return {-id_: found for _, id_, found in self._kept}
 
 
-def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...]:
+def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[SampleText, ...]:
     """Return the texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
 
     They are those of the file, whether or not they are what was sampled: the check release.text
@@ -124,7 +120,7 @@ def released_texts(reader: RunReader, dear: DearTokens) -> tuple[SampleText, ...
         samples = list(_beginnings(reader.samples()))
     except InputError:  # integrity.format and release.text say what is wrong with the file
         return ()
-    costs = _Costs(reader, dear, samples)
+    costs = _Costs(reader, expensive, samples)
     return tuple(
         SampleText(
             batch=sample.id,
@@ -152,8 +148,10 @@ def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
 class _Costs:
     """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
-    def __init__(self, reader: RunReader, dear: DearTokens, samples: Sequence[Sample]) -> None:
-        self._kept, self._sequences = dear.kept(), reader.manifest.decoding.sequences
+    def __init__(
+        self, reader: RunReader, expensive: ExpensiveTokens, samples: Sequence[Sample]
+    ) -> None:
+        self._kept, self._sequences = expensive.kept(), reader.manifest.decoding.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()
@@ -191,11 +189,13 @@ class _Costs:
         ends += [len(sample.text)] * (len(sample.tokens) - len(kept))
         ends = [end for end in ends if end <= SAMPLE_LENGTH]
         exact = self._kept[sample.id].costs[span, 0][: len(ends)]
-        dearest = [at for at in np.argsort(-exact, kind="stable").tolist() if told[at]]
+        most_expensive = [at for at in np.argsort(-exact, kind="stable").tolist() if told[at]]
         return TokenCosts(
             ends=tuple(ends),
             exact=tuple(exact.tolist()),
-            dearest=tuple(self._in_full(sample, span.start, at, ends) for at in dearest),
+            most_expensive=tuple(
+                self._in_full(sample, span.start, at, ends) for at in most_expensive
+            ),
         )
 
     def _span(self, sample: Sample) -> range | None:
@@ -210,13 +210,13 @@ class _Costs:
         span = range(start, start + batch.lengths[sample.number])
         return span if batch.tokens[span].tolist() == list(sample.tokens) else None
 
-    def _in_full(self, sample: Sample, start: int, at: int, ends: Sequence[int]) -> DearToken:
+    def _in_full(self, sample: Sample, start: int, at: int, ends: Sequence[int]) -> ExpensiveToken:
         found = self._kept[sample.id]
         exact, rise, fall = found.costs[start + at].tolist()
         others = zip(
             found.others[start + at].tolist(), found.likely[start + at].tolist(), strict=True
         )
-        return DearToken(
+        return ExpensiveToken(
             at=at,
             text=(sample.text or "")[ends[at - 1] if at else 0 : ends[at]][:_LONGEST],
             exact=exact,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpaudit.catalogue import entry
-from dpaudit.checks.claim import recomputed_levels
-from dpaudit.checks.costs import Costs
-from dpaudit.checks.disclosure import acts_on_every_text
-from dpaudit.checks.evidence import AuditedRun
-from dpaudit.checks.levels import Levels
-from dpaudit.claims import CLAIM_KINDS
+from dpaudit.auditing.checks.claim import recomputed_levels
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.disclosure import acts_on_every_text
+from dpaudit.auditing.checks.evidence import AuditedRun
+from dpaudit.auditing.checks.levels import Levels
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
+from dpaudit.results.catalogue import entry
 from dpaudit.results.replay import Replay
 from dpaudit.results.shell import WITH_DATA, WITH_MODEL, argument, options_making
 
@@ -106,7 +105,7 @@ def public_guarantee(result: AuditResult, withheld: Finding | None) -> Finding:
             code="verdict.public-withheld",
             values={"whose": whose, "kind": claim.kind, "why": withheld},
         )
-    if CLAIM_KINDS[claim.kind].beforehand:
+    if claim.terms.beforehand:
         return Finding(code=result.guarantee.code, values=result.guarantee.values)
     origin = Finding(
         code="verdict.given-to-the-audit" if result.asked else "verdict.fixed-beforehand"
@@ -137,7 +136,7 @@ def why_withheld(result: AuditResult) -> Finding | None:
     if result.claim is None or settings is None:
         return None
     # Whether no figure of the claim is the run's own. A delta of 0 says that the claim has none.
-    kind = CLAIM_KINDS[result.claim.kind]
+    kind = result.claim.terms
     given = kind.figures[0] in result.asked and ("delta" in result.asked or result.claim.delta == 0)
     if settings.claim_stated != "beforehand" and not given:
         return Finding(code="withheld.stated-afterwards")

@@ -1,4 +1,1 @@
-"""The commands of `dpaudit`, a module each.
-
-Heavy packages are imported inside the command that needs them.
-"""
+"""The commands of `dpaudit`, a module each. They import heavy packages when they are called."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
 from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_options
-from dpaudit.commands.terminal import TERMINAL, print_document, print_json
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import show_document
 
 _MANY = click.IntRange(min=1, max=1 << 20)
 
@@ -23,11 +23,8 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 @click.option("--temperature", type=POSITIVE, required=True, help="Temperature of sampling.")
 @click.option(
     "--batch-size",
-    "sizes",
     type=POSITIVE,
-    multiple=True,
-    help="Divisor of the sum of contexts. Repeat for a table; leave it out to find the fewest "
-    "contexts.",
+    help="Divisor of the sum of contexts; leave it out to find the fewest contexts.",
 )
 @click.option(
     "--records",
@@ -114,7 +111,7 @@ _MANY = click.IntRange(min=1, max=1 << 20)
     help="Cost of noisy counts of cluster sizes. It is part of epsilon.",
 )
 @output_options
-def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
+def budget(batch_size: float | None, as_json: bool, **asked: Any) -> None:
     """Compute a mean's epsilon, texts, tokens or contexts.
 
     Give some of them to get the others. Only a mean's cost is known before the run. With --texts,
@@ -133,14 +130,6 @@ def budget(sizes: tuple[float, ...], as_json: bool, **asked: Any) -> None:
     from dpaudit.api.budgeting import plan_budget
     from dpaudit.reports.budget_plans import build
 
-    if len(set(sizes)) < len(sizes):
-        raise click.UsageError("A batch size is given twice.")
-    found = [
-        plan_budget(**asked, batch_size=size, alternatives=len(sizes) == 1, monitor=TERMINAL).result
-        for size in sizes or [None]
-    ]
-    if as_json:
-        answers = [each.model_dump(mode="json") for each in found]
-        print_json(json.dumps(answers if len(answers) > 1 else answers[0]))
-    else:
-        print_document(build(found, fewest=not sizes))
+    found = plan_budget(**asked, batch_size=batch_size, alternatives=True, monitor=TERMINAL)
+    fewest = batch_size is None and not asked["individual"]
+    show_document(found.result, as_json, lambda cost: build(cost, fewest=fewest))

@@ -22,12 +22,15 @@ def checks(check_id: str | None, as_json: bool) -> None:
     """
     from dpaudit.api.audits import list_checks, require_checks
 
-    rows = list_checks()
+    rows = every = list_checks()
     if check_id is not None:
-        rows = [row for row in rows if row["id"] == check_id]
+        rows = [row for row in every if row["id"] == check_id]
         if not rows:
+            family = f"{check_id.partition('.')[0]}."
+            alike = [str(row["id"]) for row in every if str(row["id"]).startswith(family)]
+            named = f" Of that family there are {', '.join(alike)}." if alike else ""
             raise click.UsageError(
-                f"There is no check {check_id!r}. `dpaudit checks` lists all of them."
+                f"There is no check {check_id!r}.{named} `dpaudit checks` lists all of them."
             )
     if as_json:
         print_json(json.dumps(rows if check_id is None else rows[0]))

@@ -16,7 +16,8 @@ from dpaudit.commands.options import (
     output_options,
     several_runs_options,
 )
-from dpaudit.commands.terminal import TERMINAL, show_document, tell
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import show_document, tell
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location

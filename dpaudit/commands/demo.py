@@ -9,7 +9,8 @@ import click
 
 from dpaudit.commands.audits import leave
 from dpaudit.commands.options import NamedPath, output_options
-from dpaudit.commands.terminal import TERMINAL, print_document, print_json, print_line
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import print_document, print_json, print_line
 
 #: What sentences call the runs, and how many texts of each are shown.
 _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2

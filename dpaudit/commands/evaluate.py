@@ -19,7 +19,8 @@ from dpaudit.commands.options import (
     output_options,
     private_cache_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, show_document
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import note, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -97,14 +98,6 @@ if TYPE_CHECKING:
     help="Without --test: share of the reference that is held out [default: 0.2].",
 )
 @click.option(
-    "--split-seed",
-    type=click.IntRange(min=0, max=2**31 - 1),
-    help="Without --test: seed that chooses this share [default: 0].",
-)
-@click.option(
-    "--probe-strength", type=POSITIVE, help="Linear probe: C of the regression [default: 1]."
-)
-@click.option(
     "--probe-iterations", type=COUNT, help="Linear probe: most iterations [default: 1000]."
 )
 @click.option(
@@ -120,9 +113,6 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Fine-tuning: the encoder. Implies --fine-tune [default: MiniLM, offline].",
 )
-@click.option(
-    "--batch-size", type=COUNT, help="Fine-tuning: texts in a batch [paper: 200; laptop: 32]."
-)
 @click.option("--steps", type=COUNT, help="Fine-tuning: steps, about [paper: 500; laptop: 60].")
 @click.option(
     "--learning-rate",
@@ -132,24 +122,6 @@ if TYPE_CHECKING:
     help="Fine-tuning: learning rate. Repeat for several [paper: 1e-6 3e-6 1e-5 3e-5 1e-4; "
     "laptop: 1e-4].",
 )
-@click.option(
-    "--weight-decay",
-    "weight_decays",
-    type=FiniteRange(min=0),
-    multiple=True,
-    help="Fine-tuning: weight decay. Repeat for several [paper: 0 5e-4; laptop: 0].",
-)
-@click.option(
-    "--patience",
-    type=COUNT,
-    help="Fine-tuning: stop after this many epochs without progress [default: 4].",
-)
-@click.option(
-    "--validation",
-    type=SHARE,
-    help="Fine-tuning: share of the training texts for validation [default: 0.1].",
-)
-@click.option("--max-tokens", type=COUNT, help="Fine-tuning: most tokens of a text [laptop: 64].")
 @click.option(
     "--accuracy-seeds",
     type=click.IntRange(min=1, max=1000),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,25 +15,15 @@ from dpaudit.commands.options import (
     model_engine_options,
     output_options,
 )
-from dpaudit.commands.terminal import TERMINAL, note, print_json, show_document, tell
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import note, print_json, show_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.progress import Progress
-
-    from dpaudit.api.generating import Event, RecordsPlaced, RunResumed
     from dpaudit.api.places import Location
     from dpaudit.api.reading import Run
-    from dpaudit.engines import Engine
-
-#: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a
-#: token.
-FEW, WELL = 8, 30
-#: Of the budgets, on average: where earlier runs left less, hardly any context takes part.
-NOTHING_LEFT = 0.01
-#: Batches in a line.
-_LISTED = 10
+    from dpaudit.api.workers import Engine
 
 
 @click.command(cls=TitledCommand)
@@ -186,139 +175,3 @@ def _tell_run(out: Location, made: Run, model: str, seeds: Sequence[str], as_jso
         f"{given}{public}"
     )
     note(f"Run written to {in_a_line(out)}. Next: dpaudit report {run}{public}")
-
-
-class GenerationProgress:
-    """A run's progress, on a bar, or in a line for each batch where there is none.
-
-    It takes every event.
-    """
-
-    def __init__(self, bars: Progress, title: str, steps: int) -> None:
-        """Args: bars to show it on; the run's name; tokens that a batch takes at most."""
-        self._bars, self._title, self._steps = bars, title, steps
-        self._task = bars.add_task(f"{title}: loading", total=None)
-        self._done = self._written = self._spared = 0
-        self._under_way: dict[int, int] = {}
-        self._begun = 0.0
-
-    def __call__(self, event: Event) -> None:
-        """Show an event."""
-        from dpaudit.api.generating import events
-
-        match event:
-            case events.RecordsPlaced():
-                _tell_placed(self._title, event)
-            case events.RunCommitted():
-                note(
-                    f"{self._title}: the commitment is {event.commitment}. Save this fingerprint "
-                    "in a ticket now: it "
-                    "later proves that data and settings were not changed (`dpaudit verify "
-                    "RUN_DIR --commitment HEX`)"
-                )
-            case events.RunResumed():
-                _tell_resumed(self._title, event)
-            case events.MemoryRanOut():
-                note(
-                    f"{self._title}: out of memory; continuing with {event.rows} contexts at a time"
-                )
-            case events.TextsEmbedded():
-                where = f"{self._title}: embedding {event.texts} texts"
-                self._bars.update(
-                    self._task, description=where, total=event.total, completed=event.done
-                )
-            case events.BatchStarted():
-                self._update(event.batches)
-            case events.StepDone():
-                self._under_way[event.batch] = event.tokens
-                self._go_on()
-            case events.BatchDone():
-                # Neither a text that ended early nor one that was there already takes its steps
-                # now.
-                tokens = 0 if event.resumed else event.tokens
-                self._under_way.pop(event.batch, None)
-                self._done, self._written = self._done + 1, self._written + tokens
-                self._spared += self._steps - tokens
-                self._go_on()
-                self._update(event.batches)
-                if self._bars.disable:
-                    note(self._line(event.batches))
-
-    def _update(self, batches: int) -> None:
-        self._begun = self._begun or time.monotonic()
-        description, total = f"{self._title}: {self._done}/{batches} batches", self._total(batches)
-        self._bars.update(self._task, description=description, total=total)
-
-    def _total(self, batches: int) -> int:
-        return batches * self._steps - self._spared
-
-    def _completed(self) -> int:
-        return self._written + sum(self._under_way.values())
-
-    def _go_on(self) -> None:
-        self._bars.update(self._task, completed=self._completed())
-
-    def _line(self, batches: int) -> str:
-        """Return how many batches are done, and about how long the others take."""
-        from dpaudit.reports.planning import span
-
-        said, completed = (
-            f"{self._title}: {self._done:,} of {batches:,} batches done",
-            self._completed(),
-        )
-        if not completed or self._done == batches:
-            return said
-        seconds = (time.monotonic() - self._begun) / completed * (self._total(batches) - completed)
-        return f"{said}, about {span(seconds)} left"
-
-
-def _tell_resumed(title: str, resumed: RunResumed) -> None:
-    """Say the fingerprint of the finished batches, and which batches were drawn again."""
-    note(
-        f"{title}: {resumed.done} of {resumed.batches} batches are finished; their head is "
-        f"{resumed.head}. Save this "
-        "fingerprint with the commitment: `dpaudit verify --head` later shows whether one was "
-        "changed or drawn again"
-    )
-    if resumed.redrawn:
-        shown = ", ".join(map(str, resumed.redrawn[:_LISTED])) + ", ..." * (
-            len(resumed.redrawn) > _LISTED
-        )
-        tell(
-            f"dpaudit: warning: {title}: finished batches were drawn again: {shown}. The run "
-            "records this (redrawn in "
-            "run.json) and fails its audit"
-        )
-
-
-def _tell_placed(title: str, placed: RecordsPlaced) -> None:
-    """Tell what is known before anything is spent: counts, private and for this terminal alone.
-
-    Nothing that depends on the key is told: a user could draw keys until it looks well.
-    """
-    if placed.repeated:
-        rows = "1 duplicate row" if placed.repeated == 1 else f"{placed.repeated:,} duplicate rows"
-        note(
-            f"{title}: {rows} (same text and label) {'is' if placed.repeated == 1 else 'are'} "
-            "counted once"
-        )
-    if placed.left is not None:
-        note(
-            f"{title}: earlier runs left {100 * placed.left:.0f}% of the contexts' budgets on "
-            "average"
-        )
-        if placed.left < NOTHING_LEFT:
-            tell(
-                f"dpaudit: warning: {title}: so little is left that hardly any context takes "
-                "part. A larger "
-                "privacy.epsilon leaves more. Choose it before a run: what was spent is private."
-            )
-    if placed.contexts >= FEW:
-        return
-    tell(
-        f"dpaudit: warning: {title}: batches have about {placed.contexts:.2g} contexts on "
-        f"average; {WELL} or more work "
-        f"well. A batch without any writes {placed.of_none} and costs as much. {placed.remedy}. "
-        "Choose that by a "
-        "public number of records; if you counted them, declare chosen_from.batching: private."
-    )

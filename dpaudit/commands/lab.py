@@ -19,7 +19,8 @@ from dpaudit.commands.options import (
     private_cache_option,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import TERMINAL, note, show_document
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import note, show_document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

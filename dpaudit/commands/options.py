@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from click.shell_completion import CompletionItem
 
-from dpaudit.commands.terminal import TERMINAL, session
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,16 +36,10 @@ class TitledOption(click.Option):
 
 
 class TitledCommand(click.Command):
-    """A command with headings in its help.
-
-    It takes each option once: a gate holds to all that it is told.
-    """
+    """A command with headings in its help, which takes each option once."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments.
-
-        Of an option that is given twice, click would silently keep the last.
-        """
+        """Parse the arguments, and refuse an option given twice: click would keep the last."""
         if not ctx.resilient_parsing:
             _, _, given = self.make_parser(ctx).parse_args(list(args))
             for param in given:
@@ -215,11 +210,7 @@ def output_options(command: Command) -> Command:
 
 
 def engine_options(command: Command, *, models: bool = False) -> Command:
-    """Give a command the options on where it works.
-
-    It gets them as one Engine or None, `engine`. `models` says whether its workers hold a language
-    model.
-    """
+    """Give a command an Engine or None, `engine`; `models`: its workers hold a language model."""
 
     @click.option(
         "--workers",
@@ -247,18 +238,16 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
     )
     @wraps(command)
     def spread(workers: int | None, engine: str, ray_address: str | None, **others: Any) -> None:
-        from dpaudit.engines import LocalEngine, RayEngine, cores
+        from dpaudit.api.workers import local_engine, ray_engine
 
+        place = None
         if engine == "ray":
-            cluster = RayEngine(ray_address, workers, models=models)
-            cluster.require_cluster()
-            command(engine=cluster, **others)
-            return
-        if ray_address is not None:
+            place = ray_engine(ray_address, workers, models=models)
+        elif ray_address is not None:
             raise click.UsageError("--ray-address is for --engine ray.")
-        command(
-            engine=None if workers is None else LocalEngine(min(workers, 4 * cores())), **others
-        )
+        elif workers is not None:
+            place = local_engine(workers)
+        command(engine=place, **others)
 
     return spread
 
@@ -292,7 +281,7 @@ def audit_options(command: Command) -> Command:
         "--epsilon",
         type=FiniteRange(min=0, max=MOST_EPSILON),
         help="Test this epsilon instead of the claimed one, at the release level: for readers of "
-        "the texts.",
+        "the texts. What the run claims of the batch level is then not tested; --batch-epsilon is.",
     )
     @_of_claim(
         "--batch-epsilon",

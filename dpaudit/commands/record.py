@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dpaudit.commands.options import COUNT, RUN_DIR, TitledCommand, output_options
-from dpaudit.commands.terminal import TERMINAL, note, print_json
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import note, print_json
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location

@@ -145,14 +145,13 @@ def _tell_why(result: AuditResult, as_json: bool) -> None:
 
 def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
     """Say where the card has no figure and why, or where it has a larger one than it could have."""
-    from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.card import states_epsilon
 
     if result.claim is None:
         return
     if states_epsilon(public, result.claim.kind):
         own = public.own_claim
-        claim, figure = result.claim, CLAIM_KINDS[result.claim.kind].figures[0]
+        claim, figure = result.claim, result.claim.terms.figures[0]
         if (
             own is not None
             and own.kind == claim.kind
@@ -164,7 +163,7 @@ def _note_epsilon(result: AuditResult, public: AuditResult) -> None:
                 "own, which is smaller."
             )
         return
-    if not CLAIM_KINDS[result.claim.kind].beforehand:
+    if not result.claim.terms.beforehand:
         note("The card states no epsilon: this run's is ex-post, which is private.")
     else:
         note(f"The card states no epsilon. {public.guarantee}")

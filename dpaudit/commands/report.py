@@ -26,14 +26,8 @@ from dpaudit.commands.options import (
     step_name,
     tokenizer_option,
 )
-from dpaudit.commands.terminal import (
-    TERMINAL,
-    note,
-    print_document,
-    print_json,
-    print_line,
-    show_document,
-)
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import note, print_document, print_json, print_line, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.audits import AuditOptions
@@ -82,7 +76,6 @@ def report(
     from dpaudit import InputError
     from dpaudit.api import places
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
-    from dpaudit.claims import CLAIM_KINDS
     from dpaudit.reports.reproducing import rests_on
     from dpaudit.reports.terminal import summary
     from dpaudit.reports.text import in_a_line
@@ -119,7 +112,7 @@ def report(
             click.launch(str(paths["html"]))
     # What is said beside a public report may be shared with it, and the run's path is not public.
     if not as_json and audience != PUBLIC and result.verdict == "pass":
-        figure = "epsilon" if result.claim is None else CLAIM_KINDS[result.claim.kind].figures[0]
+        figure = "epsilon" if result.claim is None else result.claim.terms.figures[0]
         run, agreed = (
             argument(str(run_dir), "RUN_DIR"),
             "" if figure in result.asked else f" --{figure} AGREED",

@@ -9,27 +9,21 @@ import os
 import re
 import stat
 import sys
-import time
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
-from dpaudit.api.monitor import Monitor, Progress, Steps
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from rich.console import Console
 
-    from dpaudit.api.generating import Event
     from dpaudit.api.shown import Serialisable
     from dpaudit.reports.document import Document
 
 
-#: Seconds between lines that tell how far something is, where no bar shows it.
-PATIENCE = 15.0
 #: What a stream of some other encoding than UTF-8 may lack, and what could drive a terminal.
 _BEYOND_ASCII = re.compile("[^\n\x20-\x7e]")
 #: What a command finds: it can be printed as JSON.
@@ -116,88 +110,6 @@ def session() -> Session:
     return Session() if context is None else context.find_root().ensure_object(Session)
 
 
-def progress_bars(unit: str) -> Any:
-    """Show bars on stderr with rates, in `tokens` or the like, and the remaining time.
-
-    There are none in a log, or with --quiet.
-    """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-    )
-    from rich.progress import TimeRemainingColumn as Remaining
-    from rich.table import Column
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        """The number done in a second."""
-
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text(
-                ""
-                if not speed
-                else f"{speed:,.3g} {unit}/s"
-                if speed < 100
-                else f"{speed:,.0f} {unit}/s"
-            )
-
-    return Progress(
-        TextColumn(
-            "{task.description}",
-            markup=False,
-            table_column=Column(no_wrap=True, overflow="ellipsis"),
-        ),
-        BarColumn(bar_width=None, table_column=Column(min_width=5, ratio=1)),
-        MofNCompleteColumn(),
-        Rate(Column(no_wrap=True)),
-        Remaining(elapsed_when_finished=True),
-        console=_console(stderr=True),
-        expand=True,
-        disable=session().quiet or not sys.stderr.isatty(),
-    )
-
-
-@contextmanager
-def progress_bar(title: str, unit: str) -> Iterator[Progress]:
-    """Show one bar, as a function of the amount done and the total.
-
-    In a log it is a line now and then.
-    """
-    from dpaudit.reports.planning import span
-
-    with progress_bars(unit) as bars:
-        task = bars.add_task(title, total=None)
-        begun = told = None
-
-        def show(done: int, total: int) -> None:
-            nonlocal begun, told
-            bars.update(task, completed=done, total=total)
-            now = time.monotonic()
-            if begun is None:  # what was loaded before is no measure of what is left
-                begun, told = now, now - PATIENCE / 2
-            if bars.disable and now - told >= PATIENCE:
-                told = now
-                left = (now - begun) * (total - done) / max(done, 1)
-                note(f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left")
-
-        yield show
-
-
-@contextmanager
-def progress_steps() -> Iterator[Steps]:
-    """Show one bar, as a function of what is done, how much of it, and the total."""
-    with progress_bars("steps") as progress:
-        task = progress.add_task("", total=None)
-        yield lambda what, done, total: progress.update(
-            task, description=what, completed=done, total=total
-        )
-
-
 def tell(message: str) -> None:
     """Say an error or a warning on stderr; what a run says in it must not drive the terminal."""
     from dpaudit.reports.text import printable
@@ -207,70 +119,14 @@ def tell(message: str) -> None:
 
 
 def note(message: str, *, wrapped: bool = False) -> None:
-    """Say something on stderr that --quiet does without.
-
-    `wrapped` lines fit there, indented from the second.
-    """
+    """Say something on stderr that --quiet does without; `wrapped` lines fit there."""
     if session().quiet:
         return
     if wrapped:
         from dpaudit.reports.text import wrapped as in_lines
 
-        message = in_lines(message, _console(stderr=True).width, "  ")
+        message = in_lines(message, console(stderr=True).width, "  ")
     tell(message)
-
-
-def note_in_log(message: str) -> None:
-    """Say what begins, where no bar shows it: standard error is no terminal."""
-    if not sys.stderr.isatty():
-        note(message)
-
-
-class TerminalMonitor(Monitor):
-    """Progress as bars on standard error, or as lines in a log, and warnings there too."""
-
-    def __init__(self, title: str = "") -> None:
-        self._title = title
-
-    def progress(self, title: str, unit: str) -> AbstractContextManager[Progress]:
-        """Show a bar."""
-        return progress_bar(title, unit)
-
-    def steps(self) -> AbstractContextManager[Steps]:
-        """Show one bar for tasks that follow each other."""
-        return progress_steps()
-
-    @contextmanager
-    def generation(self, tokens: int) -> Iterator[Callable[[Event], None]]:
-        """Show a bar, or a line for each batch."""
-        from dpaudit.commands.generate import GenerationProgress
-
-        with progress_bars("tokens") as bars:
-            yield GenerationProgress(bars, self._title, tokens)
-
-    def titled(self, title: str) -> TerminalMonitor:
-        """Return one that begins lines with a run's name."""
-        return TerminalMonitor(title)
-
-    def note(self, message: str) -> None:
-        """Say what begins, where no bar shows it."""
-        note_in_log(message)
-
-    def hint(self, message: str) -> None:
-        """Say it, unless the command is quiet."""
-        note(message)
-
-    def problem(self, message: str) -> None:
-        """Say an error."""
-        tell(f"dpaudit: {message}")
-
-    def warn(self, message: str) -> None:
-        """Say a warning, in one line."""
-        title = f"{self._title}: " if self._title else ""
-        tell(f"dpaudit: warning: {title}{' '.join(message.splitlines())}")
-
-
-TERMINAL = TerminalMonitor()
 
 
 def print_json(text: str) -> None:
@@ -300,13 +156,10 @@ def show_document(found: Found, as_json: bool, build: Callable[[Found], Document
 
 
 def print_document(document: Document) -> None:
-    """Print a document on standard output.
-
-    It has colour on a terminal alone, and not where NO_COLOR is set.
-    """
+    """Print a document on standard output, in colour on a terminal unless NO_COLOR is set."""
     from dpaudit.reports.writers import terminal
 
-    terminal.print_document(document, _console(stderr=False))
+    terminal.print_document(document, console(stderr=False))
 
 
 def print_line(text: str) -> None:
@@ -314,7 +167,8 @@ def print_line(text: str) -> None:
     click.echo(text)
 
 
-def _console(stderr: bool) -> Console:
+def console(*, stderr: bool) -> Console:
+    """Return standard output or standard error as rich prints to it."""
     from rich.console import Console
 
     return Console(stderr=stderr)

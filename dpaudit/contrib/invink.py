@@ -37,10 +37,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from dpaudit.claims import ApproximateClaim
 from dpaudit.mechanisms import Mechanism
+from dpaudit.mechanisms.claims import ApproximateClaim
 from dpaudit.recording.frozen import batching_key
-from dpaudit.recording.generators import Asked
+from dpaudit.recording.generators import RecordingOptions
 from dpaudit.recording.recorder import RecordedBatch, Recorder
 from dpaudit.runs import (
     Allocation,
@@ -75,7 +75,7 @@ _WRAPPED = (
 
 
 @contextmanager
-def recording(asked: Asked) -> Iterator[None]:
+def recording(asked: RecordingOptions) -> Iterator[None]:
     """Record a run of invink (see `dpaudit.recording.generators.recording`)."""
     module = _module()
     with ExitStack() as opened:
@@ -134,7 +134,7 @@ class _Session:
         finished: whether the run is whole.
     """
 
-    def __init__(self, asked: Asked, module: ModuleType, opened: ExitStack) -> None:
+    def __init__(self, asked: RecordingOptions, module: ModuleType, opened: ExitStack) -> None:
         self._asked, self._opened = asked, opened
         self._own: dict[str, Callable[..., Any]] = {
             name: getattr(module, name) for name in _WRAPPED

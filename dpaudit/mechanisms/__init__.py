@@ -17,7 +17,6 @@ from dpaudit.mechanisms.interfaces import ANCHOR as ANCHOR
 from dpaudit.mechanisms.interfaces import FLOAT64_ROUNDING as FLOAT64_ROUNDING
 from dpaudit.mechanisms.interfaces import MASKED as MASKED
 from dpaudit.mechanisms.interfaces import MAX_NUMBER as MAX_NUMBER
-from dpaudit.mechanisms.interfaces import NO_FIXED_COLUMNS as NO_FIXED_COLUMNS
 from dpaudit.mechanisms.interfaces import TELLING as TELLING
 from dpaudit.mechanisms.interfaces import Aggregator as Aggregator
 from dpaudit.mechanisms.interfaces import Arrays as Arrays
@@ -27,13 +26,11 @@ from dpaudit.mechanisms.interfaces import Deviation as Deviation
 from dpaudit.mechanisms.interfaces import Doubles as Doubles
 from dpaudit.mechanisms.interfaces import Fields as Fields
 from dpaudit.mechanisms.interfaces import FirstVersion as FirstVersion
-from dpaudit.mechanisms.interfaces import FixedColumns as FixedColumns
 from dpaudit.mechanisms.interfaces import Floats as Floats
 from dpaudit.mechanisms.interfaces import Part as Part
 from dpaudit.mechanisms.interfaces import Positive as Positive
 from dpaudit.mechanisms.interfaces import Problem as Problem
 from dpaudit.mechanisms.interfaces import Recomputed as Recomputed
-from dpaudit.mechanisms.interfaces import ReducedStep as ReducedStep
 from dpaudit.mechanisms.interfaces import ReducedSteps as ReducedSteps
 from dpaudit.mechanisms.interfaces import Spans as Spans
 from dpaudit.mechanisms.interfaces import StepArray as StepArray

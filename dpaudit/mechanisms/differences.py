@@ -81,12 +81,8 @@ class AnchoredDifferences(Contribution):
         self.rounded(out)
 
     @override
-    def anchor_problem(self, arrays: Arrays) -> Problem | None:
+    def anchor_problem(self, arrays: Arrays, spans: Spans) -> Problem | None:
         """Return why the probabilities do not add up to 1, or None."""
-        return self.anchor_problem_of_steps(arrays, Spans([len(arrays[ANCHOR])]))
-
-    @override
-    def anchor_problem_of_steps(self, arrays: Arrays, spans: Spans) -> Problem | None:
         with np.errstate(all="ignore"):  # whatever a corrupt record holds
             totals = spans.sums(np.exp(arrays[ANCHOR].astype(np.float64)))
         # A comparison with NaN is false. An entry of -inf is no logarithm of what a softmax gives.
@@ -95,16 +91,12 @@ class AnchoredDifferences(Contribution):
         return Problem("mechanisms.anchor-sum", {"total": float(totals[0])})
 
     @override
-    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
+    def clip_problem(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         """Return why contributions plus the anchor are no clipped log-probabilities, or None.
 
         A value at -c stands for any below it, and one at c for any above.
         """
-        return self.clip_problem_of_steps(arrays, values, Spans([values.shape[1]]))
-
-    @override
-    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
-        anchor = arrays[ANCHOR].astype(np.float64)
+        anchor = arrays[ANCHOR]
         wrong = sum(
             self._count_unlike(anchor, values[rows], spans) for rows in blocks(*values.shape)
         )
@@ -112,13 +104,19 @@ class AnchoredDifferences(Contribution):
             return None
         return Problem("mechanisms.no-log-probabilities", {"wrong": wrong, "contexts": len(values)})
 
-    def _count_unlike(self, anchor: Doubles, values: Floats, spans: Spans) -> int:
-        """Return how many contexts' values are no clipped log-probabilities, over all steps."""
+    def _count_unlike(self, anchor: Floats, values: Floats, spans: Spans) -> int:
+        """Return how many contexts' values are no clipped log-probabilities, over all steps.
+
+        Exponentials and their sums are float32: that moves a sum by a thirtieth of _ROUNDING at
+        most (docs/mathematics.md, "What records attain").
+        """
         clip = np.asarray(self.clip).astype(values.dtype)
+        probabilities = anchor + values.astype(np.float32, copy=False)
         with np.errstate(all="ignore"):
-            probabilities = np.exp(anchor + values)
-        least = spans.sums(np.where(values > -clip, probabilities, 0.0))
-        most = np.where(spans.largest(values) < clip, spans.sums(probabilities), np.inf)
+            np.exp(probabilities, out=probabilities)
+            most = np.where(spans.largest(values) < clip, spans.sums(probabilities), np.inf)
+            np.copyto(probabilities, 0, where=values <= -clip)
+        least = spans.sums(probabilities)
         slack = np.exp((self.grid or 0.0) / 2) * (1 + _ROUNDING)
         return int((~((least <= slack) & (most >= 1 / slack))).sum())
 
@@ -136,7 +134,7 @@ class RawDifferences(AnchoredDifferences):
     def anchor(self, public: Floats) -> Floats:
         """Return the public prompt's logits unchanged."""
         anchor: Floats = public.astype(np.float32)
-        if self.anchor_problem({ANCHOR: anchor}):
+        if self.anchor_problem({ANCHOR: anchor}, Spans([len(anchor)])):
             problem = (
                 f"the public prompt has logits that are not finite, or beyond {LARGEST_LOGIT:g}"
             )
@@ -153,7 +151,7 @@ class RawDifferences(AnchoredDifferences):
         return constants
 
     @override
-    def anchor_problem(self, arrays: Arrays) -> Problem | None:
+    def anchor_problem(self, arrays: Arrays, spans: Spans) -> Problem | None:
         """Return why a logit is so large that adding to it could move a bound, or None.
 
         The addition is in float64.
@@ -164,17 +162,8 @@ class RawDifferences(AnchoredDifferences):
         return Problem("mechanisms.anchor-too-large", {"most": LARGEST_LOGIT})
 
     @override
-    def anchor_problem_of_steps(self, arrays: Arrays, spans: Spans) -> Problem | None:
-        """Return why a logit of some steps is too large: each is looked at by itself."""
-        return self.anchor_problem(arrays)
-
-    @override
-    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
+    def clip_problem(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         """Return None: raw logits can differ by any amount."""
-        return None
-
-    @override
-    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         return None
 
 

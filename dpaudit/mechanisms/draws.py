@@ -6,23 +6,19 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-import numpy as np
 from typing_extensions import override
 
-from dpaudit.claims import ApproximateClaim, ClaimKind
+from dpaudit.mechanisms.claims import ApproximateClaim, ClaimKind
 from dpaudit.mechanisms.interfaces import (
-    NO_FIXED_COLUMNS,
     Aggregator,
     Arrays,
     Doubles,
-    FixedColumns,
     Floats,
     Part,
     Problem,
     ReducedSteps,
     StepArray,
     log_probabilities,
-    log_probability,
 )
 
 #: The name of a step's array of noise, which was added to its aggregate.
@@ -62,6 +58,8 @@ class Draw(Part):
     Attributes:
         likely: whether tokens have probabilities, given all of the record.
         ex_post: whether a text has an ex-post cost. It has none of its own where noise is recorded.
+        in_blocks: whether `scores` and `odds` of a column hang on that column alone. Then they are
+            asked about the columns of several steps at once.
         needs: what other fields of its mechanism must be, None for absent.
         not_applicable: checks that do not apply to it, with the reason, a code of the catalogue.
         paid_for, proof: what a run's cost is for, where `rho` bounds all of its tokens together,
@@ -70,6 +68,7 @@ class Draw(Part):
 
     likely: ClassVar[bool] = True
     ex_post: ClassVar[bool] = True
+    in_blocks: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str | float | None]] = {}
     not_applicable: ClassVar[Mapping[str, str]] = {
         "sampling.noise": "mechanisms.no-noise",
@@ -170,31 +169,15 @@ class Draw(Part):
         return None
 
     @abstractmethod
-    def log_probability(
-        self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-    ) -> float:
-        """Return a token's log-probability, in nats, given scores [S] and further columns."""
-
     def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
-        """Return the same of k steps, with columns one after another: [k], of scores [columns].
-
-        What does not say so itself is asked about one step at a time.
-        """
-        assert len(steps.spans) == 1
-        step = steps.one(0)
-        return np.array([self.log_probability(scores, step.token, temperature, step.fixed)])
+        """Return [k] log-probabilities of the steps' tokens, in nats, given scores [columns]."""
 
 
 class Softmax(Draw):
     """A token has the probability softmax(aggregate / temperature)."""
 
     name: ClassVar[str] = "softmax"
-
-    @override
-    def log_probability(
-        self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-    ) -> float:
-        return log_probability(scores, token, temperature, fixed)
+    in_blocks: ClassVar[bool] = True
 
     @override
     def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:

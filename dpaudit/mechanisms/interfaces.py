@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from dpaudit.claims import ClaimKind, ExPostClaim
+from dpaudit.mechanisms.claims import ClaimKind, ExPostClaim
 from dpaudit.mechanisms.neighbors import ContextChange
 
 if TYPE_CHECKING:
@@ -36,35 +36,12 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = NDArray[np.floating]
 Doubles: TypeAlias = NDArray[np.float64]
+Real = TypeVar("Real", bound=np.floating[Any])
 #: A step's arrays by name, each [..., S] with a column for each token of the support.
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 #: lower, center and upper: the box [..., S] of neighbouring aggregates, and the aggregate that was
 #: sampled from.
 Box: TypeAlias = tuple[Floats, Floats, Floats]
-
-
-@dataclass(frozen=True)
-class FixedColumns:
-    """Columns in which all neighbours agree, as one term of a sum.
-
-    In a large vocabulary most columns lie at the floor of the clip in nearly all contexts, and a
-    median stays there whatever one neighbour does. The sum of their exponentials is worked out once
-    and stands for them in the log-sum-exp of the aggregate, of its bounds, and of every batch less
-    one context.
-
-    Attributes:
-        log_sum: logarithm of the sum of exp(value / tau) over them; -inf if there are none.
-        columns: how many they are.
-        largest: the largest absolute value among them.
-    """
-
-    log_sum: float = -math.inf
-    columns: int = 0
-    largest: float = 0.0
-
-
-#: No such columns.
-NO_FIXED_COLUMNS = FixedColumns()
 
 
 class Spans:
@@ -91,12 +68,13 @@ class Spans:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def sums(self, values: Doubles) -> Doubles:
-        """Return [..., k] of values [..., columns]."""
+    def sums(self, values: NDArray[Real]) -> NDArray[Real]:
+        """Return [..., k] of values [..., columns], in their dtype."""
+        found: NDArray[Real]
         if self._alike:
-            found: Doubles = self._apart(values).sum(axis=-1)
+            found = self._apart(values).sum(axis=-1)
             return found
-        found = np.empty((*values.shape[:-1], len(self)))
+        found = np.empty((*values.shape[:-1], len(self)), dtype=values.dtype)
         for step, span in enumerate(self.slices):
             values[..., span].sum(axis=-1, out=found[..., step])
         return found
@@ -123,16 +101,23 @@ class Spans:
         return found
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.intp]:
-        """Return [k] in how many of its columns each step is flagged, of flags [columns]."""
-        return np.fromiter(
-            (np.count_nonzero(flags[span]) for span in self.slices), np.intp, len(self)
-        )
+        """Return [..., k] in how many columns each step is flagged, of flags [..., columns]."""
+        totals = np.zeros((*flags.shape[:-1], flags.shape[-1] + 1), dtype=np.intp)
+        np.cumsum(flags, axis=-1, out=totals[..., 1:])
+        found: NDArray[np.intp] = totals[..., self.ends] - totals[..., self.starts]
+        return found
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return [..., columns] each step's value, of [..., k], in all of its columns."""
         if len(self) == 1:
             return np.broadcast_to(values, (*values.shape[:-1], int(self.lengths[0])))
         return np.repeat(values, self.lengths, axis=-1)
+
+    def padded(self, values: Doubles, filling: float) -> Doubles:
+        """Return [k, S] of values [columns]: a row for each step, filled up to the longest."""
+        found = np.full((len(self), int(self.lengths.max())), filling)
+        found[np.arange(found.shape[1]) < self.lengths[:, None]] = values
+        return found
 
     def totals(self, values: Doubles) -> Doubles:
         """Return [columns] the sums of each step's values up to each of them, of [columns]."""
@@ -150,12 +135,20 @@ class Spans:
 class ReducedSteps:
     """Steps less the columns that no neighbour can move, one behind another.
 
+    In a large vocabulary most columns lie at the floor of the clip in nearly all contexts, and a
+    median stays there whatever one neighbour does. The sum of their exponentials is worked out once
+    and stands for them in the log-sum-exp of the aggregate, of its bounds, and of every batch less
+    one context.
+
     Attributes:
         arrays: [..., M] the steps' arrays in the columns that are left: those that can move, and
             the tokens'.
         tokens: [k] the tokens' columns.
         spans: which columns each step has.
-        log_sums, columns, largest: [k] of each step's other columns, as in `FixedColumns`.
+        log_sums: [k] logarithm of the sum of exp(value / tau) over each step's other columns; -inf
+            if there are none.
+        columns: [k] how many these are.
+        largest: [k] the largest absolute value among them.
     """
 
     arrays: Arrays
@@ -165,54 +158,16 @@ class ReducedSteps:
     columns: NDArray[np.intp]
     largest: Doubles
 
+    @classmethod
+    def whole(cls, arrays: Arrays, tokens: NDArray[np.intp], spans: Spans) -> ReducedSteps:
+        """Return steps with all their columns."""
+        nothing = np.zeros(len(spans))
+        none = np.full(len(spans), -np.inf)
+        return cls(arrays, tokens, spans, none, nothing.astype(np.intp), nothing)
+
     def anchored(self, aggregate: Floats) -> Floats:
         """Return what is sampled from, [M], with aggregated contributions [M] in these columns."""
         return with_anchor(self.arrays, aggregate)
-
-    def one(self, step: int) -> ReducedStep:
-        """Return one of the steps. Its arrays are of columns alone, or it is the only one."""
-        fixed = FixedColumns(
-            float(self.log_sums[step]), int(self.columns[step]), float(self.largest[step])
-        )
-        span = self.spans.slices[step]
-        arrays = (
-            self.arrays
-            if len(self.spans) == 1
-            else {name: a[..., span] for name, a in self.arrays.items()}
-        )
-        return ReducedStep(arrays, int(self.tokens[step]) - span.start, fixed)
-
-
-@dataclass(frozen=True)
-class ReducedStep:
-    """A step less the columns that no neighbour can move.
-
-    Attributes:
-        arrays: [..., M] the step's arrays in the M columns that are left: those that can move, and
-            the token's.
-        token: the token's place among them.
-        fixed: all other columns.
-    """
-
-    arrays: Arrays
-    token: int
-    fixed: FixedColumns = NO_FIXED_COLUMNS
-
-    def anchored(self, aggregate: Floats) -> Floats:
-        """Return the vector [M] that is sampled from, given aggregated contributions [M]."""
-        return with_anchor(self.arrays, aggregate)
-
-    def alone(self, columns: int) -> ReducedSteps:
-        """Return it as the only one of some steps; it has so many columns."""
-        fixed = self.fixed
-        return ReducedSteps(
-            self.arrays,
-            np.array([self.token]),
-            Spans([columns]),
-            np.array([fixed.log_sum]),
-            np.array([fixed.columns]),
-            np.array([fixed.largest]),
-        )
 
 
 #: The name of a step's anchor, which is added to its aggregated contributions.
@@ -246,12 +201,10 @@ def log_sum_exp(values: Floats, temperature: float) -> float:
     return largest + math.log(float(np.exp(scaled, out=scaled).sum()))
 
 
-def log_probability(
-    values: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-) -> float:
-    """Return log softmax(values / temperature) at a token, in nats, of values [S] and columns."""
-    tokens, log_sums = np.array([token]), np.array([fixed.log_sum])
-    return float(log_probabilities(values, tokens, Spans([len(values)]), temperature, log_sums)[0])
+def log_probability(values: Floats, token: int, temperature: float) -> float:
+    """Return log softmax(values / temperature) at a token, in nats, of values [S]."""
+    tokens, nothing = np.array([token]), np.array([-np.inf])
+    return float(log_probabilities(values, tokens, Spans([len(values)]), temperature, nothing)[0])
 
 
 def log_probabilities(
@@ -353,8 +306,8 @@ class Problem:
     """A contradiction in a step's record.
 
     Attributes:
-        code: of a sentence of the catalogue (`dpaudit/catalogue/mechanisms.toml`, for those of this
-            package).
+        code: of a sentence of the catalogue (`dpaudit/results/catalogue/mechanisms.toml`, for those
+            of this package).
         values: numbers and names that the sentence shows.
     """
 
@@ -463,33 +416,17 @@ class Contribution(Part):
             return None
         return Problem("mechanisms.beyond-clip", {"name": name, "clip": self.clip})
 
-    def anchor_problem(self, arrays: Arrays) -> Problem | None:
-        """Return why a step's recorded anchor cannot be one, or None."""
+    def anchor_problem(self, arrays: Arrays, spans: Spans) -> Problem | None:
+        """Return why a recorded anchor of some steps cannot be one, or None."""
         return None
 
-    def anchor_problem_of_steps(self, arrays: Arrays, spans: Spans) -> Problem | None:
-        """Return likewise why one of k steps' anchors cannot be one.
+    def clip_problem(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
+        """Return why recorded contributions [n, columns] of steps are not clipped as declared.
 
-        What has an anchor and does not say so itself is asked about one step at a time.
-        """
-        assert len(spans) == 1 or not self.anchored
-        return self.anchor_problem(arrays)
-
-    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
-        """Return why a step's recorded contributions [n, S] are not clipped as declared, or None.
-
-        Called for contributions over the whole vocabulary, and for those that read the support
-        alone.
+        It is None where they are. Called for contributions over the whole vocabulary, and for those
+        that read the support alone.
         """
         return None
-
-    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
-        """Return likewise why one of k steps' contributions [n, columns] break the declared clip.
-
-        What does not say so itself is asked about one step at a time.
-        """
-        assert len(spans) == 1
-        return self.clip_problem(arrays, values)
 
     def uniform(self, arrays: Arrays, values: Floats) -> NDArray[np.bool_]:
         """Return which recorded contributions [n, S] come from a row of equal logits: bool [n].
@@ -569,9 +506,9 @@ class Deviation(NamedTuple):
 class Aggregator(Part):
     """The rule that makes one vector of a step's contributions, column by column.
 
-    A problem of dpaudit's own aggregators is one of some column by itself. So an audit asks about
-    the columns of several steps at once, and where nothing is wrong with these nothing is wrong
-    with any of the steps (`Mechanism.in_blocks`). Plug-ins are asked about one step at a time.
+    What it makes of a column hangs on that column alone, and so does each problem. So an audit asks
+    about the columns of several steps at once, as if they were those of one: where nothing is wrong
+    with these nothing is wrong with any of the steps. Otherwise it asks about each step.
 
     Attributes:
         kinds: of claims that its runs support; the first is the one that a run states of itself.
@@ -668,31 +605,21 @@ class Aggregator(Part):
     # --- its record -------------------------------------------------------------------------------
 
     def losses(
-        self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
+        self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
     ) -> Doubles | None:
         """Return every context's log p(token) - log p(token without the context), in nats.
 
-        It is None if the record has none.
-
         Args:
-            step: as `Mechanism.reduced` gives it. Its `anchor` is part of what was sampled from.
-            contributions: [n, S] of every context, over the whole support; None if they are not
-                recorded.
+            steps: as `Mechanism.reduced` gives them. An `anchor` is part of what was sampled from.
+            contributions: [n, columns] of every context, in all columns of the supports; None if
+                they are not recorded.
             contexts: n.
             temperature: the mechanism's.
+
+        Returns:
+            float64 [n, k] at each of k steps; None if the record of any has none.
         """
         return None
-
-    def losses_of_steps(
-        self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
-    ) -> Doubles | None:
-        """Return the same of k steps, [contexts, k]; None where any of them has none.
-
-        What does not say so itself is asked about one step at a time.
-        """
-        assert len(steps.spans) == 1
-        found = self.losses(steps.one(0), contributions, contexts, temperature)
-        return None if found is None else np.asarray(found)[..., None]
 
     @abstractmethod
     def range_problem(
@@ -727,7 +654,8 @@ class Aggregator(Part):
     ) -> Problem | None:
         """Return why the arrays are not sums of contributions [n, S] over the divisor, or None.
 
-        It is the check mechanism.divisor.
+        It is the check mechanism.divisor, which `not_applicable` switches off by default. Without
+        recorded contributions that check is no pass, as record.aggregate may be.
         """
         return None
 

@@ -57,12 +57,8 @@ class TopClippedLogits(Contribution):
         return values
 
     @override
-    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
+    def clip_problem(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         """Return why a context's largest contribution is not the clip, or None."""
-        return self.clip_problem_of_steps(arrays, values, Spans([values.shape[1]]))
-
-    @override
-    def clip_problem_of_steps(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         clip = np.asarray(self.clip).astype(values.dtype)
         others = int((spans.largest(values) != clip).sum())
         if not others:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.claims import ApproximateClaim, ClaimKind, ExPostClaim, ZcdpClaim
+from dpaudit.mechanisms.claims import ApproximateClaim, ClaimKind, ExPostClaim, ZcdpClaim
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
@@ -27,7 +27,6 @@ from dpaudit.mechanisms.interfaces import (
     Floats,
     Positive,
     Problem,
-    ReducedStep,
     ReducedSteps,
     StepArray,
     blocks,
@@ -113,17 +112,9 @@ class Mean(Aggregator):
 
     @override
     def losses(
-        self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
-    ) -> Doubles | None:
-        """Return the losses: a context that goes takes its share of the sum along."""
-        alone = step.alone(step.arrays["aggregate"].shape[-1])
-        found = self.losses_of_steps(alone, contributions, contexts, temperature)
-        return None if found is None else found[:, 0]
-
-    @override
-    def losses_of_steps(
         self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
     ) -> Doubles | None:
+        """Return the losses: a context that goes takes its share of the sum along."""
         if contributions is None:
             return None
         aggregate = steps.anchored(steps.arrays["aggregate"])

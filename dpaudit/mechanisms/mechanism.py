@@ -8,31 +8,28 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms.budgets import charged, zcdp_of_draw
 from dpaudit.mechanisms.central import Central
+from dpaudit.mechanisms.claims import ClaimKind
 from dpaudit.mechanisms.differences import AnchoredDifferences, RawDifferences
 from dpaudit.mechanisms.draws import NO_EX_POST_COST, Draw, GaussianDraws, Softmax
 from dpaudit.mechanisms.interfaces import (
     ANCHOR,
-    NO_FIXED_COLUMNS,
     Aggregator,
     Arrays,
     Box,
     Contribution,
     Doubles,
     Fields,
-    FixedColumns,
     Floats,
     Part,
     Positive,
     Problem,
-    ReducedStep,
     ReducedSteps,
     Spans,
     StepArray,
@@ -68,7 +65,9 @@ AGGREGATORS: Registry[Aggregator] = Registry(
 DRAWS: Registry[Draw] = Registry(MECHANISMS, Draw, {Softmax.name: Softmax}, _objection)
 #: Checks that mechanisms may declare inapplicable. Plug-ins cannot excuse their runs from others.
 _EXCUSED = {
-    *(check for kind in (Median, Mean, Central, Aggregator, Draw) for check in kind.not_applicable),
+    *(check for kind in AGGREGATORS.own.values() for check in kind.not_applicable),
+    *Aggregator.not_applicable,
+    *Draw.not_applicable,
     *NO_EX_POST_COST,
 }
 
@@ -130,7 +129,7 @@ class OneOf:
     def _described(kind: type[Part]) -> JsonSchemaValue:
         schema = kind.model_json_schema()
         fields = {"kind": {"const": kind.name}, **schema.get("properties", {})}
-        return schema | {"properties": fields, "required": ["kind", *schema.get("required", [])]}
+        return schema | {"properties": fields, "required": list(fields)}
 
 
 #: The largest support, so that a hostile manifest cannot make the reader allocate at will.
@@ -342,13 +341,8 @@ class Mechanism(Fields):
 
     @property
     def in_blocks(self) -> bool:
-        """Whether several steps may be looked at together, as one step of all their columns.
-
-        What a plug-in's parts say may hang on the step as a whole, and what contexts spend hangs on
-        the step before.
-        """
-        own = (part.name in known.own for known, part in self._parts)
-        return self.budget is None and all(own)
+        """Whether several steps may be looked at together, as one step of all their columns."""
+        return self.draw.in_blocks
 
     @property
     def over_support(self) -> bool:
@@ -389,14 +383,10 @@ class Mechanism(Fields):
         aggregate = with_anchor(arrays, self.aggregator.aggregate(arrays))
         return self.draw.odds(aggregate, arrays, self.temperature, self.aggregator, self.clip)
 
-    def log_probability(
-        self, scores: Floats, token: int, fixed: FixedColumns = NO_FIXED_COLUMNS
-    ) -> float:
-        """Return a token's log-probability, in nats, given the scores [S] it was drawn from.
-
-        Further columns are part of the sum.
-        """
-        return self.draw.log_probability(scores, token, self.temperature, fixed)
+    def log_probability(self, scores: Floats, token: int) -> float:
+        """Return a token's log-probability, in nats, given the scores [S] it was drawn from."""
+        step = ReducedSteps.whole({}, np.array([token]), Spans([len(scores)]))
+        return float(self.draw.log_probabilities(scores, step, self.temperature)[0])
 
     def log_probabilities(self, steps: ReducedSteps) -> Doubles:
         """Return the same of reduced steps, [k], by their own records."""
@@ -488,41 +478,34 @@ class Mechanism(Fields):
         """
         return zcdp_of_draw(self.aggregator.ranges(contributions, self.clip, self.temperature))
 
-    def reduced(self, arrays: Arrays, token: int, aggregate: Floats | None = None) -> ReducedStep:
-        """Return a step less the columns that no neighbour can move; the token's own is kept.
+    def reduced(
+        self,
+        arrays: Arrays,
+        tokens: ArrayLike,
+        spans: Spans | None = None,
+        aggregate: Floats | None = None,
+    ) -> ReducedSteps:
+        """Return steps less the columns that no neighbour can move; the tokens' own are kept.
 
         Args:
-            arrays: the step's, [..., S].
-            token: the sampled token's index along S.
-            aggregate: [S] of these arrays, if it is known already.
+            arrays: the steps', [..., columns].
+            tokens: [k] the sampled tokens' columns, or one step's.
+            spans: which columns each step has; None for one step.
+            aggregate: [columns] of these arrays, if it is known already.
 
         Raises:
-            ValueError: the token is not among them.
+            ValueError: a token is not among its step's columns.
         """
         aggregate = self.aggregate(arrays) if aggregate is None else aggregate
-        if not 0 <= token < len(aggregate):
-            raise ValueError(f"token {token} is not among the {len(aggregate)} tokens")
-        return self.reduced_steps(
-            arrays, np.array([token]), Spans([len(aggregate)]), aggregate
-        ).one(0)
-
-    def reduced_steps(
-        self, arrays: Arrays, tokens: NDArray[np.intp], spans: Spans, aggregate: Floats
-    ) -> ReducedSteps:
-        """Return the same of k steps: arrays [..., columns], tokens' columns [k]."""
+        spans = Spans([len(aggregate)]) if spans is None else spans
+        tokens = np.atleast_1d(tokens)
+        if ((tokens < spans.starts) | (tokens >= spans.ends)).any():
+            raise ValueError(f"tokens {tokens} are not all among their steps' columns")
         # what a corrupt record's infinite values give, accountants refuse
         with np.errstate(all="ignore"):
             movable = self.aggregator.movable(arrays)
             if movable is None:
-                nothing = np.zeros(len(spans))
-                return ReducedSteps(
-                    arrays,
-                    tokens,
-                    spans,
-                    np.full(len(spans), -np.inf),
-                    nothing.astype(np.intp),
-                    nothing,
-                )
+                return ReducedSteps.whole(arrays, tokens, spans)
             kept = movable.copy()
             kept[tokens] = True
             columns, fixed = np.flatnonzero(kept), aggregate.take(np.flatnonzero(~kept))
@@ -544,23 +527,15 @@ class Mechanism(Fields):
             )
 
     def losses(
-        self, step: ReducedStep, contributions: Floats | None, contexts: int
+        self, steps: ReducedSteps, contributions: Floats | None, contexts: int
     ) -> Doubles | None:
         """Return every context's log p(token) - log p(token without the context), in nats.
 
-        It is None if the record has none.
+        It is [contexts, k] at each of k steps, and None where the record of any has none.
         """
-        if self.draw.ex_post:
-            return self.aggregator.losses(step, contributions, contexts, self.temperature)
-        return None
-
-    def losses_of_steps(
-        self, steps: ReducedSteps, contributions: Floats | None, contexts: int
-    ) -> Doubles | None:
-        """Return the same of k steps, [contexts, k]; None where the record of any has none."""
         if not self.draw.ex_post:
             return None
-        return self.aggregator.losses_of_steps(steps, contributions, contexts, self.temperature)
+        return self.aggregator.losses(steps, contributions, contexts, self.temperature)
 
     def with_context(self, arrays: Arrays, values: Doubles) -> Floats | None:
         """Return the vector [S] to sample from after a context with contributions [S] joins.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.claims import ClaimKind, ExPostClaim
+from dpaudit.mechanisms.claims import ClaimKind, ExPostClaim
 from dpaudit.mechanisms.interfaces import (
     Aggregator,
     Arrays,
@@ -20,7 +20,6 @@ from dpaudit.mechanisms.interfaces import (
     Floats,
     Problem,
     Recomputed,
-    ReducedStep,
     ReducedSteps,
     StepArray,
     blocks,
@@ -138,7 +137,7 @@ class Median(Aggregator):
 
     @override
     def losses(
-        self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
+        self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
     ) -> Doubles | None:
         """Return the losses, from the sides alone.
 
@@ -146,15 +145,6 @@ class Median(Aggregator):
         side says (docs/mathematics.md, "Leave-one-out"). These are actual neighbours, and they
         bound no other.
         """
-        found = self.losses_of_steps(
-            step.alone(step.arrays["central"].shape[-1]), None, contexts, temperature
-        )
-        return None if found is None else found[:, 0]
-
-    @override
-    def losses_of_steps(
-        self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
-    ) -> Doubles | None:
         central, holders, number = steps.arrays["central"], _holders(steps.arrays), len(steps.spans)
         if not contexts:
             return np.zeros((0, number))
@@ -342,12 +332,14 @@ def _sums_of_bits(
     Returns:
         float64 [8 r, number].
     """
-    of_bytes = of_step * 256
     by_value = [
-        np.bincount(of_bytes + row, weights=weights, minlength=number * 256) for row in packed
+        np.bincount(row.astype(np.intp) * number + of_step, weights=weights, minlength=256 * number)
+        for row in packed
     ]
-    sums: Doubles = np.einsum("rsv,vb->rbs", np.reshape(by_value, (-1, number, 256)), _BITS)
-    return sums.reshape(-1, number)
+    # Values first: their terms are added up one after another, for all rows and steps at once.
+    terms = np.ascontiguousarray(np.swapaxes(np.reshape(by_value, (-1, 256, number)), 0, 1))
+    sums: Doubles = np.einsum("vrs,vb->brs", terms, _BITS)
+    return np.swapaxes(sums, 0, 1).reshape(-1, number)
 
 
 def _sides_fit(
@@ -356,13 +348,12 @@ def _sides_fit(
     """Return whether the middle's places are their holders', and other contexts fit their sides."""
     inner, held = middle(len(central), len(holders)), holders.astype(np.intp)
     below = np.unpackbits(sides, axis=0, count=len(contributions)).view(np.bool_)
-    fits = np.where(
-        below, contributions <= central[inner.start - 1], contributions >= central[inner.stop]
-    )
+    fits = below & (contributions <= central[inner.start - 1])
+    fits |= ~below & (contributions >= central[inner.stop])
     np.put_along_axis(
         fits, held, np.take_along_axis(contributions, held, axis=0) == central[inner], axis=0
     )
-    return bool(fits[:, movable(central, len(holders))].all())
+    return bool((fits | ~movable(central, len(holders))).all())
 
 
 def _sides_deviation(arrays: Arrays, again: Recomputed) -> Problem | None:

@@ -96,21 +96,21 @@ def bounds_from_central(
             not hold.
     """
     rows = central.shape[-2]
-    middle = rows + 1
+    place = rows + 1
     reach = (
         _paper_reach(rows, relation, group)
         if definition == "theorem1"
         else HALF_STEPS[relation] * group
     )
-    if group < 1 or middle - reach < 2:
+    if group < 1 or place - reach < 2:
         raise ValueError(
             f"{rows} central values do not bound a {relation} of {group} context(s): record a "
             "larger width"
         )
     return (
-        _value_at(central, middle - reach),
-        _value_at(central, middle),
-        _value_at(central, middle + reach),
+        _value_at(central, place - reach),
+        _value_at(central, place),
+        _value_at(central, place + reach),
     )
 
 
@@ -198,11 +198,11 @@ def median_sides(
         holder: for odd n the index [S] of the context that is the median, else None.
         Both are 0 where no removal moves the median (`movable`).
     """
-    n, middle, moves = len(values), central.shape[0] // 2, movable(central)
+    n, half, moves = len(values), central.shape[0] // 2, movable(central)
     if n % 2 == 0:
-        below, holder = values <= central[middle - 1], None
+        below, holder = values <= central[half - 1], None
     else:
-        below, holder = _rank_at_median(values, central[middle], moves)
+        below, holder = _rank_at_median(values, central[half], moves)
         holder = np.where(moves, holder, np.uint32(0))
     packed = _pack_bits(below)
     packed *= moves.view(np.uint8)
@@ -240,11 +240,11 @@ def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Ten
     """Return `median_sides` by torch, bit for bit, with the holder as int64."""
     import torch
 
-    n, middle, odd = len(values), len(central) // 2, len(central) % 2
-    moves = central[middle - 1] != central[middle + odd]
-    below, holder = values <= central[middle - 1], None
+    n, half, odd = len(values), len(central) // 2, len(central) % 2
+    moves = central[half - 1] != central[half + odd]
+    below, holder = values <= central[half - 1], None
     if odd:
-        below, tied = values < central[middle], values == central[middle]
+        below, tied = values < central[half], values == central[half]
         wanted = n // 2 - below.sum(dim=0)
         rank = tied.cumsum(dim=0, dtype=torch.int32)
         below |= tied & (rank <= wanted)

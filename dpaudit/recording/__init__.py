@@ -1,7 +1,7 @@
 """Records generators that are not ours while they run, as run directories that the audit reads."""
 
 from dpaudit.recording.frozen import batching_key as batching_key
-from dpaudit.recording.generators import Asked as Asked
+from dpaudit.recording.generators import RecordingOptions as RecordingOptions
 from dpaudit.recording.generators import recording as recording
 from dpaudit.recording.processor import Handed as Handed
 from dpaudit.recording.processor import RecordingProcessor as RecordingProcessor

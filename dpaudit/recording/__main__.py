@@ -1,7 +1,7 @@
 """Run a script under a recorder: python -m dpaudit.recording GENERATOR SETTINGS SCRIPT [ARGUMENTS].
 
 `dpaudit record` starts it, with the Python that the script is for. SETTINGS are the fields of
-`Asked`, as JSON.
+`RecordingOptions`, as JSON.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from dpaudit.recording.generators import Asked, recording
+from dpaudit.recording.generators import RecordingOptions, recording
 from dpaudit.runs import InputError
 
 UNUSABLE = 2
@@ -23,7 +23,7 @@ def main(name: str, settings: str, script: str, *arguments: str) -> None:
     sys.argv = [script, *arguments]
     sys.path[0] = str(Path(script).resolve().parent)
     try:
-        with recording(name, Asked(**fields | {"mend": tuple(fields["mend"])})):
+        with recording(name, RecordingOptions(**fields | {"mend": tuple(fields["mend"])})):
             runpy.run_path(script, run_name="__main__")
     except InputError as error:
         print(f"dpaudit: {error}", file=sys.stderr)  # noqa: T201

@@ -15,7 +15,7 @@ from dpaudit.runs.storage import Location
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordingOptions:
     """The options of a recording.
 
     Attributes:
@@ -46,7 +46,7 @@ class Asked:
 
 
 def called_again(manifest: Manifest, out: Location) -> list[str]:
-    """Return `Asked.called` for the generator of a run; nothing if its script records itself."""
+    """Return `RecordingOptions.called` for a run's generator; [] if its script records itself."""
     recorded = manifest.recorded
     name = "" if recorded is None else recorded.generator.partition(" ")[0]
     if recorded is None or plug_in(RECORDERS, name) is None:
@@ -56,12 +56,12 @@ def called_again(manifest: Manifest, out: Location) -> list[str]:
         numbers = {"texts": manifest.batches, "max_tokens": manifest.decoding.max_tokens}
     claim: Literal["asked", "spent"] = "spent" if manifest.claim_stated == "afterwards" else "asked"
     trained = manifest.model.trained_on_records
-    return Asked(out, recorded.mended, **numbers, claim=claim, trained_on_records=trained).called(
-        name
-    )
+    return RecordingOptions(
+        out, recorded.mended, **numbers, claim=claim, trained_on_records=trained
+    ).called(name)
 
 
-def recording(name: str, asked: Asked) -> AbstractContextManager[None]:
+def recording(name: str, asked: RecordingOptions) -> AbstractContextManager[None]:
     """Record a generator while a block runs: one run, whole when the block ends.
 
     Raises:

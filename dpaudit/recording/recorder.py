@@ -30,9 +30,9 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.accounting.ex_post_release import readers_cost
-from dpaudit.claims import ExPostClaim
 from dpaudit.generation.sampling import CommittedStream, OsEntropy, RandomBytes, sample
 from dpaudit.mechanisms import ANCHOR, FLOAT64_ROUNDING, Arrays
+from dpaudit.mechanisms.claims import ExPostClaim
 from dpaudit.recording.frozen import Frozen, batching_key
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (

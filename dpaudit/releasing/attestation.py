@@ -16,8 +16,7 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import CryptoSigner, Signature, SSlibKey
 
-from dpaudit.claims import ClaimKind
-from dpaudit.results import AuditResult, Status
+from dpaudit.results import AuditResult, ClaimKind, Status
 from dpaudit.results.attestation import (
     PAYLOAD_TYPE,
     Audit,

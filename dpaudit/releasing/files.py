@@ -6,9 +6,8 @@ import difflib
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from dpaudit.mechanisms import Fields
 from dpaudit.results.publication import PATTERNS
 from dpaudit.runs import InputError
 from dpaudit.runs.strict_yaml import in_short, parse, read
@@ -23,7 +22,7 @@ _ALLOWED = {
     "tuple_type": "a list, such as [one, another]",
     "too_short": "a list of one thing at least",
 }
-_Kind = TypeVar("_Kind", bound=Fields)
+_Kind = TypeVar("_Kind", bound=BaseModel)
 
 
 def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[_Kind, bytes]:
@@ -54,7 +53,9 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
         raise _input_error(path, error, kind, remedy) from None
 
 
-def _input_error(path: Path, error: ValidationError, kind: type[Fields], remedy: str) -> InputError:
+def _input_error(
+    path: Path, error: ValidationError, kind: type[BaseModel], remedy: str
+) -> InputError:
     first: Any = error.errors(include_url=False)[0]
     field = ".".join(str(part)[:60] for part in first["loc"])
     where = f"{path}: {field}" if field else str(path)

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from dpaudit.catalogue import message
-from dpaudit.checks import registered
-from dpaudit.checks.registry import Outcome, RunCheck
-from dpaudit.claims import CLAIM_KINDS
+from dpaudit.accounting.risk import AttackCurve
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
-from dpaudit.results.policy import FAMILY, HeldTo, Policy
+from dpaudit.results.catalogue import message
+from dpaudit.results.policy import FAMILY, AppliedPolicy, Policy
 from dpaudit.results.quality import Added, Quality
 from dpaudit.results.shell import context_for
 from dpaudit.runs import InputError
@@ -32,9 +32,9 @@ class PolicyFile(NamedTuple):
     sha256: str
 
     @property
-    def held_to(self) -> HeldTo:
+    def applied(self) -> AppliedPolicy:
         """The policy's entry in results."""
-        return HeldTo(name=self.policy.name, sha256=self.sha256)
+        return AppliedPolicy(name=self.policy.name, sha256=self.sha256)
 
 
 def read_policy(path: Path) -> PolicyFile:
@@ -95,7 +95,7 @@ def _not_claimed(facts: Facts, values: dict[str, Value]) -> Outcome:
     """
     claim = facts.result.claim
     assert claim is not None
-    promised = CLAIM_KINDS[claim.kind].figures[0]
+    promised = claim.terms.figures[0]
     if getattr(facts.policy, promised) is None:
         return Outcome("fail", "not-claimed", values)
     return Outcome("skip", "of-another-kind", values | {"promised": promised}, applicable=False)
@@ -121,6 +121,41 @@ def _batch(facts: Facts) -> Outcome:
         return Outcome("fail", "not-claimed", values)
     values["stated"] = Quantity(value=stated, unit="nats")
     if stated <= most:
+        return Outcome("pass", "within", values)
+    return Outcome("fail", "exceeded", values)
+
+
+def _advantage(facts: Facts) -> Outcome:
+    most = facts.policy.most_advantage
+    assert most is not None
+    values: dict[str, Value] = {"most": most}
+    curve = _attack_curve(facts.result)
+    if curve is None:
+        return Outcome("fail", "unbounded", values)
+    return _within(curve.advantage, most, values)
+
+
+def _true_positives(facts: Facts) -> Outcome:
+    asked = facts.policy.most_true_positives
+    assert asked is not None
+    values: dict[str, Value] = {"most": asked.most, "at": asked.at}
+    curve = _attack_curve(facts.result)
+    if curve is None:
+        return Outcome("fail", "unbounded", values)
+    return _within(curve.true_positives(asked.at), asked.most, values)
+
+
+def _attack_curve(result: AuditResult) -> AttackCurve | None:
+    """Return the audited bound on what readers can do; None without one."""
+    found = result.guarantees.zcdp or result.guarantees.approximate
+    if found is None or found.attack is None:
+        return None
+    return found.attack.curve
+
+
+def _within(found: float, most: float, values: dict[str, Value]) -> Outcome:
+    values = values | {"found": found}
+    if found <= most:
         return Outcome("pass", "within", values)
     return Outcome("fail", "exceeded", values)
 
@@ -222,12 +257,15 @@ def _quality(facts: Facts) -> Outcome:
 
 
 def _rests_on_secrecy(result: AuditResult) -> bool:
-    """Return whether the claim holds only for readers who do not know a record's batch."""
+    """Return whether an epsilon holds only for readers who do not know a record's batch.
+
+    It is the claim's, or the one that is worked out beside a claim that states none.
+    """
     claim = result.claim
-    if claim is None:
+    if claim is None or (found := result.guarantees.epsilons(claim.kind)) is None:
         return False
-    found = result.guarantees.epsilons(claim.kind)
-    return found is not None and claim.epsilon is not None and claim.epsilon < found.batch_epsilon
+    stated = found.epsilon if claim.epsilon is None else claim.epsilon
+    return stated < found.batch_epsilon
 
 
 def _worse(added: Added) -> bool:
@@ -264,6 +302,8 @@ RULES: dict[str, Callable[[Facts], Outcome]] = {
     "batch_epsilon": _batch,
     "rho": _most("rho"),
     "delta": _most("delta"),
+    "most_advantage": _advantage,
+    "most_true_positives": _true_positives,
     "kinds": _kinds,
     "relation": _same("relation"),
     "unit": _same("unit"),
@@ -276,7 +316,7 @@ RULES: dict[str, Callable[[Facts], Outcome]] = {
 }
 
 
-def held_to(
+def apply_policy(
     result: AuditResult,
     file: PolicyFile,
     quality: Quality | None = None,
@@ -295,7 +335,7 @@ def held_to(
         no_quality: why it cannot be read; empty if it can, or there is none.
         signer: id of the key that will sign a release; None if nothing is to be signed.
     """
-    result = result.model_copy(update={"policy": file.held_to})
+    result = result.model_copy(update={"policy": file.applied})
     if result.claim is None or result.verdict == "error":
         return result
     rules = tuple(_judged(Facts(file.policy, result, quality, no_quality, signer)))

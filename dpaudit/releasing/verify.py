@@ -22,8 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
-from dpaudit.catalogue import message
-from dpaudit.claims import CLAIM_KINDS
 from dpaudit.releasing.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
 from dpaudit.releasing.policy import PolicyFile
 from dpaudit.results import AuditResult, Finding, Message, Quantity, Value
@@ -38,11 +36,12 @@ from dpaudit.results.attestation import (
     TestResultStatement,
     Tool,
 )
+from dpaudit.results.catalogue import message
 from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
 from dpaudit.runs import InputError, strict_json
 
 if TYPE_CHECKING:
-    from dpaudit.auditing import Question
+    from dpaudit.auditing.run import Question
 
 _REPORT_JSON = f"{REPORT}/report.json"
 #: What every release has.
@@ -461,7 +460,7 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
     if not question.asked or tested is None:  # the second is a problem of its own
         return
     claim = tested.annotations
-    promised = CLAIM_KINDS[claim.kind].figures[0]
+    promised = claim.terms.figures[0]
     if None in (getattr(claim, promised), claim.delta, claim.relation, claim.unit):
         yield _problem("claim-withheld", asked=question.asked)
         return

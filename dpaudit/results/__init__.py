@@ -1,11 +1,9 @@
-"""Types of results: of audits, comparisons, inspections, evaluations and replays.
+"""Types of results: of audits, comparisons, evaluations and replays. Reports render them."""
 
-Reports render them.
-"""
-
-from dpaudit.claims import Kind as Kind
 from dpaudit.mechanisms import Relation as Relation
 from dpaudit.mechanisms import Unit as Unit
+from dpaudit.mechanisms.claims import ClaimKind as ClaimKind
+from dpaudit.mechanisms.claims import Kind as Kind
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
 from dpaudit.results.audit import EXIT_CODES as EXIT_CODES
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
@@ -15,6 +13,8 @@ from dpaudit.results.audit import Amplification as Amplification
 from dpaudit.results.audit import Approximate as Approximate
 from dpaudit.results.audit import Asked as Asked
 from dpaudit.results.audit import Attack as Attack
+from dpaudit.results.audit import AttackBound as AttackBound
+from dpaudit.results.audit import AttackLine as AttackLine
 from dpaudit.results.audit import AuditResult as AuditResult
 from dpaudit.results.audit import BatchResult as BatchResult
 from dpaudit.results.audit import BudgetUse as BudgetUse
@@ -22,9 +22,8 @@ from dpaudit.results.audit import CanaryGuesses as CanaryGuesses
 from dpaudit.results.audit import CheckResult as CheckResult
 from dpaudit.results.audit import ClaimResult as ClaimResult
 from dpaudit.results.audit import ContextLoss as ContextLoss
-from dpaudit.results.audit import CurvePoint as CurvePoint
-from dpaudit.results.audit import DearToken as DearToken
 from dpaudit.results.audit import Empirical as Empirical
+from dpaudit.results.audit import ExpensiveToken as ExpensiveToken
 from dpaudit.results.audit import ExPost as ExPost
 from dpaudit.results.audit import ForNeighbours as ForNeighbours
 from dpaudit.results.audit import Guarantees as Guarantees

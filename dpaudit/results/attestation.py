@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import ConfigDict, Field, RootModel, model_validator
 from pydantic.alias_generators import to_camel
 
-from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 
 ATTESTATION = "attestation.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -67,7 +67,6 @@ class StatedClaim(Attested):
     """The claim that was tested, as readers outside may know it.
 
     Attributes:
-        kind: what sort of statement it makes.
         epsilon, delta: at the release level, against whoever does not know which batch a record was
             in; epsilon in nats; None if they are withheld.
         batch_epsilon: at the batch level, against whoever does; None if the claim says nothing of
@@ -87,6 +86,11 @@ class StatedClaim(Attested):
     records_per_user: Annotated[int, Field(ge=1)] | None = None
     withheld: Words | None = None
 
+    @property
+    def terms(self) -> type[KindOfClaim]:
+        """Its kind, as a class: what claims of this kind state and promise."""
+        return CLAIM_KINDS[self.kind]
+
 
 class AuditMade(Attested):
     """The audit's metadata.
@@ -94,7 +98,6 @@ class AuditMade(Attested):
     Attributes:
         evidence: the level up to which every check that is about the run was made.
         not_made: checks that are about the run and were not made, of higher levels.
-        guarantee: what the public report says.
     """
 
     evidence: Annotated[int, Field(ge=0, le=4)]
@@ -106,7 +109,6 @@ class Made(Attested):
     """Versions of what made the audit.
 
     Attributes:
-        attestation: version of this format.
         plugins: versions of other packages that took part in the run or its audit, by name.
     """
 
@@ -206,10 +208,7 @@ class Verifier(Attested):
 
 
 class Svr(Attested):
-    """The predicate svr v0.2, a summary for policy engines.
-
-    It has the verified properties, when they were verified, and by what.
-    """
+    """The predicate svr v0.2, for policy engines: properties, and when what verified them."""
 
     verifier: Verifier
     time_created: Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$")]
@@ -270,10 +269,7 @@ class DsseSignature(Fields):
 
 
 class DsseEnvelope(Fields):
-    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse).
-
-    Others may have signed, too.
-    """
+    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse)."""
 
     payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
     payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from dpaudit.claims import CLAIM_KINDS, ClaimKind, Kind
+from dpaudit.accounting.risk import AttackCurve
 from dpaudit.mechanisms import Relation, Unit
-from dpaudit.results.policy import FAMILY, HeldTo
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
+from dpaudit.results.policy import FAMILY, AppliedPolicy
 from dpaudit.results.quality import Quality
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
@@ -24,6 +26,9 @@ Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 
 #: How many characters of a released text a result holds, and of all of them.
 SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
+
+#: False-positive rates at which a result's bound on attacks is as close as the accountant's.
+_ATTACK_RATES = (*np.geomspace(1e-6, 0.1, 31).tolist(), 0.001, 0.01, *np.linspace(0.1, 0.9, 9))
 
 #: A text with fewer tokens before its end is very short.
 VERY_SHORT = 5
@@ -46,8 +51,6 @@ class ForNeighbours(Result):
     """Base of what holds for neighbouring data sets alone.
 
     Attributes:
-        relation: what they differ by.
-        unit: what one unit of that difference is.
         records_per_user: the most that the unit "user" stands for; None if nothing bounds it.
     """
 
@@ -57,10 +60,7 @@ class ForNeighbours(Result):
 
     @property
     def neighbours(self) -> tuple[Relation, Unit, int | None]:
-        """The difference of neighbouring data sets.
-
-        Users with different numbers of records are different units.
-        """
+        """What neighbours differ by. Users with other numbers of records are other units."""
         return (self.relation, self.unit, self.records_per_user)
 
 
@@ -82,9 +82,67 @@ class ClaimResult(ForNeighbours):
     kind: ClaimKind
 
     @property
+    def terms(self) -> type[KindOfClaim]:
+        """Its kind, as a class: what claims of this kind state and promise."""
+        return CLAIM_KINDS[self.kind]
+
+    @property
     def stated(self) -> float:
         """The figure that it promises, in nats: epsilon at the release level, or rho."""
-        return CLAIM_KINDS[self.kind].stated(self)
+        return self.terms.stated(self)
+
+
+class AttackLine(Result):
+    """No test has more true positives than the intercept and the slope times its false ones."""
+
+    slope: Number
+    intercept: Number
+
+
+class AttackBound(Result):
+    """The most that an attack can do by the texts, whoever makes it. Upper bounds, rounded up.
+
+    An attack is a test of whether one unit of the claim was used, by someone who may know all
+    others: at the release level not its batch, at the batch level that, too. From public settings
+    alone.
+
+    Attributes:
+        advantage: the most by which true positives exceed false ones.
+        accuracy: how often a decision is right, in or out, where either is as likely beforehand.
+        tpr_at_1pct, tpr_at_01pct: the rate of true positives where that of false ones is 1%, 0.1%.
+        guess_at_10pct: how often a secret is guessed that the same attack guesses once in ten times
+            from texts written without the record.
+        lines: what all of these follow from, and a bound at every rate (`AttackCurve`).
+    """
+
+    advantage: Number
+    accuracy: Number
+    tpr_at_1pct: Number
+    tpr_at_01pct: Number
+    guess_at_10pct: Number
+    lines: tuple[AttackLine, ...]
+
+    @classmethod
+    def of(cls, curve: AttackCurve) -> Self:
+        """Return what a curve says, with as many of its lines as its figures need and more."""
+        few = curve.few(_ATTACK_RATES)
+        lines = zip(few.slopes.tolist(), few.intercepts.tolist(), strict=True)
+        return cls(
+            advantage=few.advantage,
+            accuracy=few.accuracy(),
+            tpr_at_1pct=few.true_positives(0.01),
+            tpr_at_01pct=few.true_positives(0.001),
+            guess_at_10pct=few.guess(0.1),
+            lines=tuple(AttackLine(slope=each, intercept=start) for each, start in lines),
+        )
+
+    @property
+    def curve(self) -> AttackCurve:
+        """The bound at every false-positive rate."""
+        return AttackCurve(
+            np.array([line.slope for line in self.lines]),
+            np.array([line.intercept for line in self.lines]),
+        )
 
 
 class Amplification(Result):
@@ -94,7 +152,6 @@ class Amplification(Result):
         groups: how many batches a group's records are hashed into, and how many of them are
             generated, in a round; each pair of numbers once, ascending. Empty if the levels are
             equal.
-        rounds: how often that is done.
         reason: why both levels are equal; None if they are not.
         assumption: what the release level rests on; None if the levels are equal.
     """
@@ -123,12 +180,10 @@ class ExPost(ForNeighbours):
         exact: the larger of `rise` and `fall`, suprema over all aggregates that a neighbour can
             have; never above `theorem1`.
         rise: how much more probable a neighbour can have made the texts.
-        fall: how much less probable.
         rebalancing: epsilon of what decided how records were grouped: noisy counts, and centres.
         batch_epsilon: exact + rebalancing.
         delta: of noised centres; where it is not 0, the claim is about sets of outcomes
             (docs/mathematics.md).
-        amplification: what lies between the levels.
     """
 
     epsilon: Number
@@ -143,12 +198,7 @@ class ExPost(ForNeighbours):
 
 
 class OtherNeighbours(Result):
-    """The same run between other neighbours, at the claim's delta.
-
-    Attributes:
-        epsilon: by the tightest accounting.
-        rdp: by Rényi accounting.
-    """
+    """The same run between other neighbours, at the claim's delta."""
 
     relation: Relation
     unit: Unit
@@ -167,13 +217,13 @@ class Approximate(ForNeighbours):
         batch_lower: no accountant can do better than this for an exponential mechanism of this
             range at the batch level; None if none above 0 is known.
         batch_rdp: what Renyi accounting (the paper's method) gives for the same run there.
-        amplification: what lies between the levels.
         tokens: the most that a batch may have, which were accounted for, in each round.
         rho: zCDP of any number of tokens, by contexts' budgets or a draw that bounds them; None
             without either.
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
+        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
         others: between other neighbours, for a recorded generator, whose claim may leave open which
             it is about.
     """
@@ -191,6 +241,8 @@ class Approximate(ForNeighbours):
     rebalancing: Number
     centers: Number = 0.0
     centers_delta: Number = 0.0
+    attack: AttackBound | None = None
+    batch_attack: AttackBound | None = None
     others: tuple[OtherNeighbours, ...] = ()
 
 
@@ -208,6 +260,7 @@ class Zcdp(ForNeighbours):
             however many there are.
         advantage: the most by which a test's rate of true positives exceeds that of false ones, by
             the claimed rho.
+        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
     """
 
     rho: Number
@@ -215,6 +268,8 @@ class Zcdp(ForNeighbours):
     tokens: int
     any_length: bool
     advantage: Number
+    attack: AttackBound | None = None
+    batch_attack: AttackBound | None = None
 
 
 class ContextLoss(Result):
@@ -223,18 +278,6 @@ class ContextLoss(Result):
     batch: int
     slot: int
     loss: Number
-
-
-class CurvePoint(Result):
-    """The smallest delta of an epsilon, as the sampled texts suggest, and a lower bound.
-
-    Attributes:
-        delta_lower: holds with the attack's confidence.
-    """
-
-    epsilon: Number
-    delta: Number
-    delta_lower: Number
 
 
 class Attack(Result):
@@ -257,7 +300,6 @@ class Attack(Result):
     confidence: float
     trials: int
     beyond: int
-    curve: tuple[CurvePoint, ...]
 
 
 class CanaryGuesses(Result):
@@ -266,8 +308,6 @@ class CanaryGuesses(Result):
     It is a lower bound, for all outputs.
 
     Attributes:
-        coins: how many there are; all are guessed.
-        right: how many of the guesses are.
         epsilon: an (epsilon, delta) guarantee with a smaller epsilon is refuted, with `confidence`;
             0 where none is.
         most: what so many coins could refute, were every guess right: known beforehand.
@@ -287,9 +327,7 @@ class Empirical(Result):
     Attributes:
         leave_one_out_max: the largest absolute loss of a left-out context; None if the record gives
             none.
-        contexts: how many contexts were left out, one at a time.
         worst: the contexts with the largest absolute losses, largest first.
-        attack: None if no replay made one.
         canaries: None if the run has none, or its record does not bear their coins out.
     """
 
@@ -305,11 +343,14 @@ class Guarantees(Result):
 
     Attributes:
         zcdp: None unless the claim is of that kind.
+        no_attack: why nothing bounds attacks in general; None where something does, and for readers
+            outside.
     """
 
     ex_post: ExPost | None
     approximate: Approximate | None
     zcdp: Zcdp | None = None
+    no_attack: Message | None = None
     empirical: Empirical
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
@@ -324,7 +365,6 @@ class LedgerEntry(Result):
     Attributes:
         rule: "leaf", "sum" of the children, "maximum" over them, or "joint" composition by an
             accountant.
-        delta: None if the kind has none.
         reference: the theorem or the documentation's place that justifies the rule.
         omitted: children that are not listed (the cheaper batches of a long run).
     """
@@ -369,7 +409,6 @@ class BudgetUse(Result):
             earlier runs have spent of them.
         worst_case: the cost of all tokens that a batch may have for a context that moves each as
             far as any can.
-        contexts: of all batches.
         left_out: how many of them a draw was made without, at least once.
         spent: the least, the quartiles and the most that a context has spent, as shares of the
             budget, rounded up to hundredths.
@@ -423,10 +462,9 @@ class TokenCurve(Result):
 
     Attributes:
         position: 1-based, ascending.
-        batches: how many batches reached it.
         mean, maximum: of the exact cost of the token there, max(rise, fall).
         theorem1, exact: ex-post epsilon of generation had every batch ended here.
-        band: how far batches differ at a position; None in results that were written without it.
+        band: how far batches differ at a position.
         unbounded: how many tokens nothing bounds. None of the other figures counts them.
     """
 
@@ -447,7 +485,7 @@ class Alternative(Result):
     probability: Number
 
 
-class DearToken(Result):
+class ExpensiveToken(Result):
     """One token of a text in full. Costs are for the whole change falling on its batch, in nats.
 
     Attributes:
@@ -474,12 +512,12 @@ class TokenCosts(Result):
     Attributes:
         ends: where each ends in the text, in characters; the same twice for one that shows none.
         exact: its exact cost in nats, infinite if nothing bounds it.
-        dearest: those of them that are among the most expensive of all texts, most expensive first.
+        most_expensive: those of them that are among the most expensive of all texts, in this order.
     """
 
     ends: tuple[int, ...]
     exact: tuple[Number, ...]
-    dearest: tuple[DearToken, ...]
+    most_expensive: tuple[ExpensiveToken, ...]
 
 
 class SampleText(Result):
@@ -488,8 +526,6 @@ class SampleText(Result):
     Attributes:
         batch, number: which one: the batch, and which of its texts, from 0.
         text: at most SAMPLE_LENGTH characters; None if the run releases token ids alone.
-        characters: of the whole text.
-        tokens: of the text, its end included.
         costs: None if the record gives none, where they would be too many, and where the text is
             not what its tokens spell.
     """
@@ -507,7 +543,6 @@ class TextCounts(Result):
     """The number of released texts, and of those that are empty or nearly so.
 
     Attributes:
-        texts: all of them.
         empty: those of white space alone; of token ids without text, those that end at once.
         very_short: the others with fewer than VERY_SHORT tokens before their end.
     """
@@ -521,11 +556,10 @@ class CheckResult(Result):
     """One check's outcome.
 
     Attributes:
-        title: states the outcome, good or bad.
         evidence: 0 declared in the manifest, 1 arithmetic on the record, 2 record against release,
             3 recomputed with model and data, 4 tested against actual neighbours.
-        code: which of the check's outcomes it is, by the catalogue (`dpaudit.catalogue`). Empty if
-            that is private.
+        code: which of the check's outcomes it is, by the catalogue (`dpaudit.results.catalogue`).
+            Empty if that is private.
         values: what was found: numbers with their units, places, names. Readers outside get those
             that may be public.
         notes: further findings: where, and what to do.
@@ -537,7 +571,6 @@ class CheckResult(Result):
             do.
         why: what harm comes where the check fails. The same for every run.
         remedy: how to mend it where it fails, in general; `detail` may know more of this run.
-        reference: the paper's or the documentation's place.
     """
 
     id: str
@@ -557,11 +590,7 @@ class CheckResult(Result):
     remedy: str = ""
 
     def required(self, level: int) -> bool:
-        """Return whether a pass lacks this check: not made, but asked for by level or policy.
-
-        Args:
-            level: of evidence, up to which all checks that are about the run must be made.
-        """
+        """Return whether a pass lacks this unmade check, by this level of evidence or a policy."""
         by_policy = self.id.partition(".")[0] == FAMILY
         return self.status == "skip" and self.applicable and (by_policy or self.evidence <= level)
 
@@ -576,11 +605,8 @@ class AuditResult(Result):
             was not made (see `CheckResult.required`); "error" when the run cannot be read; else
             "pass".
         evidence: the level that was asked for.
-        guarantee: the guarantee, or why there is none.
-        caveats: what a reader of that sentence must know beside it.
         ledger: how the figures come about: a tree for each kind, since kinds are never added up.
         not_checked: ids of the checks that are about the run and were not made, at any level.
-        run: its settings, how much there is of it, versions and digests.
         quality: how good the texts are, where that was evaluated. No part of the audit, and never
             public.
         asked: fields of the claim that were given to the audit, in place of the run's own.
@@ -595,7 +621,7 @@ class AuditResult(Result):
             before; None without one.
     """
 
-    schema_version: Literal["2"] = "2"
+    schema_version: Literal["3"] = "3"
     audience: Literal["internal", "public"] = "internal"
     verdict: Verdict
     evidence: int
@@ -615,4 +641,4 @@ class AuditResult(Result):
     own_claim: ClaimResult | None = None
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
-    policy: HeldTo | None = None
+    policy: AppliedPolicy | None = None

@@ -32,9 +32,7 @@ class BatchCost(MeanBudget):
     """The epsilon of so many tokens in each batch, at the batch level.
 
     Attributes:
-        rho: of zero-concentrated differential privacy (zCDP).
         batch_lower: no accountant can state a smaller epsilon; None if that is not known.
-        sensitivity: how far one unit moves the mean, in words.
     """
 
     tokens: int
@@ -45,10 +43,7 @@ class BatchCost(MeanBudget):
 
 
 class OneLabel(Result):
-    """The same records without labels: a round's batches, and what they give and cost.
-
-    The cost is that of the release level.
-    """
+    """The same records without labels: a round's batches, what they give, and its release level."""
 
     batches: int
     rounds: int

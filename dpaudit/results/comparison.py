@@ -1,7 +1,4 @@
-"""Audited runs side by side, as types.
-
-A comparison's JSON is one Comparison; pages only render it.
-"""
+"""Audited runs side by side, as types."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ class SameLength(ForNeighbours):
     """Ex-post epsilon at the batch level, in nats, had these runs' batches as many tokens at most.
 
     Attributes:
-        tokens: the length of the shortest of the runs' longest batches.
         runs: names of the runs, which have the same neighbours.
         epsilons: of each run by the exact cost, rebalancing included.
     """
@@ -94,7 +90,7 @@ class Comparison(Result):
         quality: one for each measure and all conditions that it was taken under.
     """
 
-    schema_version: Literal["2"] = "2"
+    schema_version: Literal["3"] = "3"
     runs: dict[str, AuditResult]
     settings: tuple[Differing, ...]
     checks: tuple[Differing, ...]

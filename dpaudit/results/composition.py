@@ -1,14 +1,11 @@
-"""The joint cost of releases of the same records, as types.
-
-`dpaudit compose --json` prints one JointCost.
-"""
+"""The joint cost of releases of the same records, as types."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from dpaudit.claims import ClaimKind
 from dpaudit.mechanisms import Relation, Unit
+from dpaudit.mechanisms.claims import ClaimKind
 from dpaudit.results.audit import Result
 from dpaudit.results.values import Message, Number
 
@@ -24,10 +21,8 @@ class Release(Result):
     """One of the releases, with its guarantees taken alone.
 
     Attributes:
-        name: the run directory as it was named, or the name that a statement gives.
         source: "run" for a run of dpaudit's format; else the form in which another tool's guarantee
             was stated.
-        aggregator: of a run.
         records_per_user: the most that the unit "user" stands for in this run.
         rho: of zCDP, in nats, at the batch level: as another tool states it, or as recomputed for a
             run that claims it.

@@ -10,10 +10,7 @@ class Plan(Result):
     """The facts about a run that are known beforehand. Numbers of records and contexts are private.
 
     Attributes:
-        records: distinct ones.
         labels: the public ones; 0 where there are none.
-        rounds: how often every record serves.
-        batches: that are to be generated, in all rounds.
         contexts: of a batch that show a record, on average: by settings and the number of records,
             not as drawn.
         tokens: the most of a batch.

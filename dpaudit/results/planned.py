@@ -1,4 +1,4 @@
-"""A run before it begins: `dpaudit.generation` plans it, `dpaudit.checks.preflight` judges it."""
+"""A run before it begins: generation plans it, `dpaudit.auditing.checks.preflight` judges it."""
 
 from __future__ import annotations
 

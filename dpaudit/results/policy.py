@@ -1,7 +1,4 @@
-"""An organisation's demands on a run before its texts go out, as types.
-
-There is a policy file, and the policy that an audit was held to.
-"""
+"""A policy file, and the policy that an audit was held to, as types."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
 
 #: Checks of a list, and signers.
 MAX_LISTED = 1 << 8
@@ -27,11 +24,22 @@ _Digest = Annotated[str, Field(pattern=DIGEST)]
 _Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
 
 
+class MostTruePositives(Fields):
+    """The most that a test may recognise whose rate of false alarms is given.
+
+    Attributes:
+        at: the rate of false positives.
+        most: the largest rate of true positives that the audit may find possible.
+    """
+
+    at: _Share
+    most: _Share
+
+
 class Policy(Fields):
     """The whole of a policy file. What is left out is not asked for.
 
     Attributes:
-        policy_version: of this format.
         name: what the house calls it. It is published with the texts.
         epsilon: the largest that a claim may state at the release level, in nats.
         batch_epsilon: the largest that it may state at the batch level, where that is another; in
@@ -39,6 +47,9 @@ class Policy(Fields):
         rho: the largest that a claim of zCDP may state, in nats. A claim fails a policy that limits
             other figures than its own alone.
         delta: the largest that a claim may state.
+        most_advantage: the most by which an attacker's true positives may exceed false ones, as the
+            audit recomputes it for readers of the texts. A claim fails whose settings bound none.
+        most_true_positives: the same of true positives at a rate of false ones.
         kinds: of claims that may be made.
         relation, unit: what neighbouring data sets differ by.
         evidence: the level up to which every check that is about the run must have been made.
@@ -56,6 +67,8 @@ class Policy(Fields):
     batch_epsilon: _NotNegative | None = None
     rho: _NotNegative | None = None
     delta: _Share | None = None
+    most_advantage: _Share | None = None
+    most_true_positives: MostTruePositives | None = None
     kinds: _Kinds | None = None
     relation: Relation | None = None
     unit: Unit | None = None
@@ -89,7 +102,7 @@ class Policy(Fields):
         )
 
 
-class HeldTo(Fields):
+class AppliedPolicy(Fields):
     """The policy that an audit was held to.
 
     Attributes:

@@ -35,15 +35,10 @@ class About(Fields):
     """The publisher's statements about the texts; all are published, and nobody checks them.
 
     Attributes:
-        name: of the data set.
-        curators: who publishes it.
-        description: what it is, in a few sentences.
-        intended_use: what it is for.
         region: which it describes, or whose law applies.
         sector: of the registry's list.
         license: by its id on the Hugging Face hub, such as cc-by-4.0.
         languages: of the texts, by their codes of ISO 639.
-        contact: whom to write to.
         public_reference: the real texts of evaluation.json are public, and none of them is a
             private record. The card then has the public baseline's figures.
     """
@@ -68,9 +63,6 @@ class ReleasedFolder(Result):
     """The output of `dpaudit release`.
 
     Attributes:
-        folder: where.
-        texts: of each split.
-        evidence: level of the audit.
         signer: id of the key that signed; None if nobody did.
         files: SHA-256 of each file that the attestation names, by its path.
     """
@@ -86,13 +78,11 @@ class VerifiedFolder(Result):
     """The findings of `dpaudit verify` about a release folder, without the run.
 
     Attributes:
-        verdict: "pass" where there is no problem.
         problems: each by its code, with its values and its sentence.
         guarantee: as attested; empty if that cannot be read.
         evidence: level of the audit, as attested; None likewise.
         created: when it was released, as attested.
         signer: id of the key that was given and signed; None if none was given, or it did not.
-        files: how many files were compared.
         ignored: files that the folder's host added, such as .gitattributes: they were not looked
             at.
     """

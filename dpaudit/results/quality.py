@@ -72,11 +72,7 @@ class Scores(Fields):
 
 
 def scores(values: tuple[float, ...]) -> Scores:
-    """Return the values with mean and spread.
-
-    Raises:
-        ValidationError: pydantic's, where a value is no share of 1.
-    """
+    """Return values with mean and spread. Raises pydantic's ValidationError beyond 0 to 1."""
     mean, std = _mean_and_std(values)
     return Scores(values=values, mean=mean, std=std)
 
@@ -129,10 +125,7 @@ class MauveSettings(Fields):
     Attributes:
         n: texts on every side.
         clusters: of k-means over both sides, n / 10 unless told otherwise.
-        iterations, initialisations: of k-means.
         explained_variance: that PCA keeps.
-        scaling: of divergences.
-        points: of the divergence curve.
         seeds: each draws its own texts, uniformly and without replacement, and starts k-means.
         stratified: texts are drawn whatever their labels.
     """
@@ -188,11 +181,7 @@ class Trained(Fields):
 
 
 class ProbeSettings(Fields):
-    """Settings of scikit-learn's LogisticRegression on embeddings.
-
-    Attributes:
-        seeds: of the draws of real texts of the same size.
-    """
+    """Settings of scikit-learn's LogisticRegression on embeddings; seeds draw the real texts."""
 
     strength: Positive
     iterations: Some
@@ -413,11 +402,7 @@ class Baseline(Fields):
 def added_by(
     mauve: Mauve | None, downstream: tuple[Downstream, ...], tests: int
 ) -> tuple[Added, ...]:
-    """Return the records' addition to each figure that the baseline has, too.
-
-    Args:
-        tests: number of test texts.
-    """
+    """Return the records' addition to each figure that the baseline has; `tests`: test texts."""
     found = []
     if mauve is not None and mauve.public is not None:
         found.append(_added("mauve", mauve.score, mauve.public, mauve.ceiling, None))
@@ -458,7 +443,6 @@ class Quality(Fields):
     Attributes:
         created: UTC, ISO 8601.
         samples: SHA-256 of the samples.jsonl that was evaluated.
-        synthetic: its texts, as they were measured.
         label_lines: how many of them began with a line that was nothing but their label, and were
             measured without it.
         reference: real records, as they were used; MAUVE's are the distinct texts among them.
@@ -468,12 +452,11 @@ class Quality(Fields):
         mauve: None if there were too few texts.
         baseline: None if nothing was measured beside the run.
         likelihood: None if it was not asked for.
-        warnings: what a reader of the figures must know.
         versions: of what computed them: packages, this package's way of measuring (`protocol`) and
             the kind of device.
     """
 
-    schema_version: Literal["1"] = "1"
+    schema_version: Literal["2"] = "2"
     audience: Literal["internal"] = "internal"
     private: Literal["computed from private records, and no epsilon pays for publishing it"] = (
         PRIVATE
@@ -530,10 +513,7 @@ class Quality(Fields):
 
     @property
     def has_digests(self) -> bool:
-        """Whether every set of texts has its digest.
-
-        Without digests nothing can be compared.
-        """
+        """Whether every set of texts has its digest: without, nothing can be compared."""
         test = self.reference if self.held_out is None else self.held_out.test
         given = test if self.likelihood is None else self.likelihood.texts
         return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)

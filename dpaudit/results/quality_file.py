@@ -1,7 +1,4 @@
-"""evaluation.json, written whole, for its owner alone.
-
-It is read as a file that may come from anywhere.
-"""
+"""evaluation.json: written whole, for its owner alone; read as a file from anywhere."""
 
 from __future__ import annotations
 
@@ -60,11 +57,7 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
 
 
 def _parsed(content: bytes) -> Quality:
-    """Parse an evaluation.
-
-    Raises:
-        ValueError: it is none; this comes before errors about many values fill memory.
-    """
+    """Parse an evaluation. Raises ValueError, before errors about many values fill memory."""
     strict_json.load(content, MAX_VALUES)
     return Quality.model_validate_json(content)
 
@@ -84,10 +77,7 @@ def write_quality(quality: Quality, folder: Path) -> Path:
 
 
 def require_place(path: Path, remedy: str = _ELSEWHERE) -> None:
-    """Find out before measuring whether a private file can be written.
-
-    It raises as `write_private` does.
-    """
+    """Raise as `write_private` before measuring, if it will not be able to write."""
     with private_place(path, remedy), tempfile.TemporaryFile(dir=path.parent):
         pass
 
@@ -130,10 +120,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def private_place(path: Path, remedy: str) -> Iterator[None]:
-    """Make the private folders of a file that the block writes.
-
-    It raises as `write_private` does.
-    """
+    """Make the private folders of a file that the block writes; raise as `write_private`."""
     try:
         _make_private(path.parent)
         if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):

@@ -1,7 +1,4 @@
-"""The findings of a replay, with the model alone or with the data.
-
-`dpaudit.generation` makes them, checks judge them.
-"""
+"""The findings of a replay, with the model alone or with the data: checks judge them."""
 
 from __future__ import annotations
 
@@ -16,10 +13,8 @@ class ReplayedStep:
     """One step whose logits were computed anew.
 
     Attributes:
-        position: its place in the sequence, from 0.
         difference: the largest difference between recorded and recomputed values, in logit units.
         tolerance: how large it may be, by the rounding of the model's dtype.
-        problems: what else contradicts the record (sides, support, contexts).
     """
 
     batch: int
@@ -34,7 +29,6 @@ class LeftOut:
     """A context left out of its batch, and the batch's own tokens scored again without it.
 
     Attributes:
-        slot: its place in the batch, from 0.
         recorded: log p(text) - log p(text without it) in nats, from the record; NaN where that
             gives no loss.
         regenerated: the same, from the model on the data without it.
@@ -55,7 +49,6 @@ class Difference:
     Attributes:
         kind: settings, places of records, batches, lengths, supports, anchors, rows, aggregates; or
             that the script ended otherwise (ends).
-        places: how many.
         first: the first of them, and where.
     """
 
@@ -86,7 +79,6 @@ class Attacked:
 
     Attributes:
         bound: the mechanism's epsilon from below, at the claim's delta, with confidence.
-        trials: texts that were generated on either side.
         beyond: texts whose log-ratio exceeds the ex-post bound that the accounting gives for that
             very text.
         worst: the text that exceeds it most, by its log-ratio and its bound; None if none does.

@@ -56,6 +56,12 @@ def exactly(number: float) -> str:
     return _short_exponent(short if float(short := f"{number:g}") == number else repr(number))
 
 
+def in_100(share: float) -> str:
+    """Return a bound on a share as times in 100, a whole number, rounded up: 62.25 is 63."""
+    # As for other bounds, of the shortest decimal: 0.07 is 7, whatever its double is.
+    return f"{(100 * Decimal(repr(float(share)))).to_integral_value(ROUND_CEILING)}"
+
+
 def delta_bound(value: float, claimed: float | None = None) -> str:
     """Return a computed delta, rounded up to three significant digits, or more beside a claim."""
     digits = _digits_beside(value, claimed, _DELTA_DIGITS)

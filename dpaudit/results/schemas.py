@@ -11,7 +11,12 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
-from pydantic_core.core_schema import TaggedUnionSchema
+from pydantic_core.core_schema import (
+    DataclassField,
+    ModelField,
+    TaggedUnionSchema,
+    TypedDictField,
+)
 
 from dpaudit.results.attestation import ATTESTATION_VERSION, Statement
 from dpaudit.results.audit import AuditResult
@@ -24,16 +29,23 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _Plain(GenerateJsonSchema):
-    """A writer of the dialect's own keywords alone.
-
-    Strict validators, such as Ajv, refuse a schema with OpenAPI's.
-    """
+    """A writer of the dialect's own keywords: strict validators refuse OpenAPI's."""
 
     def tagged_union_schema(self, schema: TaggedUnionSchema) -> JsonSchemaValue:
         """Return the alternatives; which field tells them apart follows from their own schemas."""
         found = super().tagged_union_schema(schema)
         found.pop("discriminator", None)
         return found
+
+
+class _Whole(_Plain):
+    """A writer of schemas of files in which every field stands, as `Manifest.of_json` demands."""
+
+    def field_is_required(
+        self, field: ModelField | DataclassField | TypedDictField, total: bool
+    ) -> bool:
+        """Return that it is, whatever default its type has for those who build one."""
+        return True
 
 
 class Kind(NamedTuple):
@@ -45,35 +57,33 @@ class Kind(NamedTuple):
             something else.
         mode: "validation" for what is read from anywhere, "serialization" for what dpaudit alone
             writes: there every field stands, and numbers that JSON does not have are texts.
+        generator: writes the schema.
     """
 
     model: type[BaseModel]
     version: int
     mode: Literal["validation", "serialization"]
+    generator: type[GenerateJsonSchema] = _Plain
 
 
 #: By the name of the schema.
 SCHEMAS = {
-    "run": Kind(RunJson, FORMAT_VERSION, "validation"),
-    "report": Kind(AuditResult, 2, "serialization"),
-    "comparison": Kind(Comparison, 2, "serialization"),
-    "evaluation": Kind(Quality, 1, "validation"),
+    "run": Kind(RunJson, FORMAT_VERSION, "validation", _Whole),
+    "report": Kind(AuditResult, 3, "serialization"),
+    "comparison": Kind(Comparison, 3, "serialization"),
+    "evaluation": Kind(Quality, 2, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),
 }
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema of a kind of file, draft 2020-12.
-
-    Raises:
-        KeyError: there is no such kind.
-    """
+    """Return the JSON Schema of a kind of file, draft 2020-12. Raises KeyError without one."""
     kind = SCHEMAS[name]
     return {
         "$schema": DIALECT,
         "$id": f"urn:dpaudit:{name}:{kind.version}",
-        **kind.model.model_json_schema(mode=kind.mode, schema_generator=_Plain),
+        **kind.model.model_json_schema(mode=kind.mode, schema_generator=kind.generator),
     }
 
 

@@ -42,12 +42,7 @@ def claim_options(claim: ClaimResult | None, names: Iterable[str]) -> str:
 
 
 def options_making(unmade: Iterable[CheckResult], level: int) -> str:
-    """Return the options of `dpaudit report` that make the unmade checks, or "" if none do.
-
-    Args:
-        unmade: the checks.
-        level: of evidence, which the command asks for. With the data it asks for the highest.
-    """
+    """Return `dpaudit report`'s options that make unmade checks at a level of evidence, or ""."""
     options = dict.fromkeys(check.made_with for check in unmade if check.made_with)
     if WITH_DATA in options:  # which loads the model, too
         options = dict.fromkeys(option for option in options if not option.startswith(WITH_MODEL))
@@ -62,8 +57,5 @@ def context_of(run: str, question: str = "") -> dict[str, str]:
 
 
 def context_for(result: AuditResult) -> dict[str, str]:
-    """Return values for sentences about an audit.
-
-    Readers outside are not told where the run is.
-    """
+    """Return values for sentences about an audit; a public one does not say where the run is."""
     return context_of(result.run.path or RUN_DIR, claim_options(result.claim, result.asked))

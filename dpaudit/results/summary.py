@@ -17,7 +17,6 @@ from dpaudit.runs import DecodingRules, Manifest
 from dpaudit.runs.manifest import (
     FORMAT_VERSION,
     CanaryCoins,
-    Data,
     Origins,
     Recorded,
     TrainedOnRecords,
@@ -25,10 +24,7 @@ from dpaudit.runs.manifest import (
 
 
 class Section(BaseModel):
-    """Base of a part of a run's settings: immutable.
-
-    Fields that are not listed are as run.json has them.
-    """
+    """Base of a part of a run's settings; fields that are not listed are as run.json has them."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
@@ -52,14 +48,10 @@ class BatchingSettings(Section):
     rule: BatchingRule
     batches: int | None = None
     records_per_batch: float | None = None
-    labels: tuple[str, ...]
 
 
 class ClusteringSettings(Section):
-    """The grouping of records before that.
-
-    A report is read without the plug-in of a method, too.
-    """
+    """The grouping of records. A report is read without the plug-in of a method, too."""
 
     method: Name
 
@@ -77,12 +69,17 @@ class DecodingSettings(Section):
 
 
 class SamplingSettings(Section):
-    """The source of randomness.
-
-    A seed here is one that makes a run repeatable, and unfit for release.
-    """
+    """The source of randomness. A seed here makes a run repeatable, and unfit for release."""
 
     generator: Literal["os-entropy", "committed-seed", "test-seed", "mt19937"]
+
+
+class DataSettings(Section):
+    """The private data."""
+
+    labels: tuple[str, ...] | None = None
+    records: int | None = None
+    source: Literal["path", "dataset"] | None = None
 
 
 class ModelSettings(Section):
@@ -119,7 +116,7 @@ class Settings(Section, extra="forbid"):
     decoding: DecodingSettings | None = None
     sampling: SamplingSettings
     record: Section | None = None
-    data: Data | None = None
+    data: DataSettings | None = None
     model: ModelSettings
     prompt: PromptSettings | None = None
     software: dict[str, str]
@@ -149,11 +146,9 @@ class RunSummary(Section, extra="forbid"):
     It cannot be read, or readers outside are not told.
 
     Attributes:
-        path: where it was read.
         audited: the day of the audit, in ISO 8601, by Coordinated Universal Time.
         dpaudit, dp_accounting: versions of what audited it.
         plugins: versions of other packages that took part, by name.
-        settings: as the run declares them.
         batches, contexts, texts, steps: how many it has.
         digests: SHA-256 of its files by name, those of steps apart.
     """

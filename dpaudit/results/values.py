@@ -89,10 +89,7 @@ class Message(Finding):
 
 
 def _typed(value: object) -> object:
-    """Return a value as JSON tells it from a name.
-
-    Infinities and NaN are text there, so they come as a quantity.
-    """
+    """Return infinities and NaN as quantities: JSON has them as text, which would be a name."""
     return Quantity(value=value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -11,6 +11,7 @@ from dpaudit.runs.assignment import data_digest as data_digest
 from dpaudit.runs.batches import BatchHeader as BatchHeader
 from dpaudit.runs.batches import BatchReader as BatchReader
 from dpaudit.runs.batches import BatchWriter as BatchWriter
+from dpaudit.runs.batches import RecordedSteps as RecordedSteps
 from dpaudit.runs.batches import Sample as Sample
 from dpaudit.runs.batches import Step as Step
 from dpaudit.runs.batches import aggregate_digest as aggregate_digest
@@ -23,7 +24,7 @@ from dpaudit.runs.clusters import ClusterPlaces as ClusterPlaces
 from dpaudit.runs.clusters import decoded_centers as decoded_centers
 from dpaudit.runs.clusters import encoded_centers as encoded_centers
 from dpaudit.runs.clusters import texts_digest as texts_digest
-from dpaudit.runs.commitment import Held as Held
+from dpaudit.runs.commitment import KnownDigests as KnownDigests
 from dpaudit.runs.commitment import commitment_of as commitment_of
 from dpaudit.runs.committed_seed import CommittedSeed as CommittedSeed
 from dpaudit.runs.committed_seed import read_seed as read_seed

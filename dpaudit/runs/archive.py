@@ -15,15 +15,15 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, cast
 
 import numpy as np
-from numcodecs import Blosc
+from numcodecs import Blosc, blosc
 from numcodecs.blosc import decompress
 
 from dpaudit.runs.encoding import AnyArray
@@ -40,6 +40,8 @@ _CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 #: The largest chunk, decompressed; a hostile file cannot make the reader allocate more.
 MAX_CHUNK_BYTES = 1 << 27
 MAX_METADATA_BYTES = 1 << 22
+#: The most that an entry has before its contents: numbers, its name and other fields.
+MAX_HEADER_BYTES = 1 << 17
 #: Some 250,000 entries, more than a batch of the most tokens has.
 MAX_DIRECTORY_BYTES = 1 << 24
 #: The most that a Blosc buffer adds to its contents.
@@ -111,6 +113,17 @@ class ArraySpec:
         }
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let Blosc pack in one thread: several put a chunk's blocks in the order they are done in."""
+    others = blosc.use_threads
+    blosc.use_threads = False
+    try:
+        yield
+    finally:
+        blosc.use_threads = others
+
+
 class ArchiveWriter:
     """A batch file being written. Without `close` it has no directory and cannot be opened."""
 
@@ -134,10 +147,9 @@ class ArchiveWriter:
         """Write one chunk of an array that was declared."""
         shuffle = getattr(Blosc, spec.codec["shuffle"].upper())
         little = np.ascontiguousarray(values, dtype=spec.dtype)
-        self._entry(
-            _chunk_entry(name, spec, index),
-            Blosc(**spec.codec | {"shuffle": shuffle}).encode(little),
-        )
+        with _one_thread():
+            packed = Blosc(**spec.codec | {"shuffle": shuffle}).encode(little)
+        self._entry(_chunk_entry(name, spec, index), packed)
 
     def close(self) -> None:
         """Write the zip's directory and close the file. Raises InputError as `writing` does."""
@@ -206,7 +218,7 @@ class ArchiveReader:
         self.file, self.close = file, file.close
         self._bounded = _Bounded(file, MAX_DIRECTORY_BYTES)
         self._zip = zipfile.ZipFile(cast(IO[bytes], self._bounded))
-        self._bounded.most = MAX_CHUNK_BYTES + _BLOSC_BYTES
+        self._bounded.most = MAX_CHUNK_BYTES + _BLOSC_BYTES + MAX_HEADER_BYTES
         self._specs: dict[str, ArraySpec] = {}
         self._apart = False
 
@@ -271,37 +283,50 @@ class ArchiveReader:
         self._require_no_more_bytes(listed)
         self._specs, self._apart = dict(specs), _lie_apart(listed)
 
-    def chunk(self, name: str, index: int = 0) -> AnyArray:
-        """Return a chunk of an expected array: all of it, or one row without the leading axis."""
+    def chunk(self, name: str) -> AnyArray:
+        """Return the one chunk of an expected array that is whole."""
         spec = self._specs[name]
-        entry = _chunk_entry(name, spec, index)
+        data = bytearray(self._decompressed(_chunk_entry(name, spec, 0), spec.chunk_bytes))
+        return np.frombuffer(data, dtype=spec.dtype).reshape(spec.chunk_shape)
+
+    def rows(self, names: Iterable[str], wanted: range) -> dict[str, AnyArray]:
+        """Return some rows of expected arrays that have a chunk for each, [rows, ...], by name."""
+        specs = {name: self._specs[name] for name in names}
+        found = {name: bytearray() for name in specs}
+        # Row by row, as they stand in the file.
+        for row in wanted:
+            for name, spec in specs.items():
+                found[name] += self._decompressed(_chunk_entry(name, spec, row), spec.chunk_bytes)
+        return {
+            name: np.frombuffer(found[name], spec.dtype).reshape(len(wanted), *spec.chunk)
+            for name, spec in specs.items()
+        }
+
+    def _decompressed(self, entry: str, size: int) -> bytes:
+        """Return a chunk's bytes, of this size."""
         data = self._contents(entry)
         # A Blosc buffer declares its decompressed size, block size and own size. The decoder trusts
-        # the last one and would read past the end of a shorter buffer.
-        size, compressed = struct.unpack_from("<4xI4xI", data)
-        if (size, compressed) != (spec.chunk_bytes, len(data)):
-            declared = (
-                f"{size} and {compressed} bytes instead of {spec.chunk_bytes} and {len(data)}"
-            )
-            raise ValueError(f"{entry} declares {declared}")
-        values = np.empty(spec.chunk_shape if spec.whole else spec.chunk, dtype=spec.dtype)
-        decompress(data, values)
-        return values
+        # these, and would read past the end of a shorter buffer.
+        declared = struct.unpack_from("<4xI4xI", data)
+        if declared != (size, len(data)):
+            said = f"{declared[0]} and {declared[1]} bytes instead of {size} and {len(data)}"
+            raise ValueError(f"{entry} declares {said}")
+        found: bytes = decompress(data)
+        return found
 
-    def _contents(self, name: str) -> bytes:
+    def _contents(self, name: str) -> bytes | memoryview:
         """Read an entry: directly where it is as dpaudit writes it.
 
         The module zipfile takes longer than the decoder.
         """
         entry = self._zip.getinfo(name)
         if self._apart and not entry.flag_bits:
-            self._bounded.seek(entry.header_offset)
-            header = self._bounded.read(_HEADER_BYTES + len(name))
-            data = self._bounded.read(entry.file_size)
-            written = (
-                header[:4] == b"PK\x03\x04"
-                and header[26:] == struct.pack("<HH", len(name), 0) + name.encode()
-            )
+            self.file.seek(entry.header_offset)
+            named = struct.pack("<HH", len(name), 0) + name.encode()
+            start = _HEADER_BYTES + len(name)
+            found = self._bounded.read(start + entry.file_size)
+            data = memoryview(found)[start:]
+            written = found.startswith(b"PK\x03\x04") and found.startswith(named, 26)
             if written and len(data) == entry.file_size and zlib.crc32(data) == entry.CRC:
                 return data
         return self._zip.read(entry)

@@ -40,7 +40,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,6 +164,67 @@ class Step:
         return np.where(self.active[:, None], self.contexts, 0)
 
 
+@dataclass(frozen=True)
+class RecordedSteps:
+    """The records of k steps in a row, each of whose columns lie behind those of the one before.
+
+    Attributes:
+        tokens: int [k] sampled token ids.
+        log_probabilities: float64 [k] of them, as the sampler had them.
+        digests: uint8 [k, 32] `aggregate_digest` of the vectors that were sampled from.
+        lengths: int [k] how many columns each step has.
+        arrays: the mechanism's, [..., columns], by name.
+        contexts, support, canary: [n, columns], [columns] and [columns], as in `Step`.
+        spent: float64 [k, 2, n], as in `Step`.
+    """
+
+    tokens: NDArray[np.integer]
+    log_probabilities: NDArray[np.float64]
+    digests: NDArray[np.uint8]
+    lengths: NDArray[np.intp]
+    arrays: dict[str, AnyArray]
+    contexts: NDArray[np.floating] | None = None
+    support: NDArray[np.integer] | None = None
+    spent: NDArray[np.float64] | None = None
+    canary: NDArray[np.floating] | None = None
+
+    @classmethod
+    def alone(cls, step: Step, columns: int) -> RecordedSteps:
+        """Return one step, which has so many columns."""
+        return cls(
+            tokens=np.array([step.token]),
+            log_probabilities=np.array([step.log_probability]),
+            digests=np.frombuffer(step.aggregate_digest, dtype=np.uint8)[None],
+            lengths=np.array([columns]),
+            arrays=dict(step.arrays),
+            contexts=step.contexts,
+            support=step.support,
+            spent=None if step.spent is None else step.spent[None],
+            canary=step.canary,
+        )
+
+    def one(self, place: int) -> Step:
+        """Return one of the steps."""
+        stop = int(self.lengths[: place + 1].sum())
+        span = slice(stop - int(self.lengths[place]), stop)
+
+        def of_step(array: AnyArray | None) -> Any:
+            if array is None or len(self.tokens) == 1:
+                return array
+            return np.ascontiguousarray(array[..., span])
+
+        return Step(
+            token=int(self.tokens[place]),
+            log_probability=float(self.log_probabilities[place]),
+            aggregate_digest=self.digests[place].tobytes(),
+            arrays={name: of_step(array) for name, array in self.arrays.items()},
+            contexts=of_step(self.contexts),
+            support=of_step(self.support),
+            spent=None if self.spent is None else self.spent[place],
+            canary=of_step(self.canary),
+        )
+
+
 class Sample(Fields):
     """A line of samples.jsonl: one text of a batch, as it would be released.
 
@@ -223,6 +284,7 @@ class BatchArrays:
             step can have.
         stored: the arrays on disk that have a chunk per step, by name.
         beside: those of `given` without a column for each token, stored as they are.
+        step_bytes: the most memory of a step's arrays that have columns.
     """
 
     def __init__(self, manifest: Manifest, contexts: int, *, canary: bool = False) -> None:
@@ -263,7 +325,7 @@ class BatchArrays:
             if code := _code_for(array, dtype, grid):
                 self._codes[name] = code
             self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
-        _require_step_size(self.given, contexts, size)
+        self.step_bytes = _require_step_size(self.given, contexts, size)
         if self._ascending:
             self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
         if manifest.mechanism.budget is not None and contexts:
@@ -296,26 +358,38 @@ class BatchArrays:
             stored[_CONSTANT] = np.packbits(constant)
         return stored | beside
 
-    def decoded(self, stored: dict[str, AnyArray]) -> dict[str, AnyArray]:
-        """Undo `encoded`. Arrays of `stored` are overwritten."""
-        beside = {name: stored[name] for name in stored if name in self.beside}
-        rows = {name: array for name, array in stored.items() if name not in beside}
+    def decoded(self, stored: dict[str, AnyArray]) -> tuple[dict[str, AnyArray], NDArray[np.intp]]:
+        """Undo `encoded` for k steps, whose arrays are [k, ...], and are overwritten.
+
+        Returns:
+            The arrays [..., columns], with each step's columns one behind another; and [k] how many
+            columns each step has.
+
+        Raises:
+            ValueError: a support has no token, or one behind the last.
+        """
+        rows = {name: _in_a_row(array) for name, array in stored.items() if name != _CONSTANT}
+        beside = {name: rows.pop(name) for name in stored if name in self.beside}
+        number, size = len(next(iter(stored.values()))), self._tokens
+        lengths = np.full(number, size)
         if self._ascending:
-            places = encoding.stored_places(
-                np.unpackbits(rows.pop(_CONSTANT), count=self._tokens).view(np.bool_)
-            )
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
-            rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
+            constant = np.unpackbits(stored[_CONSTANT], axis=-1, count=size).view(np.bool_)
+            # Without such columns all are in their places.
+            if constant.any():
+                firsts = size * np.arange(number)[:, None]
+                places = (encoding.stored_places(constant) + firsts).ravel()
+                rows |= {name: encoding.columns(rows[name], places) for name in self._ordered}
         # Ids are stored as they are, and padding need not be decoded.
-        if (
-            _SUPPORT in rows
-            and (fewer := int(np.count_nonzero(rows[_SUPPORT] >= 0))) < self._tokens
-        ):
-            if not fewer or (rows[_SUPPORT][:fewer] < 0).any():
+        if _SUPPORT in rows and (rows[_SUPPORT] < 0).any():
+            there = rows[_SUPPORT].reshape(number, size) >= 0
+            lengths = np.count_nonzero(there, axis=-1)
+            if not lengths.all() or (there != (np.arange(size) < lengths[:, None])).any():
                 raise ValueError(f"{_SUPPORT} has no token, or one behind the last")
-            rows = {name: np.ascontiguousarray(row[..., :fewer]) for name, row in rows.items()}
+            kept = np.flatnonzero(there)
+            rows = {name: row.take(kept, axis=-1) for name, row in rows.items()}
         rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
-        return rows | beside
+        return rows | beside, lengths
 
     def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:
         """Return a step's array with as many columns as are stored."""
@@ -327,10 +401,16 @@ class BatchArrays:
         return np.concatenate((row, padding), axis=-1)
 
 
+def _in_a_row(array: AnyArray) -> AnyArray:
+    """Return [..., k S] of arrays [k, ..., S]."""
+    row: AnyArray = np.ascontiguousarray(np.moveaxis(array, 0, -2))
+    return row.reshape(*array.shape[1:-1], -1)
+
+
 def _require_step_size(
     given: Mapping[str, tuple[str, tuple[int, ...]]], contexts: int, tokens: int
-) -> None:
-    """Refuse steps that are too large, before anything of one is allocated."""
+) -> int:
+    """Return the bytes of a step. Refuse steps that are too large, before one is allocated."""
     taken = sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in given.values())
     if taken > MAX_STEP_BYTES:
         problem = (
@@ -338,6 +418,7 @@ def _require_step_size(
         )
         remedy = "Sample from a public top-k support, or leave contexts out of the record."
         raise InputError("record", f"{problem}{MAX_STEP_BYTES:,} are read.", remedy)
+    return taken
 
 
 @contextmanager
@@ -604,25 +685,44 @@ class BatchReader:
             InputError: it cannot be decoded.
         """
         with self._reading(f", step {position}"):
-            rows = self._arrays.decoded(
-                {name: self._archive.chunk(name, position) for name in self._arrays.stored}
-            )
-            spent = rows.pop(_SPENT, None)
-            if spent is not None:
-                before = np.zeros_like(spent)
-                if position:
-                    before = self._archive.chunk(_SPENT, position - 1)
-                spent = np.stack([before, spent])
-        return Step(
-            token=int(self.tokens[position]),
-            log_probability=float(self.log_probabilities[position]),
-            aggregate_digest=self._digest[position].tobytes(),
-            contexts=rows.pop(_CONTEXTS, None),
-            support=rows.pop(_SUPPORT, None),
+            return self._steps(range(position, position + 1)).one(0)
+
+    def recorded(self, positions: range) -> RecordedSteps:
+        """Return the records of some steps.
+
+        Raises:
+            InputError: one of them cannot be decoded.
+        """
+        with self._reading(f", steps {positions.start} to {positions.stop - 1}"):
+            return self._steps(positions)
+
+    def _steps(self, positions: range) -> RecordedSteps:
+        stored = self._archive.rows(self._arrays.stored, positions)
+        spent = stored.pop(_SPENT, None)
+        if spent is not None:
+            first = np.zeros_like(spent[:1])
+            if positions.start:
+                earlier = range(positions.start - 1, positions.start)
+                first = self._archive.rows([_SPENT], earlier)[_SPENT]
+            spent = np.stack([np.concatenate([first, spent[:-1]]), spent], axis=1)
+        arrays, lengths = self._arrays.decoded(stored)
+        at = slice(positions.start, positions.stop)
+        return RecordedSteps(
+            tokens=self.tokens[at],
+            log_probabilities=self.log_probabilities[at],
+            digests=self._digest[at],
+            lengths=lengths,
+            contexts=arrays.pop(_CONTEXTS, None),
+            support=arrays.pop(_SUPPORT, None),
             spent=spent,
-            canary=rows.pop(_CANARY, None),
-            arrays=rows,
+            canary=arrays.pop(_CANARY, None),
+            arrays=arrays,
         )
+
+    @property
+    def step_bytes(self) -> int:
+        """The most memory that a step's arrays take."""
+        return self._arrays.step_bytes
 
     @contextmanager
     def _reading(self, place: str = "") -> Iterator[None]:

@@ -10,6 +10,7 @@ commitment, received in time, a reader can tell that the canaries were not chang
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -37,10 +38,11 @@ class Canary(Fields):
     text: Name
     included: bool
 
-    def batches(self, batching: Batching, rounds: int) -> tuple[int, ...]:
+    def batches(self, batching: Batching, labels: Sequence[str], rounds: int) -> tuple[int, ...]:
         """Return the ids of the generated batches that its hash gives it to, ascending.
 
-        It is in at most one batch a round. `batching` has a key, and numbers of batches per label.
+        It is in at most one batch a round. `batching` has a key, and numbers of batches per label;
+        `labels` are all of the run's (`DataSettings.groups`).
         """
         hashing, count = (
             KeyedHash(bytes.fromhex(batching.key or "")),
@@ -48,8 +50,8 @@ class Canary(Fields):
         )
         digest, generated = hashing.digest(self.label, self.text), batching.generate_per_label or 1
         first = 0
-        if self.label in batching.labels:
-            first = batching.labels.index(self.label) * generated
+        if self.label in labels:
+            first = labels.index(self.label) * generated
         numbers = (hashing.of_round(number).batch(digest, count) for number in range(rounds))
         return tuple(
             number * batching.per_round + first + place

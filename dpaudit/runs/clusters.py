@@ -138,7 +138,7 @@ def clusters_problem(clusters: Clusters, manifest: Manifest) -> str | None:
         return None
     assert declared.centers is not None  # as the manifest's own validation has it
     assert declared.keep is not None
-    labels = len(manifest.batching.labels) or 1
+    labels = len(manifest.data.groups)
     shapes = {"kept": (labels, declared.keep), "batches": (labels, declared.keep)}
     if clusters.noisy_counts or declared.counts is not None:
         shapes["noisy_counts"] = (labels, declared.centers)

@@ -23,7 +23,7 @@ SETTLED = (layout.ASSIGNMENT, layout.CLUSTERS, layout.TOKENIZER)
 
 
 @dataclass(frozen=True)
-class Held:
+class KnownDigests:
     """Digests of a run that somebody received when they were made, in hexadecimal; None if not.
 
     Attributes:

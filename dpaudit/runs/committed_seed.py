@@ -32,7 +32,10 @@ _MAX_BYTES = 1 << 10
 #: 32 random bytes have this few different ones with probability C(256, 16) (16 / 256)^32 < 1e-13;
 #: typed ones often do.
 _TOO_FEW = 16
-_MAKE = "Make one with `dpaudit key --seed --out FILE`."
+_GIVE = (
+    "Give a file that the run began with; for a new run make one with "
+    "`dpaudit key --seed --out FILE`."
+)
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,24 +131,24 @@ def _read_part(file: Path) -> bytes:
         with os.fdopen(handle, "rb") as opened:
             found = os.fstat(opened.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise InputError(str(file), "this is no plain file.", _MAKE)
+                raise InputError(str(file), "this is no plain file.", _GIVE)
             if found.st_mode & 0o077:
                 problem = "users other than the owner may read this part of a seed."
                 remedy = "Run `chmod 600` on it, or make a new part if they read it."
                 raise InputError(str(file), problem, remedy)
             content = opened.read(_MAX_BYTES)
     except OSError as error:
-        raise InputError(str(file), f"cannot be read ({error.strerror}).", _MAKE) from None
+        raise InputError(str(file), f"cannot be read ({error.strerror}).", _GIVE) from None
     digits = content.strip()
     if not re.fullmatch(rb"[0-9a-fA-F]{64}", digits):
         problem = (
             f"a part of a seed has {2 * PART_BYTES} hexadecimal digits and nothing else; "
             "this file does not."
         )
-        raise InputError(str(file), problem, _MAKE)
+        raise InputError(str(file), problem, _GIVE)
     part = bytes.fromhex(digits.decode("ascii"))
     if len(set(part)) <= _TOO_FEW:
         raise InputError(
-            str(file), "this part of a seed was not drawn at random: its bytes repeat.", _MAKE
+            str(file), "this part of a seed was not drawn at random: its bytes repeat.", _GIVE
         )
     return part

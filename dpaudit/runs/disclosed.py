@@ -11,7 +11,7 @@ MOST_PAIRS = 1 << 20
 #: very word, and a finding would give it away; a longer one is no coincidence.
 LONGEST_WORD = 32
 LONGEST_LABEL = 64
-LABELS = "batching.labels"
+LABELS = "data.labels"
 
 #: The usual folders of machines: r/science/ and /yes/ are none; a template may have these.
 _ROOTS = (

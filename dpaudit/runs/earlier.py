@@ -16,9 +16,9 @@ from dpaudit.runs.storage import RESTORE
 
 #: The settings by which earlier runs recognise a payer: the same rows have the same digests.
 _IDENTITY = {
-    "batching": ("key", "rule", "labels"),
+    "batching": ("key", "rule"),
     "privacy": ("unit", "shared_budgets"),
-    "data": ("text", "label", "user", "label_values"),
+    "data": ("text", "label", "labels", "user", "label_values"),
 }
 
 

@@ -203,10 +203,11 @@ def stored_order(constant: NDArray[np.bool_]) -> NDArray[np.intp]:
 
 
 def stored_places(constant: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the stored column [S] of each token."""
-    places = np.empty(len(constant), dtype=np.intp)
-    places[stored_order(constant)] = np.arange(len(constant))
-    return places
+    """Return the stored column [..., S] of each token."""
+    earlier = np.cumsum(constant, axis=-1)
+    varying = np.arange(constant.shape[-1]) - earlier
+    first = constant.shape[-1] - earlier[..., -1:]
+    return np.where(constant, first + earlier - 1, varying)
 
 
 def columns(array: AnyArray, wanted: NDArray[np.intp]) -> AnyArray:

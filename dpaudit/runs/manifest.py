@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
     Field,
-    SerializerFunctionWrapHandler,
+    ValidationError,
     WithJsonSchema,
     create_model,
-    model_serializer,
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from typing_extensions import override
 
-from dpaudit.claims import CLAIM_KINDS, ClaimKind
 from dpaudit.mechanisms import (
     MAX_NUMBER,
     MAX_VOCABULARY,
@@ -33,6 +32,7 @@ from dpaudit.mechanisms import (
     clash,
     context_change,
 )
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
@@ -47,13 +47,16 @@ TrainedOnRecords = Literal["no", "yes", "unknown"]
 OWN_CLUSTERINGS = ("none", "k-means", "chang", "dpm", "public-centers", "public-centers-rebalanced")
 
 
+def none_of(names: Iterable[str]) -> PydanticCustomError:
+    """Return the error of a name that is none of these."""
+    *others, last = map(repr, names)
+    expected = {"expected": f"{', '.join(others)} or {last}"}
+    return PydanticCustomError("literal_error", "Input should be {expected}", expected)
+
+
 def _known_clustering(name: str) -> str:
     if name not in OWN_CLUSTERINGS and plug_in(CLUSTERING, name) is None:
-        *others, last = (repr(known) for known in OWN_CLUSTERINGS)
-        expected = f"{', '.join(others)} or {last}"
-        raise PydanticCustomError(
-            "literal_error", "Input should be {expected}", {"expected": expected}
-        )
+        raise none_of(OWN_CLUSTERINGS)
     return name
 
 
@@ -64,6 +67,8 @@ ClusteringMethod: TypeAlias = Annotated[
     WithJsonSchema({"enum": [*OWN_CLUSTERINGS], "type": "string"}),
 ]
 StopReason = Literal["end-token", "max-tokens", "budget"]
+#: See `ModelSettings`.
+CoupledRows = Literal["alone", "batch"]
 Isolation = Literal["shared", "alone", "batch"]
 
 #: Bounds on what a manifest may declare, so that a hostile one cannot make the reader allocate at
@@ -111,9 +116,15 @@ def _on_the_calendar(created: str) -> str:
     return created
 
 
+#: What groups records that have no labels: no label is empty where there are any.
+NO_LABELS = ("",)
+
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 #: One line, without control characters.
 MadeBy = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$", max_length=100)]
+NotEmpty = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
+#: One line that is not blank.
+Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$", max_length=MAX_NAME)]
 Labels = Annotated[tuple[Name, ...], Field(max_length=MAX_LABELS)]
 Token = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 Count = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
@@ -124,6 +135,7 @@ PublicExamples = Annotated[
     tuple[Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)], ...],
     Field(min_length=1, max_length=MAX_PUBLIC_EXAMPLES, strict=False),
 ]
+ExamplesByLabel = Annotated[dict[Name, PublicExamples], Field(max_length=MAX_LABELS)]
 Created = Annotated[
     str,
     Field(
@@ -170,23 +182,20 @@ class Claim(Fields):
 
     @model_validator(mode="after")
     def _states_what_its_kind_has(self) -> Claim:
-        if (misfit := CLAIM_KINDS[self.kind].misfit(self)) is not None:
+        if (misfit := self.terms.misfit(self)) is not None:
             field, allowed = misfit
             raise ValueError(f"{field} has to be {allowed}")
         return self
 
-    @model_serializer(mode="wrap")
-    def _with_the_figures_of_its_kind(
-        self, written: SerializerFunctionWrapHandler
-    ) -> dict[str, Any]:
-        fields: dict[str, Any] = written(self)
-        own = CLAIM_KINDS[self.kind].figures
-        return {name: value for name, value in fields.items() if value is not None or name in own}
+    @property
+    def terms(self) -> type[KindOfClaim]:
+        """Its kind, as a class: what claims of this kind state and promise."""
+        return CLAIM_KINDS[self.kind]
 
     @property
     def stated(self) -> float:
         """The figure that it promises, in nats: epsilon at the release level, or rho."""
-        return CLAIM_KINDS[self.kind].stated(self)
+        return self.terms.stated(self)
 
 
 class PrivacySettings(Fields):
@@ -287,12 +296,27 @@ class Allocation(Fields):
     secret: bool
 
 
+#: The fields of batching that are for labels alone, and for clusters.
+OF_LABELS = ("batches_per_label", "generate_per_label")
+OF_CLUSTERS = (
+    "batches_per_cluster",
+    "records_per_batch",
+    "most_batches",
+    "least_batches",
+    "generate_per_cluster",
+)
+
+
 class BatchingSettings(Fields):
     """The rule by which records become contexts and batches.
 
     docs/mathematics.md explains it: a rule that looks at one record alone.
 
     Attributes:
+        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number
+            of contexts per batch; "hashed-cells" makes one context of each cell of a batch that
+            holds exactly k records; "paper-slices" cuts each label's records into slices of fixed
+            size. A config says "hashed" for the one of these that its slots and cells make it.
         rounds: how often the records are hashed again, each time under a key of its own
             (`KeyedHash.of_round`). Every record serves once in each. Settle it before the run:
             whoever stops early pays for all of them, unless privacy.split_delta.
@@ -317,6 +341,7 @@ class BatchingSettings(Fields):
             shown.
     """
 
+    rule: Literal["hashed", "hashed-records", "hashed-slots", "hashed-cells", "paper-slices"]
     rounds: Annotated[int, Field(ge=1, le=MAX_ROUNDS)] = 1
     batches_per_label: Count | None = None
     generate_per_label: Count | None = None
@@ -327,6 +352,44 @@ class BatchingSettings(Fields):
     least_batches: Count | None = None
     slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+
+    @property
+    def full_rule(self) -> BatchingRule:
+        """The rule by its own name, which follows from slots and cells."""
+        if self.rule == "paper-slices":
+            return "paper-slices"
+        if self.cells is not None:
+            return "hashed-cells"
+        return "hashed-records" if self.slots is None else "hashed-slots"
+
+    @model_validator(mode="after")
+    def _fields_fit_the_rule(self) -> Self:
+        if self.cells is not None and self.slots is not None:
+            allowed = "null with slots: a record is hashed to a slot or to a cell"
+            raise clash("cells", self.cells, allowed)
+        if self.rule not in ("hashed", self.full_rule):
+            raise clash("rule", self.rule, f"{self.full_rule}, by slots and cells")
+        number, generated = self.batches_per_label, self.generate_per_label
+        if number is not None and generated is not None and generated > number:
+            allowed = f"at most batches_per_label, which is {number}"
+            raise clash("generate_per_label", generated, allowed)
+        if self.rule != "paper-slices":
+            return self
+        if number is not None:
+            allowed = "null when rule is paper-slices: the number of slices follows from the data"
+            raise clash("batches_per_label", number, allowed)
+        if self.slots is None:
+            raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
+        if self.rounds > 1:
+            allowed = "1 when rule is paper-slices: every round would cut the same slices"
+            raise clash("rounds", self.rounds, allowed)
+        return self
+
+    def given(self, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """Yield those of some fields that are given, with their values."""
+        for name in names:
+            if name in self.model_fields_set and getattr(self, name):
+                yield name, getattr(self, name)
 
     @model_validator(mode="after")
     def _one_number_of_batches(self) -> Self:
@@ -352,24 +415,14 @@ class Batching(BatchingSettings):
     """The section `batching`, with what generation made of it.
 
     Attributes:
-        rule: "hashed-records" makes one context of each record; "hashed-slots" fills a fixed number
-            of contexts per batch; "hashed-cells" makes one context of each cell of a batch that
-            holds exactly k records; "paper-slices" cuts each label's records into slices of fixed
-            size.
         batches: how many batches the run generates in all rounds, with ids 0 .. batches - 1: those
             of the first round, of the second, and so on, as many in each. A public number.
-        examples_per_context: k, the most records that one context shows; under "hashed-cells" each
-            shows so many.
-        labels: the public list of labels, in the order in which batches are numbered; empty when
-            there are none. All records are then one group, for which "per label" holds.
         key: of the hash (`KeyedHash`), in hexadecimal: 16 to 64 secret bytes.
         allocation: how records were given to batches; None where the generator does not say.
     """
 
     rule: BatchingRule
     batches: Count
-    examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1
-    labels: Labels = ()
     key: Annotated[str, Field(pattern=r"^([0-9a-f]{2}){16,64}$")] | None = None
     allocation: Allocation | None = None
 
@@ -379,32 +432,15 @@ class Batching(BatchingSettings):
         return self.batches // self.rounds
 
     @model_validator(mode="after")
-    def _fields_fit_each_other(self) -> Batching:
+    def _every_round_has_as_many_batches(self) -> Batching:
         per_label, generated = self.batches_per_label, self.generate_per_label
         if self.batches % self.rounds:
             raise ValueError("batches is not a multiple of rounds: each round has as many")
         by_rule = self.generate_per_cluster or (per_label and generated)
-        if self.rounds > 1 and (self.rule == "paper-slices" or self.key is None or not by_rule):
+        if self.rounds > 1 and (self.key is None or not by_rule):
             raise ValueError(
-                "rounds are for hashed rules, and need a key, and batches_per_label with "
-                "generate_per_label, or "
+                "rounds need a key, and batches_per_label with generate_per_label, or "
                 "generate_per_cluster: a record's places follow from these"
-            )
-        if len(set(self.labels)) < len(self.labels):
-            raise ValueError("a label is listed twice")
-        if per_label is not None and self.per_round > (len(self.labels) or 1) * per_label:
-            raise ValueError(
-                "there are more batches in a round than batches_per_label times labels"
-            )
-        if per_label is not None and generated is not None and generated > per_label:
-            raise ValueError("generate_per_label is larger than batches_per_label")
-        if (self.rule in ("hashed-slots", "paper-slices")) != (self.slots is not None):
-            raise ValueError("slots is for hashed-slots and paper-slices, which need it")
-        if (self.rule == "hashed-cells") != (self.cells is not None):
-            raise ValueError("cells is for hashed-cells, which needs it")
-        if self.rule == "hashed-records" and self.examples_per_context != 1:
-            raise ValueError(
-                "hashed-records puts one record into each context: examples_per_context must be 1"
             )
         return self
 
@@ -580,11 +616,19 @@ class ModelSettings(Fields):
 
     Attributes:
         name: a Hugging Face name, a folder (safetensors or one .gguf file), or package:NAME/FOLDER.
+        dtype: of weights and activations; logits are float32 either way. A config may say auto,
+            which takes bfloat16 where the device computes in it, about twice as fast, and keeps the
+            rows of a pass apart; float32 elsewhere. None where the generator does not say.
+        coupled_rows: what becomes of contexts where the model lets one move another's last bits, as
+            mixtures of experts do: each goes through alone, or with its batch, which is faster and
+            more than the claim covers. None where the generator does not say.
         trained_on_records: no, yes or unknown: whether its weights were trained on any of the
             private records. What it remembers of them no epsilon here covers.
     """
 
     name: Name
+    dtype: Name | None = None
+    coupled_rows: CoupledRows | None = None
     trained_on_records: TrainedOnRecords = "unknown"
 
 
@@ -593,7 +637,6 @@ class Model(ModelSettings):
 
     Attributes:
         digest: of its weights, tokenizer and settings.
-        dtype: of weights and activations.
         device: the kind of device that it ran on.
         rows: contexts that went through it together.
         isolation: whether a context's logits depended on that context alone, to the last bit:
@@ -606,7 +649,6 @@ class Model(ModelSettings):
     """
 
     digest: Digest | None = None
-    dtype: Name | None = None
     device: Name | None = None
     rows: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     isolation: Isolation | None = None
@@ -627,6 +669,13 @@ class PromptSettings(Fields):
             the model's own. Its token ids are among `decoding.sequences`.
         one_line: whether white space in an example becomes single spaces, line breaks too, before
             it is cut.
+        public_examples: texts by label that every prompt shows before its records, and the public
+            prompt alone: written for it, or anything else that is nobody's secret; a list where
+            there are no labels. Or the path of a file of them, with the columns of the data, as
+            data.path and apart from it; by that it is declared public. run.json has the texts that
+            were read, under "" where there are no labels.
+        examples_per_context: k, the most records that one prompt shows; under hashed-cells each
+            shows so many. Several need batching.slots or batching.cells.
         max_example_tokens: the length that each example is cut to.
     """
 
@@ -634,6 +683,8 @@ class PromptSettings(Fields):
     text: Annotated[str, Field(min_length=1, max_length=MAX_TEMPLATE)] | None = None
     end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
     one_line: bool = False
+    public_examples: ExamplesByLabel | PublicExamples | NotEmpty | None = None
+    examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1
     max_example_tokens: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
 
 
@@ -642,23 +693,14 @@ class Prompt(PromptSettings):
 
     Attributes:
         digest: of the template's text.
-        public_examples: texts by label that every prompt shows before its records, the public
-            prompt too; under "" where there are no labels.
         public: token ids of the public prompt, for each label in their order, or for all records;
             empty where no decoding rule looks at it.
     """
 
     template: Name
+    public_examples: ExamplesByLabel = Field(default_factory=dict)
     digest: Digest | None = None
-    public_examples: Annotated[dict[Name, PublicExamples], Field(max_length=MAX_LABELS)] = Field(
-        default_factory=dict
-    )
     public: Annotated[tuple[PublicTokens, ...], Field(max_length=MAX_LABELS)] = ()
-
-
-#: One line that is not blank.
-Label = Annotated[str, Field(pattern=r"^[^\r\n]*\S[^\r\n]*$", max_length=MAX_NAME)]
-NotEmpty = Annotated[str, Field(min_length=1, max_length=MAX_NAME)]
 
 
 class DataSettings(Fields):
@@ -669,6 +711,10 @@ class DataSettings(Fields):
         split: the data set's split; None for a path.
         text: the column of texts.
         label: the column of labels; None where there are none, and no such column is read.
+        labels: the public list of labels, in the order in which batches are numbered; it must not
+            be read off the private records. None where there are none: then no column of labels is
+            read, all records are one group, for which "per label" holds, and `prompt.text` says
+            what is asked for.
         user: the column that says whose record it is, for claims per user.
         label_values: what the column of labels holds for each label, in their order; None where it
             holds them as they stand.
@@ -683,6 +729,9 @@ class DataSettings(Fields):
     split: NotEmpty | None = None
     text: NotEmpty = "text"
     label: NotEmpty | None = "label"
+    labels: (
+        Annotated[tuple[Name, ...], Field(min_length=1, max_length=MAX_LABELS, strict=False)] | None
+    ) = None
     user: NotEmpty | None = None
     label_values: (
         Annotated[tuple[Label, ...], Field(min_length=1, max_length=MAX_LABELS, strict=False)]
@@ -691,6 +740,17 @@ class DataSettings(Fields):
     other_labels: Literal["refuse", "skip"] = "refuse"
     delimiter: Annotated[str, Field(pattern=r'^[^\r\n"]$')] | None = None
     encoding: NotEmpty | None = None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The labels that records are grouped by: one without a name where there are none."""
+        return self.labels or NO_LABELS
+
+    @model_validator(mode="after")
+    def _each_label_comes_once(self) -> Self:
+        if len(set(self.groups)) < len(self.groups):
+            raise clash("labels", list(self.groups), "each label once")
+        return self
 
 
 class Data(DataSettings):
@@ -939,6 +999,20 @@ class Settings(Fields):
         """Whether every context has a budget of its own."""
         return self.mechanism.budget is not None or self.privacy.epsilon is not None
 
+    @property
+    def own_allowances(self) -> bool:
+        """Whether what each context may spend is its own (`allowances`).
+
+        It is where a record is a context, and the data says whose it is: users share budgets then.
+        """
+        per_user = self.privacy.unit == "user" and self.data.user is not None
+        return self.has_budgets and per_user and self.batching.full_rule == "hashed-records"
+
+    @property
+    def clustered(self) -> bool:
+        """Whether records are grouped by more than their labels."""
+        return self.clustering is not None and self.clustering.method != "none"
+
     @model_validator(mode="after")
     def _budgets_are_recorded_and_deltas_split_over_rounds(self) -> Self:
         if self.has_budgets and self.record.contexts is False:
@@ -949,6 +1023,57 @@ class Settings(Fields):
             )
         if self.privacy.split_delta and self.batching.rounds == 1:
             raise clash("privacy.split_delta", True, "false without several batching.rounds")
+        if self.batching.rounds > 1 and self.own_allowances:
+            allowed = (
+                "1 where the records of a user share a budget (data.user), or budgets go on from "
+                "earlier runs: budgets are of each round"
+            )
+            raise clash("batching.rounds", self.batching.rounds, allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _contexts_of_several_examples_have_places(self) -> Self:
+        if self.prompt.examples_per_context > 1 and self.batching.full_rule == "hashed-records":
+            allowed = (
+                "a whole number of at least 1, or batching.cells is, when "
+                "prompt.examples_per_context is above 1"
+            )
+            raise clash("batching.slots", None, allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _batches_are_of_clusters_or_of_labels(self) -> Self:
+        for field, value in self.batching.given(OF_LABELS if self.clustered else OF_CLUSTERS):
+            allowed = "null without a section clustering"
+            if self.clustered:
+                instead = field.replace("label", "cluster")
+                allowed = f"{instead} instead, with a section clustering"
+            raise clash(f"batching.{field}", value, allowed)
+        return self
+
+    @model_validator(mode="after")
+    def _canaries_are_records_in_batches_of_their_own(self) -> Self:
+        canaries, batching = self.privacy.canaries, self.batching
+        alone = "null with privacy.canaries"
+        if canaries is None:
+            return self
+        if batching.full_rule == "paper-slices":
+            raise clash("batching.rule", batching.rule, "hashed with privacy.canaries")
+        for field in ("slots", "cells"):
+            if getattr(batching, field) is not None:
+                allowed = f"{alone}: each is a context by itself"
+                raise clash(f"batching.{field}", getattr(batching, field), allowed)
+        if self.clustering is not None and self.clustered:
+            raise clash("clustering", self.clustering.method, alone)
+        if self.own_allowances:
+            allowed = "null where the records of a user share a budget: no canary is anybody's"
+            raise clash("privacy.canaries", canaries, allowed)
+        if self.record.contexts is False:
+            raise clash("record.contexts", False, "null or true with privacy.canaries")
+        batches = len(self.data.groups) * (batching.generate_per_label or 1)
+        if canaries > batches:
+            allowed = f"at most one for each of the {batches} batches"
+            raise clash("privacy.canaries", canaries, allowed)
         return self
 
 
@@ -1022,50 +1147,25 @@ class Manifest(Settings):
             raise ValueError(
                 "privacy.shared_budgets needs data.user, the column that says whose a record is"
             )
-        batching, clustered = self.batching, self.clustering.method != "none"
-        if batching.rounds > 1 and self.own_allowances:
+        batching, labels = self.batching, len(self.data.groups)
+        per_label = batching.batches_per_label
+        if per_label is not None and batching.per_round > labels * per_label:
             raise ValueError(
-                "rounds are not for shared_budgets and earlier: budgets are of each round"
+                "there are more batches in a round than batches_per_label times labels"
             )
         if self.stopped_after is not None and not self.stopped_after < batching.rounds:
             raise ValueError(
                 "stopped_after is for a run that was stopped before the last of batching.rounds"
             )
-        if clustered and (batching.batches_per_label, batching.generate_per_label) != (None, None):
-            raise ValueError(
-                "with a clustering, batching has no batches_per_label and no generate_per_label"
-            )
-        for name in ("generate_per_cluster", "batches_per_cluster", "records_per_batch"):
-            if not clustered and getattr(batching, name) is not None:
-                raise ValueError(f"batching.{name} is for a clustering, and there is none")
         if self.sampling.committed and self.mechanism.draw.arrays():
             raise ValueError(
                 "sampling.generator committed-seed is for draws by softmax, not "
                 f"{self.mechanism.draw.name}"
             )
-        if self.canaries is not None:
-            if (
-                batching.rule != "hashed-records"
-                or clustered
-                or self.own_allowances
-                or not self.record.contexts
-            ):
-                raise ValueError(
-                    "canaries are for the rule hashed-records and record.contexts, without "
-                    "clusters and without "
-                    "shared_budgets or earlier"
-                )
-            if batching.key is None or not (
-                batching.batches_per_label and batching.generate_per_label
-            ):
-                raise ValueError(
-                    "canaries need batching.key, batches_per_label and generate_per_label"
-                )
-            if self.canaries.count > batching.batches:
-                raise ValueError(
-                    "there are more canaries than batches, and a batch has one at most"
-                )
-        prompts = len(batching.labels or ("",)) if self.decoding.no_repeated_ngram else 0
+        by_rule = batching.key and batching.batches_per_label and batching.generate_per_label
+        if self.canaries is not None and not by_rule:
+            raise ValueError("canaries need batching.key, batches_per_label and generate_per_label")
+        prompts = labels if self.decoding.no_repeated_ngram else 0
         if len(self.prompt.public) != prompts:
             raise ValueError(
                 "prompt.public is for decoding.no_repeated_ngram, which needs one for each label"
@@ -1087,12 +1187,28 @@ class Manifest(Settings):
                 raise ValueError("claim.epsilon is above privacy.epsilon, which is the most")
         if claim is not None and claim.delta and asked.delta not in (None, claim.delta):
             raise ValueError("claim.delta is another number than privacy.delta")
+        coupled, isolation = self.model.coupled_rows, self.model.isolation
+        if coupled is not None and isolation not in (None, "shared", coupled):
+            raise ValueError(f"model.isolation is {isolation}, and model.coupled_rows {coupled}")
         return self
 
     @classmethod
     def of_json(cls, text: str) -> Manifest:
-        """Read run.json. Raises ValidationError where it is none."""
-        file = dict(RunJson.model_validate_json(text))
+        """Read run.json, which has to hold every field that `to_json` writes.
+
+        A field that is left out is never read as its default: that may be the one that is best for
+        the run.
+
+        Raises:
+            ValidationError: a field is missing, unknown or has another type, or fields contradict
+                each other.
+        """
+        whole = RunJson.model_validate_json(text)
+        left_out = _left_out(whole.model_dump(mode="json"), json.loads(text))
+        missing = [InitErrorDetails(type="missing", loc=place, input=None) for place in left_out]
+        if missing:
+            raise ValidationError.from_exception_data("RunJson", missing)
+        file = dict(whole)
         settings, made = dict(file["settings"]), dict(file["made"])
         sections = {name: dict(settings[name]) | dict(made[name]) for name in SECTIONS}
         return cls.model_validate({"sensitivity": file["sensitivity"]} | settings | made | sections)
@@ -1143,8 +1259,8 @@ class Manifest(Settings):
         )
 
     @property
+    @override
     def own_allowances(self) -> bool:
-        """Whether what each context may spend is its own (`allowances`)."""
         return self.privacy.shared_budgets or bool(self.privacy.earlier)
 
     @property
@@ -1188,12 +1304,10 @@ class Manifest(Settings):
 
         They are empty where no rule asks for them, or there is no such label.
         """
-        labels = self.batching.labels or (None,)
-        return (
-            self.prompt.public[labels.index(label)]
-            if self.prompt.public and label in labels
-            else ()
-        )
+        labels, group = self.data.groups, label or ""
+        if not self.prompt.public or group not in labels:
+            return ()
+        return self.prompt.public[labels.index(group)]
 
     def forbidden_tokens(self, tokenizer_json: str | bytes | None) -> ForbiddenTokens:
         """Return the tokens that the decoding rules forbid.
@@ -1204,6 +1318,22 @@ class Manifest(Settings):
         return ForbiddenTokens(
             self.decoding, sequences, self.record.vocabulary, fewest, tokenizer_json
         )
+
+
+def _left_out(
+    written: Any, given: Any, place: tuple[int | str, ...] = ()
+) -> Iterator[tuple[int | str, ...]]:
+    """Yield the places of all fields of JSON that would be `written`, but were not `given`."""
+    if isinstance(written, dict):
+        named = given if isinstance(given, dict) else {}
+        for name, value in written.items():
+            if name in named:
+                yield from _left_out(value, named[name], (*place, name))
+            else:
+                yield (*place, name)
+    elif isinstance(written, list):
+        for number, (value, own) in enumerate(zip(written, given, strict=True)):
+            yield from _left_out(value, own, (*place, number))
 
 
 def settings_of(section: Fields, kind: type[Fields]) -> dict[str, Any]:

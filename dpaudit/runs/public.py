@@ -84,7 +84,7 @@ class PublicTexts(Fields):
             mechanism=PublicMechanism(
                 temperature=manifest.mechanism.temperature, support=manifest.mechanism.support
             ),
-            labels=manifest.batching.labels,
+            labels=manifest.data.labels or (),
             batches=batches,
             decoding=manifest.decoding,
             sampling=manifest.sampling,
@@ -100,10 +100,12 @@ class PublicTexts(Fields):
         Raises:
             InputError: names the first setting that differs, or that the run does not state.
         """
-        compared = [("labels", self.labels, run.batching.labels)]
+        compared = [("labels", self.labels, run.data.labels or ())]
         for section, names in _OWN.items():
             own, theirs = (getattr(settings, section).model_dump() for settings in (self, run))
-            compared += [(f"{section}.{name}", own[name], theirs[name]) for name in names or own]
+            # how many records a prompt shows decides nothing where it shows none
+            fields = names or [name for name in own if name != "examples_per_context"]
+            compared += [(f"{section}.{name}", own[name], theirs[name]) for name in fields]
         for name, ours, runs in compared:
             if ours != runs or (name == "model.digest" and ours is None):
                 problem = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
@@ -151,7 +152,8 @@ class RunReader(FolderReader):
         if type(version) is not int or version != FORMAT_VERSION:
             raise InputError(
                 f"{where}: format",
-                f"this is {str(version)[:20]!r}; this dpaudit reads format {FORMAT_VERSION}.",
+                f"this is {json.dumps(version)[:20]}; this dpaudit reads the number "
+                f"{FORMAT_VERSION}.",
                 "Use the dpaudit that wrote the run.",
             )
         with _validating(where):

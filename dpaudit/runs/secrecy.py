@@ -172,9 +172,9 @@ def _label_groups(manifest: Manifest) -> _Groups | NotSecret:
     """Return the numbers of batches of a label's records, in all and generated in a round."""
     batching = manifest.batching
     batches, generated = batching.batches_per_label, batching.generate_per_label
-    if batches is None and batching.labels:
+    if batches is None and manifest.data.labels:
         return NotSecret.LABELS_UNCOUNTED
-    if generated is None and batching.labels:
+    if generated is None and manifest.data.labels:
         return NotSecret.GENERATED_UNCOUNTED
     generated = generated or batching.per_round
     batches = batches or generated

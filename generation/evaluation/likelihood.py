@@ -273,7 +273,8 @@ class Measurement:
             arrays = self._arrays(going, place.public, budgets)
         aggregate = self._mechanism.aggregate(arrays)
         for accountant in self._accountants[number : number + 1]:
-            accountant.charge(batch, self._mechanism.reduced(arrays, place.column, aggregate))
+            reduced = self._mechanism.reduced(arrays, place.column, aggregate=aggregate)
+            accountant.charge(batch, reduced)
         nats = log_probability(aggregate, place.column, self._mechanism.temperature)
         return np.array([-nats, -place.alone, 1.0, 1.0])
 
@@ -295,7 +296,7 @@ class Measurement:
         return len(self._sums)
 
     @property
-    def dearest(self) -> float | None:
+    def most_expensive(self) -> float | None:
         """Return the texts' largest ex-post epsilon in nats, or None if nothing bounds it.
 
         All texts must have been given.

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from dpaudit.engines import Engine, LocalEngine
 from dpaudit.generation.caches import Figures, ScoreCache, VectorCache
 from dpaudit.generation.clustering.embedding import OFFLINE, Embedder, Watch
 from dpaudit.generation.evaluation.bench import (
@@ -53,6 +52,7 @@ from dpaudit.results.quality import (
     scores,
 )
 from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.engines import Engine, LocalEngine
 from dpaudit.runs.layout import HASHES, PUBLIC, SAMPLES
 from dpaudit.runs.public import PublicReader
 from dpaudit.runs.reader import RESUME
@@ -204,9 +204,9 @@ def _read(
 
     reference = real(data.reference, "--reference")
     test = None if data.test is None else real(data.test, "--test")
-    labels = manifest.batching.labels
+    labels = manifest.data.labels or ()
     if labels and not {record.label for record in synthetic} <= set(labels):
-        problem = "a text has a label that is not among batching.labels."
+        problem = "a text has a label that is not among data.labels."
         raise InputError(reader.where(SAMPLES), problem, "Audit the run: `dpaudit verify`.")
     count_own = own_records(reader)
     split: dict[str, Any] = {"share": settings.test_share, "seed": settings.split_seed}

@@ -129,7 +129,7 @@ def read_real(manifest: Manifest, name: str, setting: str, data: RealData) -> tu
     Raises:
         InputError: names the file, the row and the column.
     """
-    labels = manifest.batching.labels
+    labels = manifest.data.labels
     # A folder that the run's data set was loaded from is loaded again.
     on_hub = manifest.data.source == "dataset" and (_is_hubs(name) or Path(name).is_dir())
     if not labels and data.label is not None:
@@ -277,7 +277,7 @@ def own_records(reader: RunReader) -> CountOwn | None:
                 return sum(
                     any(
                         hashing.digest(label, record.text) in known
-                        for label in {record.label, *manifest.batching.labels}
+                        for label in {record.label, *manifest.data.groups}
                     )
                     for record in records
                 )

@@ -20,8 +20,7 @@ from dpaudit.api.audits import Audit, audit
 from dpaudit.api.evaluating import evaluate
 from dpaudit.api.generating import generate, generate_public
 from dpaudit.api.monitor import SILENT, Monitor
-from dpaudit.checks.preflight import Obstacle, obstacles, refuse
-from dpaudit.engines import Engine
+from dpaudit.auditing.checks.preflight import Obstacle, obstacles, refuse
 from dpaudit.generation.algorithm import require_made_with
 from dpaudit.generation.config import DataConfig, in_config
 from dpaudit.generation.expected import clusters
@@ -41,6 +40,7 @@ from dpaudit.generation.records import Records, read_records
 from dpaudit.results import AuditResult
 from dpaudit.results.quality import Quality, Scores
 from dpaudit.runs import InputError
+from dpaudit.runs.engines import Engine
 from dpaudit.runs.extras import installing
 from dpaudit.runs.layout import HASHES
 from dpaudit.runs.storage import open_storage

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from dpaudit.claims import ApproximateClaim, ExPostClaim
 from dpaudit.generation.experiments.likelihood_results import Likelihoods, MechanismLikelihood
 from dpaudit.generation.experiments.table_page import equal_levels
+from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim
 from dpaudit.reports.document import Banner, Block, Document, Paragraph, Table
 from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.figures import LEGEND_WIDTH, LINE_HEIGHT, Drawing, Format, line_marks
@@ -41,10 +41,10 @@ NOTE = (
     "cannot be compared. "
     "ε approx.: of texts as long as the config allows, at the release level, and below it after "
     "a slash at the batch "
-    "level, where that is another. ε ex-post: of the dearest of these "
+    "level, where that is another. ε ex-post: of the most expensive of these "
     "held-out texts, and not of sampled ones, at the batch level."
 )
-#: What a config claims, and what its dearest held-out text would cost.
+#: What a config claims, and what its most expensive held-out text would cost.
 _AXES: dict[Kind, str] = {
     ExPostClaim.id: "Ex-post ε, batch level (nats)",
     ApproximateClaim.id: "Approx. ε, release level (nats)",

@@ -131,9 +131,9 @@ def measure(
         figures = measurement.figures()
     filled = [sum(map(bool, batch.contexts)) for batch in measurement.batches]
     claim, delta, ex_post = manifest.claim, manifest.clustering.delta or 0.0, None
-    if measurement.dearest is not None:
+    if measurement.most_expensive is not None:
         ex_post = Spent(
-            epsilon=ex_post_epsilon(measurement.dearest, manifest.clustering), delta=delta
+            epsilon=ex_post_epsilon(measurement.most_expensive, manifest.clustering), delta=delta
         )
     return MechanismLikelihood(
         name=name,

@@ -14,8 +14,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from dpaudit.catalogue import sentence
-from dpaudit.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ExPostClaim
 from dpaudit.generation.experiments.table import TABLE_FILES, PublishedQuality, PublishedRow
 from dpaudit.generation.experiments.table_results import (
     Estimate,
@@ -25,11 +23,13 @@ from dpaudit.generation.experiments.table_results import (
     RowResult,
     TableResult,
 )
+from dpaudit.mechanisms.claims import CLAIM_KINDS, ApproximateClaim, ClaimKind, ExPostClaim
 from dpaudit.reports.document import Block, Document, Items, Paragraph, Section, Table
 from dpaudit.reports.text import grouped, one_line
 from dpaudit.reports.wording import ABSENT, VERDICT_NAMES, Value, or_absent
 from dpaudit.reports.writers import markdown
 from dpaudit.results import ClaimResult, Finding
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.rounding import decimals
 
 INFINITE = "∞"
@@ -424,7 +424,7 @@ def _promised(claim: ClaimResult) -> str:
     """Return the figure that a claim promises, with its symbol where that is no epsilon."""
     if claim.epsilon is not None:
         return up(claim.stated)
-    return f"{CLAIM_KINDS[claim.kind].symbol} {up(claim.stated)}"
+    return f"{claim.terms.symbol} {up(claim.stated)}"
 
 
 def _published(paper: PublishedQuality | None, figure: Literal["mauve", "accuracy"]) -> str:

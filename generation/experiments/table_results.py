@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dpaudit.claims import ClaimKind
 from dpaudit.generation.experiments.table import PublishedQuality, PublishedRow
+from dpaudit.mechanisms.claims import ClaimKind
 from dpaudit.results import (
     EXIT_CODES,
     AuditResult,

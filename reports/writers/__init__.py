@@ -1,4 +1,1 @@
-"""Writers of documents.
-
-Each knows the blocks of `dpaudit.reports.document`, and nothing of audits.
-"""
+"""Writers of `dpaudit.reports.document`. They know nothing of audits."""

@@ -36,11 +36,7 @@ _HEADINGS = 6
 
 
 def render(document: Document) -> str:
-    """Return the document as one page.
-
-    Words are escaped by the templates; only drawings, which hold none from outside, are inserted as
-    they are.
-    """
+    """Return the document as one page: templates escape words, our drawings stay as they are."""
     listed = [block for block in document.blocks if isinstance(block, Section) and block.id]
     # The contents stand before what they list, and after what has to be read first.
     first = next(
@@ -144,10 +140,7 @@ def _pages(texts: tuple[Text, ...], size: int) -> Iterable[tuple[str, tuple[Text
 
 
 def _marked(pieces: Iterable[Piece]) -> Markup:
-    """Return pieces of a text.
-
-    One with a row leads to it; what is said of one is shown where it is pointed at.
-    """
+    """Return pieces of a text, which lead to their row and say what they cost."""
     shown = [
         piece._replace(words=printable(piece.words, max(len(piece.words), 1))) for piece in pieces
     ]

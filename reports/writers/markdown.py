@@ -12,8 +12,6 @@ from dpaudit.reports.wording import STATUS_MARKS
 
 _MARKUP = re.compile(r"[\\`*_\[\]#|~$]|:(?=//)")
 _START_OF_BLOCK = re.compile(r"^(\d*)([-+=.)])(?=\s|[-=]|$)")
-#: Levels and children of a tree that are listed: a page has all.
-_DEPTH, _BREADTH = 3, 10
 _HEADINGS = 6
 #: What is said of outcomes below their table, where that is not all.
 _SAID: dict[d.Status, tuple[str, ...]] = {"pass": (), "skip": ("detail",)}
@@ -40,10 +38,7 @@ def escaped(text: object) -> str:
 
 
 def code(text: object, limit: int = LABEL_LENGTH) -> str:
-    """Return a code span that renders as `text`, or plain text if it holds a bar.
-
-    Tables split at a bar even in code.
-    """
+    """Return a code span, or plain text if it holds a bar: tables split there even in code."""
     line = one_line(text, limit) or " "
     if "|" in line:
         return escaped(line)
@@ -55,10 +50,7 @@ def code(text: object, limit: int = LABEL_LENGTH) -> str:
 def table(
     header: Sequence[str], rows: Iterable[Sequence[str]], figures: Collection[str] = ()
 ) -> str:
-    """Return a table of cells that are Markdown already.
-
-    The columns named in `figures` align right.
-    """
+    """Return a table of Markdown cells; columns named in `figures` align right."""
     rule = ["---:" if name in figures else "---" for name in header]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (header, rule, *rows))
 
@@ -69,10 +61,7 @@ def items(lines: Iterable[str]) -> str:
 
 
 def inline(words: d.Words) -> str:
-    """Return words in a line, with code between backticks.
-
-    Links to places on a page are words alone here.
-    """
+    """Return words in a line, code between backticks; links within a page are words alone."""
     return _START_OF_BLOCK.sub(r"\1\\\2", "".join(map(_part, d.parts_of(words))).strip())
 
 
@@ -160,11 +149,11 @@ def _texts(texts: d.Texts, level: int) -> Iterator[str]:
 
 
 def _tree(tree: d.Tree, level: int) -> Iterator[str]:
-    yield "\n".join(_branch(tree.root.cut(_DEPTH, _BREADTH), ""))
+    yield "\n".join(_branch(tree.root, ""))
 
 
 def _branch(node: d.Node, indent: str) -> Iterator[str]:
-    rule = f", {escaped(node.made_of)}" + (":" if node.children else "") if node.rule else ""
+    rule = f", {escaped(node.rule)}" + (":" if node.children else "") if node.rule else ""
     reference = f" ({escaped(node.reference)})" if node.reference else ""
     yield f"{indent}- {escaped(node.name)} **{escaped(node.figure)}**{reference}{rule}"
     for child in node.children:
@@ -178,9 +167,7 @@ def _commands(commands: d.Commands, level: int) -> Iterator[str]:
 
 
 def _items(found: d.Items, level: int) -> Iterator[str]:
-    lines = map(inline, found.items)
-    numbered = (f"{place}. {line}" for place, line in enumerate(lines, start=1))
-    yield "\n".join(numbered) if found.numbered else items(lines)
+    yield items(map(inline, found.items))
 
 
 def _definitions(found: d.Definitions, level: int) -> Iterator[str]:

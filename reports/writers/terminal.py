@@ -130,11 +130,7 @@ def _key_figures(found: d.KeyFigures, console: Console) -> None:
 
 
 def _table(table: d.Table, console: Console) -> None:
-    """Print a table in pieces, one below the other, so that no column cuts a word.
-
-    A column is as wide as its longest word, and a piece's first ones as their longest cell, where
-    there is room.
-    """
+    """Print a table in pieces, one below the other, so that no column cuts a word."""
     header = list(map(printable, table.header))
     rows = [[printable(_cell(cell)) for cell in row.cells] for row in table.rows]
     texts = list(zip(header, *rows, strict=True))
@@ -156,11 +152,7 @@ def _table(table: d.Table, console: Console) -> None:
 
 
 def _layout(table: d.Table, texts: Sequence[Sequence[str]], width: int) -> tuple[list[int], int]:
-    """Return how wide each column is at least, and how far columns stand apart.
-
-    Figures keep their lines, in the first column or all of them words, whichever spares a second
-    piece.
-    """
+    """Return how wide each column is at least, and how far apart: figures keep their lines."""
     words = [min(_WIDEST_WORD, _widest(" ".join(column).split())) for column in texts]
     lines = [
         least
@@ -215,7 +207,7 @@ def _tree(tree: d.Tree, console: Console) -> None:
 
 
 def _print_node(node: d.Node, indent: str, console: Console) -> None:
-    rule = f", {node.made_of}" if node.made_of else ""
+    rule = f", {node.rule}" if node.rule else ""
     console.print(Text(f"{indent}{one_line(node.name)} {one_line(node.figure)}{rule}"))
     for child in node.children:
         _print_node(child, indent + _INDENT, console)
@@ -227,11 +219,8 @@ def _commands(commands: d.Commands, console: Console) -> None:
 
 
 def _items(items: d.Items, console: Console) -> None:
-    for place, item in enumerate(items.items, start=1):
-        print_paragraph(
-            Text(f"{f'{place}.' if items.numbered else '-'} {_plain(item)}", _TONES[items.tone]),
-            console,
-        )
+    for item in items.items:
+        print_paragraph(Text(f"- {_plain(item)}", _TONES[items.tone]), console)
 
 
 def _definitions(found: d.Definitions, console: Console) -> None:

@@ -208,11 +208,11 @@ def test_dpms_cost_agrees_with_an_independent_composition() -> None:
         ],
     ):
         stated = scales.epsilon(delta, relation)
-        renyi, dearest = max(
+        renyi, most_expensive = max(
             (renyi_epsilon(course, delta), course) for course in set(courses(scales, relation))
         )
         assert 0.99 * renyi <= stated <= 1.02 * renyi  # orders differ
-        tight = pld_epsilon(dearest, delta, stated / 4000)
+        tight = pld_epsilon(most_expensive, delta, stated / 4000)
         assert tight <= stated <= 1.25 * tight
 
 
@@ -310,7 +310,7 @@ def test_every_setting_counts() -> None:
     ):
         method = "chang" if isinstance(scales, ChangScales) else "dpm"
         dearer = {**asdict(scales), field: more}
-        # Chang's dearest case under replace can be the one without counts, or the one with them.
+        # Chang's most expensive case under replace can be that without counts, or that with them.
         before = centers_epsilon(method, asdict(scales), 1e-6, relation)
         assert centers_epsilon(method, dearer, 1e-6, relation) > before
         assert centers_epsilon(method, asdict(scales), 1e-8, relation) > before

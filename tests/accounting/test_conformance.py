@@ -30,7 +30,8 @@ from dpaudit.mechanisms import (
     Mean,
     Mechanism,
     Median,
-    ReducedStep,
+    ReducedSteps,
+    Spans,
     TopClippedLogits,
     bounded_range,
     central_order_statistics,
@@ -62,7 +63,7 @@ class Accountant:
 
 
 def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
-    def new(clip: float, temperature: float) -> tuple[ExPostAccountant, ReducedStep]:
+    def new(clip: float, temperature: float) -> tuple[ExPostAccountant, ReducedSteps]:
         parts = {"aggregator": KINDS[aggregator], "temperature": temperature}
         # no record has such a clip; what bounds nothing must cost infinitely much all the same
         if clip == math.inf:
@@ -75,7 +76,8 @@ def ex_post(change: ContextChange, measure: str, aggregator: str) -> Accountant:
             if aggregator == "mean"
             else {"central": central_order_statistics(np.zeros((CONTEXTS[aggregator], 5)), clip, 4)}
         )
-        return ExPostAccountant(mechanism, change), ReducedStep(arrays, 0)
+        step = ReducedSteps.whole(arrays, np.array([0]), Spans([5]))
+        return ExPostAccountant(mechanism, change), step
 
     def one_by_one(steps: int, _: float, clip: float, temperature: float) -> float:
         if steps < 0 or steps != int(steps):

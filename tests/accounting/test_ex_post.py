@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -16,10 +17,9 @@ from hypothesis.extra import numpy as hnp
 from dpaudit.accounting import Cost, ExPostAccountant, exact_cost, median_bounds, theorem1_cost
 from dpaudit.accounting.ex_post import rounding_allowances
 from dpaudit.mechanisms import (
-    NO_FIXED_COLUMNS,
     ContextChange,
-    FixedColumns,
-    ReducedStep,
+    ReducedSteps,
+    Spans,
     central_order_statistics,
     context_change,
     mean_box,
@@ -33,6 +33,12 @@ FOUR = np.array([[2, 0, -2], [2, -2, 0], [0, 2, -2], [2, 2, -2]]) * LOG2
 FIVE = np.vstack([FOUR, np.array([[-2, 2, 0]]) * LOG2])
 
 
+def one_step(arrays: dict[str, np.ndarray], token: int) -> ReducedSteps:  # type: ignore[type-arg]
+    """A step with all its columns."""
+    columns = next(iter(arrays.values())).shape[-1]
+    return ReducedSteps.whole(arrays, np.array([token]), Spans([columns]))
+
+
 class MedianAccountant(ExPostAccountant):
     """Charges steps by their central values."""
 
@@ -44,7 +50,8 @@ class MedianAccountant(ExPostAccountant):
         super().__init__(self.mechanism, change)
 
     def take(self, batch: int, central: np.ndarray, token: int) -> Cost:  # type: ignore[type-arg]
-        return self.charge(batch, self.mechanism.reduced({"central": central}, token))
+        reduced = self.mechanism.reduced({"central": central}, token)
+        return Cost(*self.charge(batch, reduced)[0].tolist())
 
 
 class MeanAccountant(ExPostAccountant):
@@ -57,19 +64,20 @@ class MeanAccountant(ExPostAccountant):
         super().__init__(mechanism_with(flat), change)
 
     def take(self, batch: int, aggregate: np.ndarray, token: int) -> Cost:  # type: ignore[type-arg]
-        return self.charge(batch, ReducedStep({"aggregate": aggregate}, token))
+        return Cost(*self.charge(batch, one_step({"aggregate": aggregate}, token))[0].tolist())
 
 
 def rounding_allowance(
     low: np.ndarray,  # type: ignore[type-arg]
     high: np.ndarray,  # type: ignore[type-arg]
     temperature: float,
-    fixed: FixedColumns = NO_FIXED_COLUMNS,
+    columns: int = 0,
+    largest: float = 0.0,
 ) -> float:
-    """Of one step."""
-    return float(
-        rounding_allowances(low, high, ReducedStep({}, 0, fixed).alone(len(low)), temperature)[0]
-    )
+    """Of one step; `largest` of so many further columns."""
+    whole = one_step({"aggregate": low}, 0)
+    steps = replace(whole, columns=np.array([columns]), largest=np.array([largest]))
+    return float(rounding_allowances(low, high, steps, temperature)[0])
 
 
 def gamma(values: np.ndarray, token: int) -> float:  # type: ignore[type-arg]
@@ -617,5 +625,4 @@ def test_what_is_left_out_counts_for_rounding() -> None:
         np.concatenate([low, np.full(50_000, 40.0)]),
         np.concatenate([high, np.full(50_000, 40.0)]),
     )
-    fixed = FixedColumns(columns=50_000, largest=40.0, log_sum=3.0)
-    assert rounding_allowance(low, high, 0.7, fixed) >= rounding_allowance(*whole, 0.7)
+    assert rounding_allowance(low, high, 0.7, 50_000, 40.0) >= rounding_allowance(*whole, 0.7)

@@ -48,6 +48,7 @@ class Decoder:
         rows = [_contribution(context, prefix, self.vocabulary) for context in self.contexts]
         return np.array(rows, dtype=np.float32).reshape(-1, self.vocabulary)
 
+    @cache  # noqa: B019
     def texts(self) -> Doubles:
         """Log-probabilities of all texts, in the order of their tokens."""
         return np.array([*self._from((), np.zeros(len(self.contexts)), 0.0)])
@@ -191,13 +192,17 @@ def releases(
         _ends([own for own in owned if own[1] == batch], mechanism, tokens, budgets.get(batch))
         for batch in (0, 1)
     ]
+    # many texts of a run leave its users the same
+    rests: dict[tuple[float, ...], list[float]] = {}
     for (one, paid), (other, also) in itertools.product(*ends):
         total = {
             user: spent.get(user, 0.0) + paid.get(user, 0.0) + also.get(user, 0.0)
             for user, _, _ in owned
         }
-        rest = releases(owned, mechanisms[1:], tokens, shared, total)
-        found += [one + other + later for later in rest]
+        left = tuple(total.values())
+        if left not in rests:
+            rests[left] = releases(owned, mechanisms[1:], tokens, shared, total)
+        found += [one + other + later for later in rests[left]]
     return found
 
 

@@ -208,7 +208,8 @@ def test_centres_are_added() -> None:
     )
     spent = replace(accountant, batch=replace(accountant.batch, centers_delta=1e-4))
     assert math.isinf(spent.epsilon(48, 1e-5))
-    assert spent.curve(48, 1e-5).true_positives(np.array([0.0]))[0] == 1
+    # No loss lies beyond all ranges, but for the delta that the centres spent.
+    assert spent.attack_curve(48, 1e-5).true_positives(0.0) == pytest.approx(1e-4)
 
 
 def test_budgets_are_amplified_through_their_zcdp() -> None:
@@ -300,7 +301,7 @@ def test_no_legal_setting_fails_or_costs_readers_more(
 ) -> None:
     accountant = release(eta, (7, 7), rounds=2, records=2)
     assert 0 <= accountant.epsilon(tokens, delta) <= accountant.batch_level(tokens, delta).epsilon
-    rates = accountant.curve(tokens, delta).true_positives(np.array([0.0, 0.1, 1.0]))
+    rates = accountant.attack_curve(tokens, delta).at(np.array([0.0, 0.1, 1.0]))
     assert (rates >= np.array([0.0, 0.1, 1.0]) * (1 - 1e-9)).all()
 
 
@@ -319,12 +320,12 @@ def test_a_delta_that_is_split_is_worked_out_at_its_share() -> None:
     assert split.batch_level(48, 8e-5).delta == 8e-5
     # Whoever stops by the texts is bounded by all rounds at every false-positive rate.
     rates = np.array([0.001, 0.01, 0.1])
-    most = release(0.2, (14, 2), rounds=8).curve(48, 8e-5).true_positives(rates)
-    assert split.curve(48, 8e-5).true_positives(rates) == pytest.approx(most)
+    most = release(0.2, (14, 2), rounds=8).attack_curve(48, 8e-5).at(rates)
+    assert split.attack_curve(48, 8e-5).at(rates) == pytest.approx(most)
 
 
 def true_positives(accountant: ReleaseAccountant, rates: Doubles) -> Doubles:
-    return accountant.curve(48, 1e-5).true_positives(rates)
+    return accountant.attack_curve(48, 1e-5).at(rates)
 
 
 def test_the_curve_is_of_the_release() -> None:

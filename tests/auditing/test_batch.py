@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.batches import BatchAuditor
-from dpaudit.checks.seeds import MOST_BATCHES
-from dpaudit.cli import cli
-from dpaudit.engines import LocalEngine
+from dpaudit.auditing.checks.seeds import MOST_BATCHES
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import cli
 from dpaudit.results import Place
 from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.engines import LocalEngine
 
 KINDS = [
     {"sizes": (0, 1, 2, 3, 4, 5, 8), "max_tokens": 5},
@@ -112,7 +112,7 @@ def test_an_interrupted_audit_leaves_no_process_and_stops_the_bar_where_it_is(ma
 KILLING = """
 import os, signal
 from dpaudit.auditing.batches import BatchAuditor
-from dpaudit.cli import cli
+from dpaudit.commands.cli import cli
 
 
 class Killing(BatchAuditor):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
+from dpaudit.auditing.run import audit_run
 from dpaudit.reports import findings
 from dpaudit.reports.compare import build, render_comparison_html, summary
 from dpaudit.reports.document import Document, Section, Table

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from dpaudit.accounting import Parts, joint_epsilon, zcdp_epsilon
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.composition import compose_runs
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.sampling import OsEntropy

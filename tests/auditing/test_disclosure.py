@@ -8,16 +8,17 @@ import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from dpaudit.auditing import Question, audit_run
+from dpaudit.auditing.checks import disclosure
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.checks import disclosure
-from dpaudit.cli import main
+from dpaudit.auditing.run import Question, audit_run
+from dpaudit.commands.cli import main
 from dpaudit.reports.machine import render_sarif
 from dpaudit.reports.terminal import summary
 from dpaudit.reports.write import write_reports
@@ -167,6 +168,7 @@ def public_numbers(result: AuditResult) -> Iterator[float]:
         )
 
 
+@cache  # every file of every report is searched for the same ones
 def spellings(number: float) -> set[str]:
     """All printed spellings of a number that has the four or more digits to be recognised by."""
     found = {
@@ -411,14 +413,15 @@ def test_what_is_not_declared_public_is_left_out(make_run):
         name for name, value in batching.items() if value is not None
     } - {"key"}
     stated = {name for name, value in manifest(run).items() if value is not None}
-    unpublished = {"data", "claim", "claim_stated", "sensitivity", "nonce", "commitment", "redrawn"}
+    unpublished = {"claim", "claim_stated", "sensitivity", "nonce", "commitment", "redrawn"}
     assert whole.keys() == (stated - unpublished - {"format"}) | {"format_version"}
+    assert whole["data"] == {"labels": manifest(run)["data"]["labels"]}
     assert whole["sampling"] == {"generator": "os-entropy"}
     run.edit_manifest({"chosen_from": {"batching": None, "settings": "private"}})
     run.rehash()
     public = public_form(run.audit())
     left = settings(public)
-    assert left["batching"].keys() == {"rule", "labels"}
+    assert left["batching"].keys() == {"rule"} and left["data"].keys() == {"labels"}
     assert not left.keys() & {"mechanism", "decoding", "record", "prompt"}
     assert left["model"] == {"trained_on_records": "unknown"}
     assert public.claim is None
@@ -701,7 +704,7 @@ def test_rounds_stay_secret(make_run, tmp_path):
             "kind": "hashed",
             "secret": True,
         }
-        assert batching.keys() <= {"rule", "labels", "batches", *disclosure._BATCHING}
+        assert batching.keys() <= {"rule", "batches", *disclosure._BATCHING}
         found = public.guarantees
         assert found.ex_post is None and (found.approximate is None) == (not kind)
         if found.approximate is not None:
@@ -764,8 +767,9 @@ def test_versions_of_another_kind_are_not_published(make_run):
 def with_records(run: Run, *texts: str) -> None:
     """Put these texts into the run's data, instead of others in batches that were not generated."""
     hashing, batching = keyed(run), manifest(run)["batching"]
+    label = manifest(run)["data"]["labels"][0]
     spare = {line.digest for line in RunReader(run.path).assignment() if line.batch is None}
-    digests = [hashing.digest(batching["labels"][0], text) for text in texts]
+    digests = [hashing.digest(label, text) for text in texts]
     ungenerated = batching["generate_per_label"]
     places = hashing.of_round(0)
     digests = [
@@ -815,10 +819,10 @@ def test_records_taken_for_labels_fail(make_run):
     """As where the column of texts is named for that of labels."""
     run = make_run()
     text = "a record of several lines, far longer than the name of any group " * 2
-    run.edit_manifest({"batching.labels": ["a", text]})
+    run.edit_manifest({"data.labels": ["a", text]})
     with_records(run, text)
     found = check_of(run.audit())
-    assert (found.code, found.values["field"]) == ("record", "batching.labels[1]")
+    assert (found.code, found.values["field"]) == ("record", "data.labels[1]")
 
 
 def test_digests_in_the_digits_of_a_number_are_seen():

@@ -11,11 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit.accounting import ExPostAccountant, exponential_mechanism_epsilon
-from dpaudit.auditing import Question, audit_run
+from dpaudit.accounting import (
+    ApproximateAccountant,
+    Cost,
+    ExPostAccountant,
+    exponential_mechanism_epsilon,
+)
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.mechanisms import BatchingRule, ContextChange, central_order_statistics, context_change
-from dpaudit.results import Amplification
+from dpaudit.results import Amplification, AuditResult
 from dpaudit.runs import RunReader, SecretBatches
 from tests.nesting import mechanism_with, read_run
 
@@ -130,11 +135,9 @@ def record_of(values):
 
 def bound(values, x, relation):
     mechanism = median(1.0)
-    return (
-        ExPostAccountant(mechanism, ContextChange(relation))
-        .charge(0, mechanism.reduced(record_of(values), x))
-        .exact
-    )
+    accountant = ExPostAccountant(mechanism, ContextChange(relation))
+    (cost,) = accountant.charge(0, mechanism.reduced(record_of(values), x))
+    return Cost(*cost).exact
 
 
 def test_replacing_exceeds_the_add_remove_bound_for_even_n():
@@ -276,6 +279,38 @@ def test_the_approximate_figure_is_the_upper_end(make_run, failed):
     between = (found.batch_lower + found.epsilon) / 2
     assert failed(audit_run(run.path, Question(epsilon=between))) == {"claim.epsilon"}
     assert audit_run(run.path, Question(epsilon=found.epsilon)).verdict == "pass"
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+def test_attacks_are_bounded_by_the_claims_own_relation(make_run, relation):
+    """At every rate and from public settings; a record in another's place moves twice as far."""
+    run = make_run(aggregator="mean", divisor=64.0, max_tokens=40, relation=relation)
+    result = run.audit()
+    found, times = result.guarantees.approximate, 1 + (relation == "replace")
+    accountant = ApproximateAccountant(times * 2 * CLIP / (64.0 * 1.25) * (1 + 2.0**-26))
+    exact = accountant.attack_curve(40, found.delta)
+    assert found.batch_attack.advantage == pytest.approx(exact.advantage, rel=1e-6)
+    assert found.attack.advantage <= found.batch_attack.advantage
+    curve = found.batch_attack.curve
+    for rate in (1e-5, 0.001, 0.01, 0.03, 0.1, 0.5, 0.99):
+        assert exact.true_positives(rate) * (1 - 1e-6) <= curve.true_positives(rate)
+        assert curve.true_positives(rate) <= exact.true_positives(rate) * 1.01
+    assert curve.advantage == found.batch_attack.advantage
+    assert curve.accuracy() == found.batch_attack.accuracy
+    assert curve.true_positives(0.01) == found.batch_attack.tpr_at_1pct
+    assert curve.true_positives(0.001) == found.batch_attack.tpr_at_01pct
+    assert curve.guess(0.1) == found.batch_attack.guess_at_10pct
+    assert result.guarantees.no_attack is None
+    # They are as public as the epsilon beside them, and survive as JSON.
+    again = AuditResult.model_validate_json(result.to_json())
+    assert again.guarantees.approximate.attack == found.attack
+    assert public_form(result).guarantees.approximate == found
+
+
+def test_the_cost_of_these_texts_alone_bounds_no_attack(make_run):
+    guarantees = make_run().audit().guarantees
+    assert guarantees.approximate is None and guarantees.zcdp is None
+    assert guarantees.no_attack.code == "risk.no-attack-bound"
 
 
 def codes(result):

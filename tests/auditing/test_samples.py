@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dpaudit.api.reading import open_run
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.checks.release import shortness
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.checks.release import shortness
+from dpaudit.auditing.run import audit_run
 from dpaudit.results import SAMPLE_LENGTH, VERY_SHORT, TextCounts
 from dpaudit.runs import RunReader, without_stop
 
@@ -45,8 +45,8 @@ def test_every_text_is_shown_as_released_with_what_its_tokens_cost(make_run):
         decode = reader.decoder(special=False)
         spelt = [decode(kept[: place + 1]) for place in range(len(kept))]
         assert [sample.text[:end] for end in costs.ends[: len(kept)]] == spelt
-        assert [token.exact for token in costs.dearest] == sorted(costs.exact, reverse=True)
-        for token in costs.dearest:
+        assert [token.exact for token in costs.most_expensive] == sorted(costs.exact, reverse=True)
+        for token in costs.most_expensive:
             step = steps[token.at]
             assert (token.rise, token.fall) == (step.rise, step.fall)
             assert token.probability == pytest.approx(math.exp(step.log_probability), rel=1e-5)
@@ -55,7 +55,7 @@ def test_every_text_is_shown_as_released_with_what_its_tokens_cost(make_run):
 def test_the_likeliest_others_are_those_of_the_step(make_run):
     run = make_run(sizes=(4, 5))
     for shown in run.audit().samples:
-        for token in shown.costs.dearest:
+        for token in shown.costs.most_expensive:
             step = open_run(run.path).batches[shown.batch].steps[token.at]
             others = [other for other in step.top(10) if other.token != step.sampled.token][:3]
             assert [other.text.strip() for other in token.likeliest] == [
@@ -89,7 +89,7 @@ def test_only_so_many_tokens_are_told_of(make_run, monkeypatch):
         (cost for shown in everything.samples for cost in shown.costs.exact), reverse=True
     )
     monkeypatch.setattr("dpaudit.auditing.samples.MOST_DEAR", 3)
-    told = [token.exact for shown in run.audit().samples for token in shown.costs.dearest]
+    told = [token.exact for shown in run.audit().samples for token in shown.costs.most_expensive]
     assert sorted(told, reverse=True) == costs[:3]
     lengths = {shown.batch: shown.tokens for shown in everything.samples}
     costliest = max(everything.batches, key=lambda batch: batch.exact).id

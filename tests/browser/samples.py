@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.experiments.cluster_page import files
 from dpaudit.reports.audit_document import render_html
 from dpaudit.reports.compare import render_comparison_html

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.reports.audit_document import render_html
 from dpaudit.results import AuditResult
 from tests.browser.chromium import launched

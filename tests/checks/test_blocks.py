@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.batches import BatchAuditor
-from dpaudit.checks import steps
-from dpaudit.checks.steps import BatchView, RunView, StepView
+from dpaudit.auditing.checks import steps
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepView
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import Spans
 from dpaudit.results import Place
 from dpaudit.runs import DecodingRules, RunReader
@@ -36,6 +36,19 @@ KINDS: dict[str, dict[str, Any]] = {
         "tokens_per_batch": 30,
     },
     "replace": {**LONG, "relation": "replace", "width": 3, "contexts": True},
+    "budgets": {**LONG, "aggregator": "mean", "budget": 0.5, "contexts": True},
+    "canaries": {**LONG, "canaries": 2},
+    "canaries, mean": {**LONG, "canaries": 2, "aggregator": "mean", "contexts": True},
+}
+SPARSE_VECTOR: dict[str, Any] = {
+    "sizes": (5, 4),
+    "contribution": "differences",
+    "private_tokens": 24,
+    "temperature": 1.0,
+    "top_k": 8,
+    "tokens_per_batch": 30,
+    "aggregator": "mean",
+    "divisor": 5.0,
 }
 
 
@@ -97,17 +110,11 @@ def test_steps_before_one_that_cannot_be_decoded_count(
     assert auditor(0).steps == 4
 
 
-def test_steps_are_together_where_nothing_hangs_on_the_step_before(make_run: Any) -> None:
-    for kind in (
-        {"sizes": (4,), "canaries": 1},
-        {"sizes": (4, 5), "aggregator": "mean", "budget": 0.5, "contexts": True},
-    ):
-        reader = RunReader(make_run(**kind).path)
-        with reader.batch(0) as opened:
-            assert all(
-                isinstance(view, StepView)
-                for view in BatchView(RunView(reader, None), opened).blocks()
-            )
+def test_steps_are_apart_where_scores_hang_on_more_than_a_column(make_run: Any) -> None:
+    reader = RunReader(make_run(**SPARSE_VECTOR).path)
+    with reader.batch(0) as opened:
+        views = list(BatchView(RunView(reader, None), opened).blocks())
+    assert len(views) > 1 and all(isinstance(view, StepView) for view in views)
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -126,5 +133,13 @@ def test_sums_of_steps_are_those_of_each_alone(alike: bool) -> None:
             [row[span].min() for span in spans.slices] for row in values
         ]
         assert np.array_equal(spans.spread(spans.starts), np.repeat(spans.starts, lengths))
+        assert spans.counts(values > 1).tolist() == [
+            [int((row[span] > 1).sum()) for span in spans.slices] for row in values
+        ]
+        padded = spans.padded(values[0], -1.0)
+        assert padded.shape == (5, max(lengths))
+        for row, span in zip(padded.tolist(), spans.slices, strict=True):
+            own = values[0, span].tolist()
+            assert row == own + [-1.0] * (max(lengths) - len(own))
         totals = np.concatenate([np.cumsum(values[0, span]) for span in spans.slices])
         assert np.array_equal(spans.totals(values[0]), totals)

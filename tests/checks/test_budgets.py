@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.checks import registered
-from dpaudit.checks.steps import StepView
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.steps import StepView
 from dpaudit.runs import RunReader
 
 KIND: dict[str, Any] = {"aggregator": "mean", "sizes": (5, 4), "budget": 0.9, "divisor": 4.0}
@@ -28,9 +28,9 @@ def test_who_takes_part_is_a_matter_of_the_last_bit(make_run: Any) -> None:
     run = make_run(**KIND)
     with RunReader(run.path).batch(0) as batch:
         before, after = batch.step(0).spent
-    dearest = after.max()
-    out = np.where(after == dearest, before, after)
-    for budget, left_out in ((dearest, False), (np.nextafter(dearest, 0), True)):
+    most_expensive = after.max()
+    out = np.where(after == most_expensive, before, after)
+    for budget, left_out in ((most_expensive, False), (np.nextafter(most_expensive, 0), True)):
         for spent, honest in (
             (np.stack([before, after]), not left_out),
             (np.stack([before, out]), left_out),

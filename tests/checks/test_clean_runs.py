@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpaudit.checks import registered
-from dpaudit.checks.steps import StepView
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.steps import StepView
 from dpaudit.results.rounding import exactly
 from dpaudit.runs import DecodingRules, RunReader
 

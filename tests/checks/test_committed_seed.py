@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpaudit.auditing import audit_run
-from dpaudit.catalogue import is_public
-from dpaudit.checks.committed_seed import SeededDraws, rounding_allowance
-from dpaudit.checks.draws import DrawnSteps
+from dpaudit.auditing.checks.committed_seed import SeededDraws, rounding_allowance
+from dpaudit.auditing.checks.draws import DrawnSteps
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.sampling import CommittedStream, sample
+from dpaudit.results.catalogue import is_public
 from dpaudit.runs import CommittedSeed, InputError, Manifest, RunReader
 
 PARTS = [hashlib.sha256(f"part {number}".encode()).digest() for number in range(2)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dpaudit.checks.record import aggregate_is_defined
-from dpaudit.checks.steps import StepView
+from dpaudit.auditing.checks.record import aggregate_is_defined
+from dpaudit.auditing.checks.steps import StepView
 from dpaudit.mechanisms import central_order_statistics, median_of, median_sides
 from dpaudit.runs import BatchHeader, Step, aggregate_digest
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.checks import registered
+from dpaudit.auditing.checks import registered
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
 UPDATE = "DPAUDIT_UPDATE_DOCS"

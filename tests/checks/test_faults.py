@@ -23,12 +23,12 @@ from scipy.special import ndtr
 from dpaudit.accounting import Cost, LowerBound, zcdp_epsilon
 from dpaudit.accounting.allocation import _ratios, _Sum, allocated, allocated_cost
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
-from dpaudit.auditing import audit_run
-from dpaudit.checks import registered
-from dpaudit.checks.costs import Costs
-from dpaudit.checks.neighbors import Losses, removals_stay_within_bounds
-from dpaudit.claims import ZcdpClaim
+from dpaudit.auditing.checks import registered
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.neighbors import Losses, removals_stay_within_bounds
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import Median, log_probability
+from dpaudit.mechanisms.claims import ZcdpClaim
 from dpaudit.results import Finding, Place, Quantity
 from dpaudit.results.replay import (
     Attacked,
@@ -631,7 +631,7 @@ plain("cell_out_of_range", of_cell(lambda _, cell: cell[0].__setitem__(2, "6"), 
 plain("other_number_of_cells", manifest(batching__cells=1000), "partition.stable", **CELLS)
 plain(
     "cells_of_another_size",
-    manifest(batching__examples_per_context=3),
+    manifest(prompt__examples_per_context=3),
     "partition.disjoint",
     **CELLS,
 )
@@ -1661,7 +1661,7 @@ def digest_of_a_record_as_numbers(run):
 
 
 plain("no_delta", manifest(claim__delta=0.0), "claim.delta", "claim.epsilon", **MEAN)
-plain("delta_of_one_record", manifest(claim__delta=1 / 1000), "claim.delta", **MEAN)
+plain("delta_of_one_record", manifest(claim__delta=1 / 100), "claim.delta", **MEAN)
 plain(
     "delta_beyond_the_records_shown",
     lambda run: (

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from dpaudit.checks import noise
-from dpaudit.checks.noise import (
+from dpaudit.auditing.checks import noise
+from dpaudit.auditing.checks.noise import (
     ALONG,
     FEWEST,
     OWN,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.draws import Draw, DrawnSteps
-from dpaudit.checks.randomness import (
+from dpaudit.auditing.checks.draws import Draw, DrawnSteps
+from dpaudit.auditing.checks.randomness import (
     LAGS,
     PLACES,
     STRETCH,

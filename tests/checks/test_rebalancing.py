@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.accounting import ChangScales, exponential_mechanism_epsilon, rebalancing_events
-from dpaudit.auditing import Question, audit_run
-from dpaudit.checks.grouping import GroupingCost, grouping_cost
+from dpaudit.auditing.checks.grouping import GroupingCost, grouping_cost
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.runs import Claim, RunReader
 
 REBALANCED = {"clusters": "public-centers-rebalanced", "sizes": (3, 4, 5, 2)}
@@ -51,7 +51,7 @@ def test_counts_cost_what_one_unit_moves_over_their_scale(make_run):
 
 def test_a_context_of_several_records_moves_as_many_counts(make_run):
     run = make_run(clusters="public-centers-rebalanced", rule="hashed-slots", sizes=(4,) * 4)
-    run.edit_manifest({"batching.examples_per_context": 3})
+    run.edit_manifest({"prompt.examples_per_context": 3})
     assert cost(run, unit="context").counts == pytest.approx(3 / 8, rel=EXACT)
     assert cost(run).counts == pytest.approx(1 / 8, rel=EXACT)
 

@@ -6,8 +6,8 @@ import re
 import string
 from collections.abc import Iterator
 
-from dpaudit.catalogue import catalogue, render
-from dpaudit.checks.registry import Outcome, listed, registered
+from dpaudit.auditing.checks.registry import Outcome, listed, registered
+from dpaudit.results.catalogue import catalogue, render
 from dpaudit.results.shell import context_of
 
 ABOUT = [catalogue().check[check.id] for check in registered().values()]

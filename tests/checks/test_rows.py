@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.checks.record import UniformRows
+from dpaudit.auditing.checks.record import UniformRows
 from dpaudit.mechanisms import ANCHOR, TELLING, Spans
 from dpaudit.results import Finding, Place
 from tests.nesting import mechanism_with

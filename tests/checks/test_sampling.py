@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpaudit.checks.alternatives import FAMILIES, GREEDY, Family
-from dpaudit.checks.draws import NO_TOKENS, DrawnSteps
-from dpaudit.checks.sampling import (
+from dpaudit.auditing.checks.alternatives import FAMILIES, GREEDY, Family
+from dpaudit.auditing.checks.draws import NO_TOKENS, DrawnSteps
+from dpaudit.auditing.checks.sampling import (
     BINS,
     FALSE_ALARMS,
     MIXED,

@@ -7,9 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from dpaudit.auditing import audit_run
-from dpaudit.checks.draws import Draw
-from dpaudit.checks.seeds import (
+from dpaudit.auditing.checks.draws import Draw
+from dpaudit.auditing.checks.seeds import (
     FALSE_ALARMS,
     KNOWN_SEEDS,
     MOST_DRAWS,
@@ -17,6 +16,7 @@ from dpaudit.checks.seeds import (
     SeedTest,
     seed_of_noise,
 )
+from dpaudit.auditing.run import audit_run
 from dpaudit.results import Finding
 from dpaudit.runs import Sampling
 
@@ -177,7 +177,7 @@ def test_costs_between_other_neighbours_are_those_of_their_own_audits(make_run):
     run = make_run(aggregator="mean", sizes=(4, 5))
     run.edit_manifest({"recorded": {"generator": "other 1.0"}})
     run.rehash()
-    from dpaudit.auditing import Question
+    from dpaudit.auditing.run import Question
 
     found = run.audit().guarantees.approximate
     assert found is not None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.checks.release import stop_problems
+from dpaudit.auditing.checks.release import stop_problems, text_problems
 from dpaudit.results import Finding, Place, Value
-from dpaudit.runs import Decoding, Sample
+from dpaudit.runs import Decoding, RunReader, Sample
 from dpaudit.runs.manifest import StopReason
 
 Text = tuple[int, StopReason]
@@ -159,3 +160,14 @@ def test_a_batch_of_one_text_has_one() -> None:
     assert list(found) == [
         Finding(code="release.several-texts", values={"batch": Place(batch=3), "texts": 2})
     ]
+
+
+def test_a_run_without_labels_releases_none_by_an_empty_name_either(make_run: Any) -> None:
+    labelled = RunReader(make_run().path).manifest
+    data = labelled.data.model_copy(update={"labels": None})
+    for label, codes in (("", ["release.other-label"]), (None, [])):
+        sample = Sample(
+            id=0, number=0, label=label, cluster=None, tokens=(1,), text=None, stop="max-tokens"
+        )
+        found = text_problems(sample, None, labelled.model_copy(update={"data": data}))
+        assert [finding.code for finding in found] == codes

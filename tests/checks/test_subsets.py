@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 from scipy.stats import binom
 
-from dpaudit.checks.alternatives import TILTS, tilted
+from dpaudit.auditing.checks.alternatives import TILTS, tilted
 
 
 def test_size_evidence_is_a_likelihood_ratio() -> None:

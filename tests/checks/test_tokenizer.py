@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.results import CheckResult
 from dpaudit.results.replay import PublicReplay
 from dpaudit.runs import InputError, RunReader, Vocabulary, without_stop
@@ -101,7 +101,7 @@ def test_what_is_no_plain_file_is_no_tokenizer(tmp_path):
 
 
 def test_tokens_alone_need_no_tokenizer(make_run, monkeypatch):
-    monkeypatch.setattr("dpaudit.checks.release.KNOWN_TOKENIZERS", {})
+    monkeypatch.setattr("dpaudit.auditing.checks.release.KNOWN_TOKENIZERS", {})
     assert release(make_run(text=False).audit()).status == "pass"
 
 
@@ -166,7 +166,7 @@ def test_verify_takes_the_tokenizer_from_its_user(make_run, monkeypatch, dpaudit
 
 @pytest.fixture
 def dpaudit_code(capfd):
-    from dpaudit.cli import main
+    from dpaudit.commands.cli import main
 
     def called(*arguments: object) -> int:
         with pytest.raises(SystemExit) as left:

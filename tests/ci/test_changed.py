@@ -55,11 +55,14 @@ def merged(tmp_path: Path) -> Path:
     folder.mkdir()
     git(folder, "init", "-b", "main")
     commit(
-        folder, dpaudit__checks__one="1", dpaudit__engines__ray="1", dpaudit__accounting__old="1"
+        folder,
+        dpaudit__auditing__checks__one="1",
+        dpaudit__runs__engines__ray="1",
+        dpaudit__accounting__old="1",
     )
     git(folder, "checkout", "-b", "branch")
-    commit(folder, dpaudit__engines__ray="2")
-    commit(folder, dpaudit__checks__one="2")
+    commit(folder, dpaudit__runs__engines__ray="2")
+    commit(folder, dpaudit__auditing__checks__one="2")
     git(folder, "checkout", "main")
     git(folder, "merge", "--no-ff", "--no-edit", "branch")
     return folder
@@ -68,27 +71,27 @@ def merged(tmp_path: Path) -> Path:
 def test_all_commits_of_a_merge_count(merged: Path) -> None:
     found = CHANGED.changes(merged)
     assert {(change.path, change.new) for change in found} == {
-        ("dpaudit/checks/one.py", False),
-        ("dpaudit/engines/ray.py", False),
+        ("dpaudit/auditing/checks/one.py", False),
+        ("dpaudit/runs/engines/ray.py", False),
     }
     assert "ray" in CHANGED.needed(found)
 
 
 def test_working_tree_counts(merged: Path) -> None:
-    (merged / "dpaudit/checks/two é.py").write_text("new", encoding="utf-8")
+    (merged / "dpaudit/auditing/checks/two é.py").write_text("new", encoding="utf-8")
     (merged / "dpaudit/accounting/old.py").unlink()
     new = {change.path for change in CHANGED.changes(merged) if change.new}
-    assert new == {"dpaudit/checks/two é.py", "dpaudit/accounting/old.py"}
+    assert new == {"dpaudit/auditing/checks/two é.py", "dpaudit/accounting/old.py"}
 
 
 def test_single_commit_has_no_known_base(merged: Path) -> None:
-    commit(merged, dpaudit__checks__one="3")
+    commit(merged, dpaudit__auditing__checks__one="3")
     assert CHANGED.changes(merged) is None
 
 
 def test_merge_into_another_branch_has_no_known_base(merged: Path) -> None:
     git(merged, "checkout", "branch")
-    commit(merged, dpaudit__checks__one="3")
+    commit(merged, dpaudit__auditing__checks__one="3")
     git(merged, "merge", "--no-ff", "--no-edit", "main")
     assert CHANGED.changes(merged) is None
 
@@ -119,7 +122,7 @@ def test_folder_without_git_has_no_base(tmp_path: Path, monkeypatch: pytest.Monk
 def test_all_groups_run_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CHANGED.needed(None) == CHANGED.needed([]) == ALL
     monkeypatch.setenv("CI_ALL", "1")
-    assert CHANGED.needed([CHANGED.Change("dpaudit/checks/claim.py")]) == ALL
+    assert CHANGED.needed([CHANGED.Change("dpaudit/auditing/checks/claim.py")]) == ALL
 
 
 @pytest.mark.parametrize(
@@ -147,8 +150,8 @@ def test_all_groups_run_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) 
         ("tests/docs/test_site.py", {"site"}),
         ("docs/claims.md", {"site"}),
         ("README.md", {"site", "packaging"}),
-        ("dpaudit/checks/claim.py", {"site"}),
-        ("dpaudit/engines/ray.py", {"ray", "packaging"}),
+        ("dpaudit/auditing/checks/claim.py", {"site"}),
+        ("dpaudit/runs/engines/ray.py", {"ray", "packaging"}),
         ("dpaudit/recording/generators.py", {"site", "invink"}),
         ("dpaudit/runs/reader.py", ALL),
         ("reports/figures.py", {"browser"}),

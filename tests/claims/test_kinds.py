@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import get_args
 
 import dpaudit
-from dpaudit.catalogue import catalogue
-from dpaudit.claims import CLAIM_KINDS, EMPIRICAL, KIND_MEANINGS, ClaimKind, Kind
+from dpaudit.mechanisms.claims import CLAIM_KINDS, EMPIRICAL, KIND_MEANINGS, ClaimKind, Kind
 from dpaudit.results import Guarantees
+from dpaudit.results.catalogue import catalogue
 from dpaudit.runs import Claim
 
 PACKAGE = Path(dpaudit.__file__).parent
 #: The kinds themselves, and formats: pydantic's models and what parses them.
-FORMATS = ("claims/", "results/composition.py", "runs/manifest.py", "runs/statements.py")
+FORMATS = ("mechanisms/claims/", "results/composition.py", "runs/manifest.py", "runs/statements.py")
 _LITERAL = re.compile(r"""["'](ex-post|ex_post|approximate)["']""")
 
 

@@ -13,17 +13,17 @@ import yaml
 
 import dpaudit
 from dpaudit.accounting import zcdp_epsilon
-from dpaudit.auditing import audit_run
+from dpaudit.accounting.renyi import most_variation
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.auditing.run import Question
-from dpaudit.catalogue import sentence
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.releasing.attestation import found_by
-from dpaudit.releasing.policy import PolicyFile, held_to
+from dpaudit.releasing.policy import PolicyFile, apply_policy
 from dpaudit.reports.findings import headline
 from dpaudit.results import Finding
 from dpaudit.results.attestation import ClaimTested
+from dpaudit.results.catalogue import sentence
 from dpaudit.results.policy import Policy
 from dpaudit.results.publication import REGISTRY
 from dpaudit.runs import Claim, InputError, RunReader
@@ -87,6 +87,30 @@ def test_epsilons_at_a_delta_stand_beside_a_rho(make_run: Callable[..., Any]) ->
     found = audit_run(run.path)
     assert found.verdict == "pass" and found.guarantees.approximate is None
     assert dpaudit.audit(run.path, find_model=False).rho == 0.9
+
+
+def test_a_rho_bounds_attacks_at_both_levels_with_a_delta_and_without(
+    make_run: Callable[..., Any],
+) -> None:
+    run = make_run(**BUDGETS)
+    found = {}
+    for delta in (1e-4, 0.0):
+        claim_rho(run, 0.9, delta=delta)
+        zcdp = audit_run(run.path).guarantees.zcdp
+        assert zcdp is not None and zcdp.attack is not None and zcdp.batch_attack is not None
+        assert zcdp.attack.advantage <= zcdp.batch_attack.advantage
+        # The run costs no more than it claims.
+        assert zcdp.batch_attack.advantage <= most_variation(0.9) * (1 + 1e-4)
+        found[delta] = zcdp.batch_attack
+    assert found[0.0].advantage == pytest.approx(found[1e-4].advantage, rel=1e-3)
+    claim_rho(run, 0.9, delta=1e-4)
+    both = audit_run(run.path).guarantees
+    assert both.zcdp is not None and both.approximate is not None
+    assert both.zcdp.attack == both.approximate.attack
+    audit = dpaudit.audit(run.path, find_model=False)
+    assert both.zcdp.batch_attack is not None and audit.batch_attack is not None
+    assert audit.batch_attack.advantage == both.zcdp.batch_attack.advantage
+    assert audit.attack is not None and audit.attack.true_positives(0.01) < 1
 
 
 def test_questions_change_the_kind(
@@ -160,7 +184,7 @@ def test_policies_limit_the_figure_that_a_claim_promises(
     run = make_run(**BUDGETS)
     claim_rho(run, 0.9, delta=1e-4)
     policy = PolicyFile(Policy.model_validate({"policy_version": 1, **asked}), "0" * 64)
-    found = held_to(audit_run(run.path), policy)
+    found = apply_policy(audit_run(run.path), policy)
     assert failed(found) == fails and found.verdict == ("fail" if fails else "pass")
 
 
@@ -168,7 +192,7 @@ def test_a_limit_of_rho_alone_admits_no_epsilon(
     make_run: Callable[..., Any], failed: Callable[..., set[str]]
 ) -> None:
     policy = PolicyFile(Policy.model_validate({"policy_version": 1, "rho": 99.0}), "0" * 64)
-    assert failed(held_to(audit_run(make_run(**MEAN).path), policy)) == {"policy.rho"}
+    assert failed(apply_policy(audit_run(make_run(**MEAN).path), policy)) == {"policy.rho"}
 
 
 def test_rhos_are_compared_and_add_up(

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from dpaudit.cli import cli
+from dpaudit.commands.cli import cli
 from dpaudit.mechanisms.mechanism import AGGREGATORS, CONTRIBUTIONS, DRAWS
 
 ROOT = Path(__file__).parents[2]

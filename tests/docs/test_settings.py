@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from dpaudit.accounting import ApproximateAccountant, exact_cost, median_bounds
 from dpaudit.mechanisms import ContextChange, Mean, Mechanism, Relation, TopClippedLogits, mean_box
 
 
+@cache
 def costs(
     contexts: int = 32,
     spread: float = 1.0,

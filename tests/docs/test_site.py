@@ -21,8 +21,8 @@ import dpaudit.auditing
 import dpaudit.mechanisms
 import dpaudit.recording
 import dpaudit.runs
-from dpaudit.checks import registered
-from dpaudit.cli import PROGRAM, cli
+from dpaudit.auditing.checks import registered
+from dpaudit.commands.cli import PROGRAM, cli
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.cluster_results import ClusterComparison
 from dpaudit.generation.experiments.likelihood_results import Likelihoods

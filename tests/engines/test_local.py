@@ -17,8 +17,8 @@ from types import ModuleType
 
 import pytest
 
-from dpaudit.engines import LocalEngine, cores
 from dpaudit.runs import InputError
+from dpaudit.runs.engines import LocalEngine, cores
 
 #: What the workers of these tests do. A module of its own: other processes import it.
 WORKERS = '''
@@ -242,7 +242,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's \
 background jobs inherit that it is ignored
 sys.path.insert(0, {modules!r})
 import engine_test_workers
-from dpaudit.engines import LocalEngine
+from dpaudit.runs.engines import LocalEngine
 list(LocalEngine(2).map(functools.partial(engine_test_workers.Slow, {folder!r}), range(4)))
 """
 

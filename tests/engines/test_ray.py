@@ -22,11 +22,11 @@ from unittest.mock import MagicMock
 import pytest
 
 import dpaudit
-from dpaudit.auditing import audit_run
-from dpaudit.cli import main
-from dpaudit.engines import LocalEngine, RayEngine
-from dpaudit.engines.ray import connected, room
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.runs import InputError, RunReader, RunWriter
+from dpaudit.runs.engines import LocalEngine, RayEngine
+from dpaudit.runs.engines.ray import connected, room
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
@@ -263,7 +263,7 @@ def test_command_with_a_cluster_of_its_own_prints_json_alone_though_workers_are_
     command = [
         sys.executable,
         "-c",
-        "from dpaudit.cli import main; main()",
+        "from dpaudit.commands.cli import main; main()",
         "verify",
         str(run.path),
         "--json",
@@ -325,7 +325,7 @@ def test_cluster_that_does_not_start_is_tried_again(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for failures in (0, 2):
         ray = StubbornRay(failures)
-        monkeypatch.setattr("dpaudit.engines.ray._ray", lambda ray=ray, **_: ray)
+        monkeypatch.setattr("dpaudit.runs.engines.ray._ray", lambda ray=ray, **_: ray)
         with connected(RayEngine(workers=2)) as found:
             assert found is ray
             assert ray.running
@@ -340,7 +340,7 @@ def test_cluster_that_never_starts_is_one_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr("dpaudit.engines.ray._ray", lambda **_: StubbornRay(99))
+    monkeypatch.setattr("dpaudit.runs.engines.ray._ray", lambda **_: StubbornRay(99))
     with pytest.raises(SystemExit) as left:
         main(["verify", str(make_run().path), "--engine", "ray", "--json"])
     out, err = capsys.readouterr()
@@ -358,7 +358,7 @@ def test_cluster_without_a_machine_alive_is_not_waited_for(monkeypatch: pytest.M
     ray.nodes.side_effect = [[{"Alive": True, "Resources": {"CPU": 2.0}}]] * 2 + [
         [{"Alive": False}]
     ] * 9
-    monkeypatch.setattr("dpaudit.engines.ray._ray", lambda **_: ray)
+    monkeypatch.setattr("dpaudit.runs.engines.ray._ray", lambda **_: ray)
     with pytest.raises(InputError, match="none of its machines"):
         list(RayEngine(workers=2).map(partial(partial, abs), [1, 2, 3]))
 

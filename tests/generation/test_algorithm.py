@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant, median_bounds
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import model_probe, passes, worker
 from dpaudit.generation.algorithm import batch_tasks, generate
 from dpaudit.generation.config import Config
@@ -32,8 +32,8 @@ from dpaudit.generation.events import (
 )
 from dpaudit.generation.manifest import round_up
 from dpaudit.generation.sources import locate
-from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedStep, context_change
-from dpaudit.runs import Held, InputError, RunReader, Step, aggregate_digest
+from dpaudit.mechanisms import ANCHOR, ContextChange, Median, ReducedSteps, Spans, context_change
+from dpaudit.runs import InputError, KnownDigests, RunReader, Step, aggregate_digest
 from dpaudit.runs.batches import BatchWriter
 from tests.forging import unfinish
 from tests.generation.after_load import after_load
@@ -117,7 +117,7 @@ def test_a_run_records_what_it_sampled_from(generated: MakeRun, make_config: Mak
     for sections in KINDS:
         config, reader = make_config(**sections), RunReader(generated(**sections))
         manifest = reader.manifest
-        assert manifest.batching.rule == config.rule
+        assert manifest.batching.rule == config.batching.full_rule
         assert len(reader.batches) == manifest.batching.batches == 2 * len(config.data.labels)
         for _, contexts, step in steps(reader):
             aggregate = manifest.mechanism.aggregate(dict(step.arrays))
@@ -235,8 +235,11 @@ def test_the_commitment_is_told_before_the_first_token_and_again_when_a_run_goes
     assert not any(isinstance(event, BatchStarted | StepDone) for event in events[: told[0]])
     reader = RunReader(tmp_path / "run")
     assert {events[place] for place in told} == {RunCommitted(str(reader.manifest.commitment))}
-    held = Held(reader.manifest.commitment, reader.head())
-    assert audit_run(tmp_path / "run", held=held).verdict == audit_run(tmp_path / "run").verdict
+    held = KnownDigests(reader.manifest.commitment, reader.head())
+    assert (
+        audit_run(tmp_path / "run", known_digests=held).verdict
+        == audit_run(tmp_path / "run").verdict
+    )
 
 
 class KilledError(Exception):
@@ -620,8 +623,11 @@ def assert_losses_are_those_of_the_contexts(run: Path, clip: float, temperature:
             continue
         assert step.contexts is not None
         arrays = dict(step.arrays)
-        found = Median().losses(ReducedStep(arrays, step.token), None, n, temperature)
-        assert found is not None
+        spans = Spans([arrays["central"].shape[1]])
+        whole = ReducedSteps.whole(arrays, np.array([step.token]), spans)
+        losses = Median().losses(whole, None, n, temperature)
+        assert losses is not None
+        found = losses[:, 0]
         center = log_softmax(median_bounds(step.contexts, clip=clip)[1])
         for i in range(n):
             _, without, _ = median_bounds(np.delete(step.contexts, i, axis=0), clip=clip)

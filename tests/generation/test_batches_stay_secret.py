@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.releasing.folder import write_release

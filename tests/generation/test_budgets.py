@@ -19,8 +19,8 @@ import yaml
 from pydantic import ValidationError
 
 from dpaudit.accounting import zcdp_epsilon
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.composition import compose_runs
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import earlier, worker
 from dpaudit.generation.algorithm import generate, prepare
 from dpaudit.generation.config import Config
@@ -156,9 +156,12 @@ def test_a_plan_says_what_every_budget_pays_for(make_config: MakeConfig) -> None
     mechanism = ready.manifest.mechanism
     sure = plan(make_config(**BUDGETS)).sure
     assert sure is not None and mechanism.budget is not None
-    dearest, spent = np.array([[-mechanism.clip, mechanism.clip]], dtype=np.float32), np.zeros(1)
+    most_expensive, spent = (
+        np.array([[-mechanism.clip, mechanism.clip]], dtype=np.float32),
+        np.zeros(1),
+    )
     for draws in range(1, sure + 3):
-        after = mechanism.spend(dearest, spent)
+        after = mechanism.spend(most_expensive, spent)
         assert (after > spent).all() == (draws <= sure)
         spent = after
     assert plan(make_config(mechanism=BUDGETS["mechanism"], decoding=DECODING)).sure is None
@@ -374,7 +377,7 @@ def test_earlier_runs_that_cannot_be_gone_on_from(
         (
             [run],
             {"data": {"path": str(owned_file), "user": "who", "labels": ["south", "north"]}},
-            "batching.labels",
+            "data.labels",
         ),
         (
             [run],

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.batches import BatchAuditor
-from dpaudit.checks.canaries import FoundCanaries
+from dpaudit.auditing.checks.canaries import FoundCanaries
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import canaries as made_up
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.canaries import WORDS
@@ -53,7 +53,9 @@ def steps_of(run, batch):
 
 def batch_of(reader):
     """A canary's batch, in a run of one round."""
-    return lambda canary: canary.batches(reader.manifest.batching, 1)[0]
+    return lambda canary: canary.batches(reader.manifest.batching, reader.manifest.data.groups, 1)[
+        0
+    ]
 
 
 def failed(run, **found):
@@ -76,17 +78,15 @@ def test_honest_runs_are_clean(generated, kind):
 
 def test_each_is_in_a_batch_of_its_own_where_the_hash_sends_it(generated):
     reader = RunReader(generated(**ASKED))
-    hashing, batching = (
-        KeyedHash(bytes.fromhex(reader.manifest.batching.key)),
-        reader.manifest.batching,
-    )
+    hashing = KeyedHash(bytes.fromhex(reader.manifest.batching.key))
+    labels = reader.manifest.data.groups
     placed = {each.digest: each.batch for each in reader.assignment()}
     found = reader.canaries().canaries
     assert len(set(map(batch_of(reader), found))) == len(found) == COUNT
     assert {canary.included for canary in found} == {True, False}
     for number, canary in enumerate(found):
         digest = hashing.digest(canary.label, canary.text)
-        own = hashing.of_round(0).batch(digest, 9) + 8 * batching.labels.index(canary.label)
+        own = hashing.of_round(0).batch(digest, 9) + 8 * labels.index(canary.label)
         assert batch_of(reader)(canary) == own
         assert placed.get(digest) == (own if canary.included else None)
         with reader.batch(own) as batch:

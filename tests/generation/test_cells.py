@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpaudit.accounting import ExPostAccountant
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
-from dpaudit.generation.partition import Partition, partition
+from dpaudit.generation.partition import Layout, Partition, partition
 from dpaudit.generation.records import Record
 from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit, context_change
@@ -41,17 +41,16 @@ AGGREGATORS: tuple[dict[str, Any], ...] = (
 )
 
 
-def cells_of(examples: int, cells: int = 3, key: int = 0) -> Batching:
-    return Batching(
+def cells_of(examples: int, cells: int = 3, key: int = 0) -> Layout:
+    batching = Batching(
         rule="hashed-cells",
         batches=4,
         batches_per_label=3,
         generate_per_label=2,
         cells=cells,
-        examples_per_context=examples,
-        labels=LABELS,
         key=f"{key:064x}",
     )
+    return Layout(batching, LABELS, examples)
 
 
 data_sets = st.frozensets(st.sampled_from(POOL), max_size=len(POOL))
@@ -62,8 +61,11 @@ def test_a_cell_is_a_context_where_it_holds_exactly_k() -> None:
     """By a reading of its own: records by the hash's batch and cell, counted."""
     seen: Counter[bool] = Counter()
     for examples, key in itertools.product((2, 3), range(20)):
-        batching = cells_of(examples, key=key)
-        keyed, parts = KeyedHash(bytes.fromhex(batching.key or "")), partition(batching, NONE, POOL)
+        layout = cells_of(examples, key=key)
+        keyed, parts = (
+            KeyedHash(bytes.fromhex(layout.batching.key or "")),
+            partition(layout, NONE, POOL),
+        )
         cells: dict[tuple[int, int], set[Record]] = {}
         for record in POOL:
             digest = keyed.digest(record.label, record.text)
@@ -103,25 +105,25 @@ def most_of(unit: Unit, relation: Relation, records: int) -> int:
 
 
 def exchanged(records: frozenset[Record]) -> Iterator[frozenset[Record]]:
-    """Data sets with one record replaced.
+    """Each data set with one record replaced, once.
 
     A replacement that is already there leaves one fewer.
     """
-    for gone, come in itertools.product(sorted(records), POOL):
-        yield (records - {gone}) | {come}
+    pairs = itertools.product(sorted(records), POOL)
+    yield from dict.fromkeys((records - {gone}) | {come} for gone, come in pairs)
 
 
 @given(data_sets, rules)
 @hypothesis.settings(max_examples=150)
 def test_a_record_changes_no_more_contexts_than_declared(
-    records: frozenset[Record], batching: Batching
+    records: frozenset[Record], layout: Layout
 ) -> None:
-    here = partition(batching, NONE, records)
+    here = partition(layout, NONE, records)
     for record in POOL:
-        there = partition(batching, NONE, records ^ {record})
+        there = partition(layout, NONE, records ^ {record})
         assert sum(map(sum, moves(here, there))) <= most_of("record", "add_remove", 1) == 1
     for neighbour in exchanged(records):
-        found = moves(here, partition(batching, NONE, neighbour))
+        found = moves(here, partition(layout, NONE, neighbour))
         assert sum(map(sum, found)) <= most_of("record", "replace", 1) == 2
 
 
@@ -132,29 +134,29 @@ def test_an_exchange_changes_contexts_in_every_way_that_the_bound_allows() -> No
     """
     random, seen = np.random.default_rng(0), Counter[tuple[tuple[int, int], ...]]()
     for key in range(40):
-        batching = cells_of(2 + key % 2, key=key)
+        layout = cells_of(2 + key % 2, key=key)
         records = frozenset(record for record in POOL if random.random() < 0.6)
-        here = partition(batching, NONE, records)
+        here = partition(layout, NONE, records)
         for neighbour in exchanged(records):
-            found = moves(here, partition(batching, NONE, neighbour))
+            found = moves(here, partition(layout, NONE, neighbour))
             seen[tuple(sorted(pair for pair in found if any(pair)))] += 1
     one_batch = {((0, 1),), ((1, 0),), ((0, 2),), ((2, 0),), ((1, 1),)}
     two_batches = {((0, 1), (0, 1)), ((0, 1), (1, 0)), ((1, 0), (1, 0))}
     assert seen.keys() == {(), *one_batch, *two_batches}
-    assert seen.total() > 12_000
+    assert seen.total() > 5_000
 
 
 def test_within_one_cell_an_exchange_replaces_a_context() -> None:
     """One goes and another comes, in one batch, with as many records as before."""
-    batching = cells_of(2)
+    layout = cells_of(2)
     groups: dict[tuple[int | None, int | None], list[Record]] = {}
-    keyed = KeyedHash(bytes.fromhex(batching.key or ""))
+    keyed = KeyedHash(bytes.fromhex(layout.batching.key or ""))
     of = {keyed.digest(record.label, record.text): record for record in POOL}
-    for place in partition(batching, NONE, POOL).assignment:
+    for place in partition(layout, NONE, POOL).assignment:
         if place.batch is not None:
             groups.setdefault((place.batch, place.slot), []).append(of[place.digest])
     one, two, three = next(members for members in groups.values() if len(members) >= 3)[:3]
-    found = moves(partition(batching, NONE, [one, two]), partition(batching, NONE, [one, three]))
+    found = moves(partition(layout, NONE, [one, two]), partition(layout, NONE, [one, three]))
     assert sorted(found) == [(0, 0), (0, 0), (0, 0), (1, 1)]
 
 
@@ -166,12 +168,12 @@ def test_within_one_cell_an_exchange_replaces_a_context() -> None:
 )
 @hypothesis.settings(max_examples=1000)
 def test_a_user_changes_no_more_contexts_than_declared(
-    others: frozenset[Record], owned: Sequence[Record], batching: Batching, each: int
+    others: frozenset[Record], owned: Sequence[Record], layout: Layout, each: int
 ) -> None:
     """Users of up to `each` records, some of which other users may have too."""
     one, other = frozenset(owned[:each]), frozenset(owned[each : 2 * each])
     alone, here, there = (
-        partition(batching, NONE, rows) for rows in (others, others | one, others | other)
+        partition(layout, NONE, rows) for rows in (others, others | one, others | other)
     )
     assert sum(map(sum, moves(alone, here))) <= most_of("user", "add_remove", each) == each
     assert sum(map(sum, moves(here, there))) <= most_of("user", "replace", each) == 2 * each
@@ -232,11 +234,11 @@ class Texts:
 @hypothesis.settings(max_examples=40)
 def test_actual_log_ratios_lie_within_the_exact_cost(
     records: frozenset[Record],
-    batching: Batching,
+    layout: Layout,
     tokens: Sequence[tuple[int, int]],
     data: st.DataObject,
 ) -> None:
-    here = partition(batching, NONE, records)
+    here = partition(layout, NONE, records)
     neighbours: dict[Relation, list[frozenset[Record]]] = {
         "add_remove": [records ^ {record} for record in POOL],
         "replace": data.draw(st.permutations(list(exchanged(records))))[:24] if records else [],
@@ -250,7 +252,7 @@ def test_actual_log_ratios_lie_within_the_exact_cost(
                 here, ContextChange("add_remove", most_of("record", relation, 1))
             )
             for other in others:
-                ratio = texts.log_probability(partition(batching, NONE, other)) - own
+                ratio = texts.log_probability(partition(layout, NONE, other)) - own
                 assert -fall - 1e-6 <= ratio <= rise + 1e-6
 
 
@@ -259,12 +261,12 @@ def test_the_costs_of_an_exchange_are_more_than_those_of_a_record_that_goes() ->
     exceeded: Counter[int] = Counter()
     mechanism = mechanism_with({"clip": CLIP, "temperature": TEMPERATURE, **AGGREGATORS[2]})
     for key in range(8):
-        batching, records = cells_of(2, key=key), frozenset(POOL[::2])
-        here, texts = partition(batching, NONE, records), Texts(mechanism, [(0, 0)] * 4)
+        layout, records = cells_of(2, key=key), frozenset(POOL[::2])
+        here, texts = partition(layout, NONE, records), Texts(mechanism, [(0, 0)] * 4)
         rise, fall = texts.cost(here, ContextChange("add_remove"))
         own = texts.log_probability(here)
         for neighbour in exchanged(records):
-            there = partition(batching, NONE, neighbour)
+            there = partition(layout, NONE, neighbour)
             if not -fall - 1e-6 <= texts.log_probability(there) - own <= rise + 1e-6:
                 exceeded[sum(map(any, moves(here, there)))] += 1
     assert exceeded[1] and exceeded[2]
@@ -313,9 +315,9 @@ def test_a_run_that_shows_another_cell_is_caught(
     """
 
     def faulty(
-        batching: Batching, clusters: Clusters, records: Sequence[Record], centers: None, **_: Any
+        layout: Layout, clusters: Clusters, records: Sequence[Record], centers: None, **_: Any
     ) -> Partition:
-        parts = partition(batching, clusters, records, centers)
+        parts = partition(layout, clusters, records, centers)
         shown = cell(parts, records, batch, held)[:2]
         batches = list(parts.batches)
         batches[batch] = replace(
@@ -371,11 +373,9 @@ def test_most_records_are_shown_where_a_cell_holds_one_fewer_on_average(
             batches_per_label=1,
             generate_per_label=1,
             cells=round(len(records) / mean),
-            examples_per_context=examples,
-            labels=("a",),
             key="5e" * 32,
         )
-        contexts = partition(batching, NONE, records).batches[0].contexts
+        contexts = partition(Layout(batching, ("a",), examples), NONE, records).batches[0].contexts
         found.append(examples * len(contexts) / len(records))
         expected = mean ** (examples - 1) * math.exp(-mean) / math.factorial(examples - 1)
         assert found[-1] == pytest.approx(expected, abs=0.02)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from dpaudit.auditing import audit_run
-from dpaudit.engines import LocalEngine
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import BatchDone, Event, RunCommitted
 from dpaudit.generation.public import generate_public
 from dpaudit.runs import InputError, RunReader, read_seed
 from dpaudit.runs.committed_seed import part_hash
+from dpaudit.runs.engines import LocalEngine
 from tests.forging import unfinish
 
 MakeConfig = Callable[..., Config]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.soak import BATCHES, LABELS, TOKENS, BrokenError, Run, soak, soak_ray, write_config
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.runs import RunReader
 from tests.forging import unfinish
 

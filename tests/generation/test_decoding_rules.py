@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event
@@ -93,7 +93,7 @@ def test_a_run_with_rules_passes_its_audit_and_its_replay(
     manifest = RunReader(run).manifest
     stated = manifest.decoding.model_dump(mode="json") | {"max_tokens": 30}
     assert {name: stated[name] for name in RULES["decoding"]} == RULES["decoding"]
-    assert len(manifest.prompt.public) == len(manifest.batching.labels) == 2
+    assert len(manifest.prompt.public) == len(manifest.data.groups) == 2
     found = replay_run(run, str(data_file), steps=1000, left_out=1, trials=2)
     assert not any(step.problems for step in found.steps) and len(found.steps) > 30
     result = audit_run(run, evidence=4, replay=found)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.replay import replay_run

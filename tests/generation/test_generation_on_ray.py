@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from dpaudit.engines import RayEngine
-from dpaudit.engines.ray import connected
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event
 from dpaudit.generation.models import CACHE_VARIABLE
 from dpaudit.runs import RunReader
+from dpaudit.runs.engines import RayEngine
+from dpaudit.runs.engines.ray import connected
 from tests.forging import unfinish
 
 if importlib.util.find_spec("ray") is None:

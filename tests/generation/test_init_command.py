@@ -18,7 +18,7 @@ import yaml
 from benchmarks.tiny import byte_tokenizer
 from dpaudit.api.generating import unknown_tokenizer
 from dpaudit.api.reading import open_run
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.events import RecordsPlaced

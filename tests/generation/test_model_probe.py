@@ -14,13 +14,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
 from benchmarks.tiny import byte_tokenizer
 from dpaudit.generation.algorithm import generate
-from dpaudit.generation.config import CoupledRows, ModelConfig
+from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_probe import Probe, isolation_of, passes_for, probe
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.passes import SharedPasses
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.manifest import CoupledRows
 from tests.nesting import read_run, write_run
 
 VOCABULARY = 272
@@ -243,6 +244,10 @@ def test_a_run_says_what_keeps_contexts_apart(
         found = replay_run(run, str(data_file), steps=3, left_out=1, trials=0)
         assert all(step.difference <= step.tolerance and not step.problems for step in found.steps)
     manifest = read_run(run)
+    manifest["model"]["isolation"] = "alone"
+    write_run(run, manifest)
+    with pytest.raises(InputError, match=r"model\.coupled_rows"):  # it asked for batch
+        RunReader(run)
     manifest["model"]["isolation"] = "shared"
     write_run(run, manifest)
     with pytest.raises(InputError, match=r"model\.isolation"):

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.canaries import WORDS
 from dpaudit.generation.overlap import FORM_RECORDS, PublicTexts
 from dpaudit.generation.replay import replay_run

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.cli import main
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event
@@ -75,6 +75,7 @@ def test_a_run_without_labels_is_whole(
     said = read_run(run)["prompt"]
     assert said == {
         "template": "own",
+        "examples_per_context": 1,
         "digest": hashlib.sha256(f"own\0{LIST}\0\n".encode()).hexdigest(),
         "max_example_tokens": 32,
         "text": LIST,
@@ -84,7 +85,7 @@ def test_a_run_without_labels_is_whole(
         "public": [],
     }
     assert (
-        manifest.batching.labels == ()
+        manifest.data.labels is None
         and manifest.batching.batches == 2
         and manifest.data.label is None
     )
@@ -192,6 +193,7 @@ def test_a_public_report_leaves_the_template_out(
     published = public_form(audit_run(run)).model_dump_json()
     prompt = json.loads(published)["run"]["settings"]["prompt"]
     told = {"template": "own", "max_example_tokens": 32, "end": "\n", "one_line": True}
+    told["examples_per_context"] = 1
     assert {name: value for name, value in prompt.items() if value is not None} == told
     digest = RunReader(run).manifest.prompt.digest
     assert digest is not None
@@ -249,7 +251,7 @@ def test_commands_take_a_run_without_labels(
     for arguments in (
         ["verify", run],
         ["report", run, "--data", notes_file, "--evidence", "4", "--out", html],
-        ["inspect", run],
+        ["inspect", run, "--batch", "0"],
         ["compare", run, other, "--out", tmp_path / "comparison"],
         ["evaluate", run, *real],
     ):
@@ -276,7 +278,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
     run = own_run(**unlabelled)
     whole = read_run(run)
     for fields, said in (
-        ({"text": LIST + "{label}"}, "batching.labels"),
+        ({"text": LIST + "{label}"}, "data.labels"),
         ({"text": "{example}"}, "prompt.text"),
         ({"text": "a{0}\n{example}"}, "prompt.text"),
         ({"text": "\ud800\n{example}"}, "run.json"),
@@ -285,7 +287,7 @@ def test_a_replay_refuses_templates_that_cannot_be(
         ({"end": "\x07"}, "prompt.end"),
         ({"end": r"\n"}, "prompt.end"),
         ({"text": None, "end": None}, "prompt.template"),
-        ({"text": None, "end": None, "template": "pt"}, "batching.labels"),
+        ({"text": None, "end": None, "template": "pt"}, "data.labels"),
         ({"template": "pt"}, "prompt.template"),
     ):
         manifest = whole | {"prompt": whole["prompt"] | fields}

@@ -11,13 +11,14 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.manifest import declared_batching
 from dpaudit.generation.partition import (
     Batch,
+    Layout,
     Partition,
     groups_of,
     partition,
     partition_as_recorded,
 )
 from dpaudit.generation.records import Record
-from dpaudit.runs import Assigned, Batching, Clusters, InputError, KeyedHash
+from dpaudit.runs import Assigned, Clusters, InputError, KeyedHash
 from tests.nesting import nested
 
 KEY = bytes(range(32))
@@ -35,7 +36,7 @@ record_sets = st.sets(
 )
 
 
-def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> Batching:
+def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> Layout:
     config = Config.model_validate(
         {
             "data": {"path": "x.csv", "labels": list(LABELS)},
@@ -48,7 +49,13 @@ def rule(batching: dict[str, Any], examples: int = 1, unit: str = "record") -> B
             "chosen_from": {"batching": "public", "settings": "public"},
         }
     )
-    return declared_batching(config, NONE, KEY.hex(), secret=False)
+    batching = declared_batching(config, NONE, KEY.hex(), secret=False)
+    return Layout(batching, LABELS, examples)
+
+
+def changed(layout: Layout, **change: Any) -> Layout:
+    """Return a layout with another batching."""
+    return replace(layout, batching=layout.batching.model_copy(update=change))
 
 
 HASHED = rule({"batches_per_label": 3, "generate_per_label": 2})
@@ -122,7 +129,7 @@ def test_assignment_and_batches_tell_the_same(records: set[Record]) -> None:
             r.label == b.label for b in parts.batches for context in b.contexts for r in context
         )
         for batch in parts.batches:
-            assert all(len(context) <= settings.examples_per_context for context in batch.contexts)
+            assert all(len(context) <= settings.examples for context in batch.contexts)
             for context in batch.contexts:
                 assert list(context) == sorted(context, key=digest_of)
 
@@ -158,7 +165,7 @@ def test_another_key_gives_another_partition() -> None:
     records = [Record("a", str(number)) for number in range(20)]
     assert (
         partition(HASHED, NONE, records).assignment
-        != partition(HASHED.model_copy(update={"key": "00" * 32}), NONE, records).assignment
+        != partition(changed(HASHED, key="00" * 32), NONE, records).assignment
     )
 
 
@@ -179,7 +186,7 @@ def test_places_are_spread_evenly_and_slots_do_not_follow_batches() -> None:
 CLUSTERS = Clusters(method="public-centers", kept=((0, 3), (1, 2)), batches=((2, 1), (3, 4)))
 
 
-def clustered(batching: dict[str, Any], examples: int = 1) -> Batching:
+def clustered(batching: dict[str, Any], examples: int = 1) -> Layout:
     config = {
         "data": {"path": "x.csv", "labels": list(LABELS)},
         "model": {"name": "m"},
@@ -190,7 +197,8 @@ def clustered(batching: dict[str, Any], examples: int = 1) -> Batching:
         "decoding": {"max_tokens": 1},
         "chosen_from": {"batching": "public", "settings": "public"},
     }
-    return declared_batching(Config.model_validate(config), CLUSTERS, KEY.hex(), secret=False)
+    read = Config.model_validate(config)
+    return Layout(declared_batching(read, CLUSTERS, KEY.hex(), secret=False), LABELS, examples)
 
 
 IN_CLUSTERS = (
@@ -229,7 +237,7 @@ def test_a_clustered_place_depends_on_that_record_and_its_centre_alone(
         contexts = [
             [c for batch in parts.batches for c in batch.contexts] for parts in (whole, rest)
         ]
-        if settings.slots is None:
+        if settings.batching.slots is None:
             assert set(rest.assignment) <= set(whole.assignment)
             assert len(set(contexts[0]) ^ set(contexts[1])) <= 1
         else:
@@ -268,7 +276,7 @@ def test_rejects_recorded_places_that_no_batch_has() -> None:
             settings, CLUSTERS, records, {record: center_of(record) for record in records}
         )
         first = next(place for place in parts.assignment if place.batch is not None)
-        total, slots = settings.batches, settings.slots or settings.cells
+        total, slots = settings.batching.batches, settings.batching.slots or settings.batching.cells
         for change in (
             {"batch": total},
             {"batch": total - 1 if first.batch in range(3) else 0},  # of the other label
@@ -284,15 +292,13 @@ def test_rejects_recorded_places_that_no_batch_has() -> None:
 
 
 IN_ROUNDS = tuple(
-    settings.model_copy(update={"rounds": 4, "batches": 4 * settings.batches})
+    changed(settings, rounds=4, batches=4 * settings.batching.batches)
     for settings in (HASHED, SLOTS, CELLS, *IN_CLUSTERS)
 )
 
 
-def centers_of(
-    settings: Batching, records: set[Record]
-) -> tuple[Clusters, dict[Record, int] | None]:
-    clustered = settings.generate_per_cluster is not None
+def centers_of(settings: Layout, records: set[Record]) -> tuple[Clusters, dict[Record, int] | None]:
+    clustered = settings.batching.generate_per_cluster is not None
     return (
         (CLUSTERS, {record: center_of(record) for record in records}) if clustered else (NONE, None)
     )
@@ -310,8 +316,8 @@ def test_each_round_places_all_records_anew(records: set[Record], data: st.DataO
         parts, rest = (
             partition(settings, clusters, rows, centers) for rows in (records, records - {removed})
         )
-        assert len(parts.batches) == settings.batches == 4 * settings.per_round
-        assert [batch.id for batch in parts.batches] == list(range(settings.batches))
+        assert len(parts.batches) == settings.batching.batches == 4 * settings.batching.per_round
+        assert [batch.id for batch in parts.batches] == list(range(settings.batching.batches))
         groups = [group for group in groups_of(settings, clusters) for _ in group.ids]
         assert [(batch.label, batch.cluster) for batch in parts.batches] == [
             (g.label, g.cluster) for g in groups
@@ -323,8 +329,8 @@ def test_each_round_places_all_records_anew(records: set[Record], data: st.DataO
             assert assigned.slot is None
             assert (group.label, group.cluster) == (record.label, centers and centers[record])
         for number in range(4):
-            first, keyed = number * settings.per_round, KeyedHash(KEY).of_round(number)
-            batches = parts.batches[first : first + settings.per_round]
+            first, keyed = number * settings.batching.per_round, KeyedHash(KEY).of_round(number)
+            batches = parts.batches[first : first + settings.batching.per_round]
             shown = [
                 record for batch in batches for context in batch.contexts for record in context
             ]
@@ -336,12 +342,12 @@ def test_each_round_places_all_records_anew(records: set[Record], data: st.DataO
             before = [(b.id, c) for b in batches for c in b.contexts]
             after = [
                 (b.id, c)
-                for b in rest.batches[first : first + settings.per_round]
+                for b in rest.batches[first : first + settings.batching.per_round]
                 for c in b.contexts
             ]
             moved = {batch for batch, _ in set(before) ^ set(after)}
             assert len(moved) <= 1
-            assert settings.slots is None or len(before) == len(after)
+            assert settings.batching.slots is None or len(before) == len(after)
 
 
 def test_rounds_differ_and_the_first_is_that_of_a_run_of_one() -> None:
@@ -367,7 +373,7 @@ def test_memory_does_not_grow_with_rounds() -> None:
     records = [Record(LABELS[number % 2], f"a record, number {number}") for number in range(5_000)]
     peaks = []
     for rounds in (2, 40):
-        settings = HASHED.model_copy(update={"rounds": rounds, "batches": rounds * HASHED.batches})
+        settings = changed(HASHED, rounds=rounds, batches=rounds * HASHED.batching.batches)
         tracemalloc.start()
         parts = partition(settings, NONE, records)
         assert sum(len(batch.contexts) for batch in parts.batches) > rounds * 3_000

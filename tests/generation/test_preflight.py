@@ -12,18 +12,18 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from dpaudit.auditing import audit_run
-from dpaudit.catalogue import catalogue
-from dpaudit.checks.evidence import AuditedRun
-from dpaudit.checks.preflight import Obstacle, refuse
-from dpaudit.checks.preflight import obstacles as obstacles_of
-from dpaudit.checks.registry import Outcome, SettingsCheck
+from dpaudit.auditing.checks.evidence import AuditedRun
+from dpaudit.auditing.checks.preflight import Obstacle, refuse
+from dpaudit.auditing.checks.preflight import obstacles as obstacles_of
+from dpaudit.auditing.checks.registry import Outcome, SettingsCheck
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.planned import planned_run
 from dpaudit.generation.public_parts import replay_public
 from dpaudit.generation.records import Records, read_records
 from dpaudit.plugins import PlugIn
+from dpaudit.results.catalogue import catalogue
 from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError, RunReader
 from tests.forging import unfinish
@@ -262,7 +262,7 @@ def test_settings_alone_exceed_a_rho_spend_a_delta_and_are_too_many(
         "spent-on-centers",
         "privacy.delta",
     )
-    monkeypatch.setattr("dpaudit.checks.disclosure.MOST_PAIRS", 0)
+    monkeypatch.setattr("dpaudit.auditing.checks.disclosure.MOST_PAIRS", 0)
     shown = {"template": None, "text": f"About {{label}}:\n{TEXT}\n- {{example}}\n-"}
     assert codes(make_config(prompt=shown, decoding=REAL)) == {
         ("disclosure.sensitive", "too-many-labels")
@@ -294,7 +294,7 @@ def test_an_outcome_without_words_is_an_obstacle_and_a_plug_ins_error_is_none(
     checks = {name: SettingsCheck(id=name) for name in ("mechanism.model", "mechanism.unit")}
     checks["mechanism.model"].function = lambda run: Outcome("fail", "unheard-of")
     checks["mechanism.unit"].function = raises
-    monkeypatch.setattr("dpaudit.checks.preflight.registered", lambda: checks)
+    monkeypatch.setattr("dpaudit.auditing.checks.preflight.registered", lambda: checks)
     with pytest.raises(ZeroDivisionError):
         obstacles(make_config())
     checks["mechanism.unit"].plug_in = PlugIn(

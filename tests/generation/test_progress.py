@@ -2,8 +2,8 @@ import io
 
 from rich.console import Console
 
-from dpaudit.commands import terminal
-from dpaudit.commands.generate import GenerationProgress
+from dpaudit.commands import progress
+from dpaudit.commands.progress import GenerationProgress
 from dpaudit.generation.events import BatchDone, BatchStarted, StepDone
 
 STEPS = 48
@@ -13,11 +13,11 @@ def shown(monkeypatch) -> tuple[list[tuple[float, float | None]], str]:
     """(tokens, total) after each batch of four, the first of which existed; and the screen."""
     screen = io.StringIO()
     monkeypatch.setattr(
-        terminal, "_console", lambda stderr: Console(file=screen, width=80, force_terminal=True)
+        progress, "console", lambda stderr: Console(file=screen, width=80, force_terminal=True)
     )
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     counts = []
-    with terminal.progress_bars("tokens") as bars:
+    with progress.progress_bars() as bars:
         tell = GenerationProgress(bars, "a-run-with-a-long-name", STEPS)
         for batch in range(4):
             if batch:
@@ -37,8 +37,8 @@ def test_a_bar_counts_the_tokens_of_now_and_shows_no_epsilon(monkeypatch) -> Non
 
 def test_a_log_has_a_line_now_and_then(monkeypatch, capfd) -> None:
     now = iter(range(0, 1000, 6))
-    monkeypatch.setattr(terminal.time, "monotonic", lambda: float(next(now)))
-    with terminal.progress_bar("Replaying", "passes") as show:
+    monkeypatch.setattr(progress.time, "monotonic", lambda: float(next(now)))
+    with progress.progress_bar("Replaying", "passes") as show:
         for done in range(6):
             show(done, 1234)
     assert capfd.readouterr().err.splitlines() == [

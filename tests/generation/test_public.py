@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.models import LanguageModel
@@ -169,7 +169,7 @@ def test_the_directory_says_what_made_it_and_is_nobodys_run(
     for arguments in (
         ("verify", folder),
         ("report", folder, "--out", folder.parent / "report"),
-        ("inspect", folder),
+        ("inspect", folder, "--batch", 0),
         ("compare", folder, folder.parent),
         ("evaluate", folder, "--reference", "/nowhere.csv"),
         ("replay", folder, "--data", "/nowhere.csv"),
@@ -215,6 +215,8 @@ def test_they_are_the_baseline_of_runs_that_differ_in_their_records_alone(
     PublicReader(
         public(mechanism={**TOP, "aggregator": "mean", "divisor": 2.0})
     ).public.require_fit("x", run)
+    slots = {"batching": {"slots": 3}, "prompt": {"examples_per_context": 2}}
+    PublicReader(public(mechanism=TOP, **slots)).public.require_fit("x", run)
     for name, sections in {
         "mechanism.temperature": {"mechanism": {**TOP, "temperature": 0.5}},
         "mechanism.support": {"mechanism": {"support": {"kind": "public-top-k", "size": 11}}},

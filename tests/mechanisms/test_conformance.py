@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from dpaudit.accounting import exact_cost, theorem1_cost
+from dpaudit.accounting.ex_post import exact_costs
 from dpaudit.mechanisms import (
     AGGREGATORS,
     ANCHOR,
@@ -32,8 +34,9 @@ from dpaudit.mechanisms import (
     Mechanism,
     Problem,
     Recomputed,
-    ReducedStep,
+    ReducedSteps,
     Relation,
+    Spans,
     Support,
     with_anchor,
 )
@@ -243,10 +246,12 @@ def recorded(
 
 @dataclass
 class Block:
-    """Random batches of one shape side by side, and the tools to make their neighbours."""
+    """Random batches of one shape side by side, and the tools to make their neighbours.
+
+    They are the same for every contribution: what aggregators make of them is worked out once.
+    """
 
     case: Case
-    contribution: str
     n: int
     change: ContextChange
     dtype: str
@@ -258,15 +263,13 @@ class Block:
         self.random = np.random.default_rng([self.seed, self.n, self.change.half_steps])
         self.size = int(self.random.integers(2, 7))
         self.temperature = float(self.random.choice([0.5, 1.0, 2.5]))
-        self.mechanism = self.case.mechanism(
-            self.temperature, grid=self.grid, contribution=self.contribution
-        )
         self.values = self.some(self.n)
-        self.width = max(2, self.mechanism.aggregator.width_for(self.change))
-        self.arrays = self.mechanism.aggregator.step(self.values, CLIP, self.width)
-        if self.mechanism.contribution.anchored:
-            self.arrays[ANCHOR] = some_anchor(self.random, self.batches, self.size)
-        self.box = self.mechanism.box(self.arrays, self.change)
+        self.anchor = some_anchor(self.random, self.batches, self.size)
+
+    @cached_property
+    def aggregates(self) -> list[Floats]:
+        """The neighbours' vectors by the definition, without an anchor."""
+        return [self.case.aggregate(neighbour) for neighbour in self.neighbours()]
 
     def some(self, n: int) -> Floats:
         """Random contexts of every batch, [n, batches * size]."""
@@ -318,24 +321,29 @@ class Block:
         found: NDArray[np.float64] = scaled - np.logaddexp.reduce(scaled, axis=1, keepdims=True)
         return found
 
-    def check(self) -> None:
+    def check(self, contribution: str) -> None:
         """Every neighbour is in the box and within the exact cost; added contexts reach it."""
-        lower, center, upper = self.box
-        own = with_anchor(self.arrays, self.case.aggregate(self.values))
+        mechanism = self.case.mechanism(self.temperature, grid=self.grid, contribution=contribution)
+        width = max(2, mechanism.aggregator.width_for(self.change))
+        arrays = mechanism.aggregator.step(self.values, CLIP, width)
+        if mechanism.contribution.anchored:
+            arrays[ANCHOR] = self.anchor
+        box = lower, center, upper = mechanism.box(arrays, self.change)
+        own = with_anchor(arrays, self.case.aggregate(self.values))
         np.testing.assert_allclose(center, own, rtol=0, atol=self.case.rounding)
-        assert np.array_equal(center, self.mechanism.aggregate(self.arrays))
-        movable = self.mechanism.aggregator.movable(self.arrays)
+        assert np.array_equal(center, mechanism.aggregate(arrays))
+        movable = mechanism.aggregator.movable(arrays)
         if movable is not None:
             assert np.array_equal(lower[~movable], upper[~movable])
-        spread = [self.side_by_side(vector)[:, None, :] for vector in self.box]
+        spread = [self.side_by_side(vector)[:, None, :] for vector in box]
         tokens = np.broadcast_to(np.arange(self.size), (self.batches, self.size))
         theorem1 = theorem1_cost(*spread, tokens, self.temperature)
         rise, fall = exact_cost(*spread, tokens, self.temperature)
         assert (np.maximum(rise, fall) <= theorem1 + SLACK).all()
         here = self.log_probabilities(center)
-        most, least, eta = np.zeros_like(here), np.zeros_like(here), self.mechanism.eta(self.change)
-        for neighbour in self.neighbours():
-            aggregate = with_anchor(self.arrays, self.case.aggregate(neighbour))
+        most, least, eta = np.zeros_like(here), np.zeros_like(here), mechanism.eta(self.change)
+        for unanchored in self.aggregates:
+            aggregate = with_anchor(arrays, unanchored)
             assert (lower <= aggregate).all()
             assert (aggregate <= upper).all()
             change = self.log_probabilities(aggregate) - here
@@ -355,13 +363,13 @@ def check_neighbours(case: Case, seed: int = 0, batches: int = 24) -> int:
     The count is that of batches per relation.
     """
     checked = 0
-    settings = itertools.product(CONTRIBUTIONS, SIZES, RELATIONS, GROUPS, DTYPES, (None, GRID))
-    for contribution, n, relation, group, dtype, grid in settings:
-        Block(
-            case, contribution, n, ContextChange(relation, group), dtype, grid, seed, batches
-        ).check()
+    settings = itertools.product(SIZES, RELATIONS, GROUPS, DTYPES, (None, GRID))
+    for n, relation, group, dtype, grid in settings:
+        block = Block(case, n, ContextChange(relation, group), dtype, grid, seed, batches)
+        for contribution in CONTRIBUTIONS:
+            block.check(contribution)
         checked += batches
-    return checked // len(RELATIONS) // len(CONTRIBUTIONS)
+    return checked // len(RELATIONS)
 
 
 @every
@@ -397,9 +405,9 @@ def test_the_suite_finds_bounds_that_are_too_narrow_or_too_wide(
     for factor in (0.5, 0.999, 1.01):
         monkeypatch.setattr(kind, "box", scaled(factor))
         with pytest.raises(AssertionError):
-            Block(
-                case, "differences", 4, ContextChange("add_remove"), "float64", None, seed=0
-            ).check()
+            Block(case, 4, ContextChange("add_remove"), "float64", None, seed=0).check(
+                "differences"
+            )
 
 
 def check_width(case: Case) -> None:
@@ -519,14 +527,16 @@ def check_reduced(case: Case) -> None:
         mechanism, values, width = step
         arrays, n = recorded(mechanism, values, width, np.random.default_rng(token)), len(values)
         token %= values.shape[1]
-        reduced, whole = mechanism.reduced(arrays, token), ReducedStep(arrays, token)
+        reduced = mechanism.reduced(arrays, token)
+        spans = Spans([values.shape[1]])
+        whole = ReducedSteps.whole(arrays, np.array([token]), spans)
         columns = mechanism.aggregate(reduced.arrays)
-        assert len(columns) + reduced.fixed.columns == values.shape[1]
-        assert columns[reduced.token] == mechanism.aggregate(arrays)[token]
+        assert len(columns) + reduced.columns[0] == values.shape[1]
+        assert columns[reduced.tokens[0]] == mechanism.aggregate(arrays)[token]
         change = ContextChange(relation)
         costs = exact_cost(*mechanism.box(arrays, change), token, mechanism.temperature)
         box = mechanism.box(reduced.arrays, change)
-        found = exact_cost(*box, reduced.token, mechanism.temperature, reduced.fixed)
+        found = np.concatenate(exact_costs(box, reduced, mechanism.temperature)).tolist()
         assert found == pytest.approx(costs, rel=1e-12, abs=1e-12)
         here = log_probability(
             with_anchor(arrays, case.aggregate(values)), token, mechanism.temperature
@@ -538,7 +548,10 @@ def check_reduced(case: Case) -> None:
         for taken in (reduced, whole):
             losses = mechanism.losses(taken, values, n)
             assert losses is not None
-            np.testing.assert_allclose(losses, right, rtol=1e-9, atol=1e-9 / mechanism.temperature)
+            assert losses.shape == (n, 1)
+            np.testing.assert_allclose(
+                losses[:, 0], right, rtol=1e-9, atol=1e-9 / mechanism.temperature
+            )
             alone = mechanism.losses(taken, None, n)
             assert (alone is not None) == case.from_record
             if alone is not None:
@@ -830,8 +843,9 @@ def test_a_contribution_is_its_definition_wherever_it_is_worked_out(name: str) -
             found[:, part] = out
         np.testing.assert_array_equal(found, wanted)
         assert contribution.range_problem("contexts", found) is None
-        assert contribution.anchor_problem(arrays) is None
-        assert contribution.clip_problem(arrays, found) is None
+        spans = Spans([found.shape[1]])
+        assert contribution.anchor_problem(arrays, spans) is None
+        assert contribution.clip_problem(arrays, found, spans) is None
         on_device(contribution, logits, wanted, random)
 
     check()
@@ -868,7 +882,7 @@ def test_a_contribution_objects_to_what_cannot_be_one(name: str) -> None:
 
 def test_logits_reach_the_clip() -> None:
     contribution, logits = CONTRIBUTIONS["logits"](clip=CLIP), np.zeros((3, 4), dtype=np.float32)
-    found = contribution.clip_problem({}, logits)
+    found = contribution.clip_problem({}, logits, Spans([4]))
     assert found == Problem("mechanisms.other-maximum", {"wrong": 3, "contexts": 3, "clip": CLIP})
 
 
@@ -892,17 +906,18 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
     public, logits = (random.normal(5, 0.6, shape).astype(np.float32) for shape in (40, (6, 40)))
     anchor = contribution.anchor(public)
     assert anchor is not None
-    assert contribution.anchor_problem({ANCHOR: anchor}) is None
+    spans = Spans([40])
+    assert contribution.anchor_problem({ANCHOR: anchor}, spans) is None
     for wrong in (
         public,
         anchor + np.float32(0.01),
         with_entry(anchor, (3,), np.nan),
         with_entry(anchor, (3,), -np.inf),
     ):
-        assert contribution.anchor_problem({ANCHOR: wrong})
+        assert contribution.anchor_problem({ANCHOR: wrong}, spans)
     values = np.empty_like(logits)
     contribution.write(logits, contribution.row_constants(logits), anchor, values)
-    assert contribution.clip_problem({ANCHOR: anchor}, values) is None
+    assert contribution.clip_problem({ANCHOR: anchor}, values, spans) is None
     raw = np.clip(logits - public, -CLIP, CLIP)
     shifted = np.clip(values + np.float32(0.1), -CLIP, CLIP)
     for wrong, count in (
@@ -911,9 +926,13 @@ def test_differences_are_of_log_probabilities_and_of_an_anchor_that_is_such() ->
         (values * 0.5, 6),
         (np.concatenate([values[:5], raw[:1]]), 1),
     ):
-        found = contribution.clip_problem({ANCHOR: anchor}, wrong)
+        found = contribution.clip_problem({ANCHOR: anchor}, wrong, spans)
         assert found is not None
         assert found.values == {"wrong": count, "contexts": 6}
+    # What a context has at the clip stands for any value below, whatever the anchor says there.
+    endless, below = with_entry(anchor, (3,), np.inf), with_entry(values, (0, 3), -CLIP)
+    found = contribution.clip_problem({ANCHOR: endless}, below, spans)
+    assert found is not None and found.values == {"wrong": 5, "contexts": 6}
     for bad in (np.nan, np.inf, -np.inf):
         with pytest.raises(ValueError, match="public prompt"):
             contribution.anchor(with_entry(public, (7,), bad))

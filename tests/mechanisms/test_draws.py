@@ -50,24 +50,36 @@ def texts(
     seed: int, contexts: int, steps: int, rate: float, multiplier: float, without: int | None
 ) -> np.ndarray:
     """Probabilities of all texts, where the contexts' predictions depend on the tokens so far."""
-    found = []
-    for text in itertools.product((0, 1), repeat=steps):
-        chance = 1.0
-        for place, token in enumerate(text):
-            random = np.random.default_rng([seed, *text[:place], 7])
-            # Contexts are sure of themselves, which moves the most.
-            likely = (
-                random.random((contexts, 1))
-                if random.random() < 0.3
-                else random.integers(0, 2, (contexts, 1))
-            )
-            rows = CLIP * np.concatenate([likely, 1 - likely], axis=1)
-            one = first_token(
-                [row for number, row in enumerate(rows) if number != without], rate, multiplier
-            )
-            chance *= one if token == 0 else 1 - one
-        found.append(chance)
-    return np.array(found)
+    chances = np.ones(1)
+    for length in range(steps):
+        first = [
+            _first_after(prefix, seed, contexts, rate, multiplier, without)
+            for prefix in itertools.product((0, 1), repeat=length)
+        ]
+        chances = np.stack([chances * first, chances * (1 - np.array(first))], axis=1).ravel()
+    return chances
+
+
+def _first_after(
+    prefix: Sequence[int],
+    seed: int,
+    contexts: int,
+    rate: float,
+    multiplier: float,
+    without: int | None,
+) -> float:
+    """The probability that the first of two tokens follows."""
+    random = np.random.default_rng([seed, *prefix, 7])
+    # Contexts are sure of themselves, which moves the most.
+    likely = (
+        random.random((contexts, 1))
+        if random.random() < 0.3
+        else random.integers(0, 2, (contexts, 1))
+    )
+    rows = CLIP * np.concatenate([likely, 1 - likely], axis=1)
+    return first_token(
+        [row for number, row in enumerate(rows) if number != without], rate, multiplier
+    )
 
 
 def share_of_delta(

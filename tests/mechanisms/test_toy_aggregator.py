@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from dpaudit.cli import cli
+from dpaudit.commands.cli import cli
 from dpaudit.mechanisms import Arrays
 from dpaudit.runs import BatchHeader, RunReader, RunWriter, Step, aggregate_digest
 from tests.mechanisms import test_conformance as conformance

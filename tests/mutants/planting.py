@@ -12,6 +12,12 @@ from pathlib import Path
 import libcst as cst
 from mutmut.mutation.mutators import mutation_operators
 
+#: The folders of packages below `dpaudit`, by the names that they are asked for by.
+FOLDERS = {
+    "mechanisms": "mechanisms",
+    "accounting": "accounting",
+    "checks": "auditing/checks",
+}
 #: Left as they are: types are not looked at when code runs, and tests assert no wording.
 SPARED = (cst.Annotation, cst.Decorator, cst.FormattedString, cst.Import, cst.ImportFrom)
 
@@ -92,7 +98,7 @@ def mutants(package: str, root: Path, sample: int, seed: int) -> list[Mutant]:
     far more.
     """
     draw = random.Random(seed)
-    places = _places(sorted((root / "dpaudit" / package).glob("*.py")))
+    places = _places(sorted((root / "dpaudit" / FOLDERS[package]).glob("*.py")))
     for listed in places.values():
         draw.shuffle(listed)
     found: list[Mutant] = []

@@ -20,7 +20,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.releasing.folder import write_release
 from dpaudit.releasing.keys import read_signer
 from dpaudit.runs import RunReader

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.releasing.attestation import statements
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment

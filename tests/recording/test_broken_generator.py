@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "foreign_run.py"
 BROKEN = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.recording import Handed, Recorder, RecordingProcessor, hashed_records, rows_of_batch
 from dpaudit.runs import RunReader
 

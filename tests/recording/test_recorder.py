@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import ContextChange
 from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.runs import (

@@ -19,7 +19,7 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from dpaudit.auditing import audit_run
+from dpaudit.auditing.run import audit_run
 from dpaudit.recording import RecordedBatch, Recorder, hashed_records
 from dpaudit.recording.frozen import VARIABLE, Frozen
 from dpaudit.recording.rerun import Script, rerun

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.auditing import Question, audit_run
+from dpaudit.auditing.run import Question, audit_run
 from dpaudit.releasing.folder import write_release
 from dpaudit.releasing.keys import make_key, read_signer
 from dpaudit.results import AuditResult

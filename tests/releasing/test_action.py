@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from dpaudit.cli import cli
+from dpaudit.commands.cli import cli
 
 ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))

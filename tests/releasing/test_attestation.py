@@ -16,7 +16,7 @@ from securesystemslib.dsse import Envelope
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.releasing.attestation import envelopes, opened, statements
 from dpaudit.releasing.keys import make_key, read_public_key, read_signer
-from dpaudit.releasing.policy import PolicyFile, held_to
+from dpaudit.releasing.policy import PolicyFile, apply_policy
 from dpaudit.results import AuditResult
 from dpaudit.results.attestation import Audit, ClaimTested, Commitment, PolicyMet, Tool
 from dpaudit.results.policy import Policy
@@ -31,7 +31,7 @@ FILES = {"README.md": "01" * 32, "data/train.parquet": "02" * 32}
 @pytest.fixture
 def passed(make_run: Callable[..., Run]) -> AuditResult:
     result = make_run(aggregator="mean").audit()
-    return held_to(
+    return apply_policy(
         result, PolicyFile(Policy(policy_version=1, name="the house", epsilon=1000), POLICY)
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.releasing.policy import RULES, PolicyFile, held_to, read_policy
+from dpaudit.releasing.policy import RULES, PolicyFile, apply_policy, read_policy
 from dpaudit.results import AuditResult, TextCounts
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Added, Quality
@@ -63,12 +64,12 @@ def outcome(result: AuditResult, name: str) -> str:
 @pytest.mark.parametrize("name", TRIED)
 def test_each_rule_is_met_and_missed_by_its_name(audited: AuditResult, name: str) -> None:
     met, missed = TRIED[name]
-    found = held_to(audited, policy(**{name: met}))
+    found = apply_policy(audited, policy(**{name: met}))
     assert (found.verdict, outcome(found, name)) == ("pass", "pass")
     assert found.policy is not None and found.policy.sha256 == DIGEST
     assert found.guarantee == audited.guarantee
     if missed is not None:
-        found = held_to(audited, policy(**{name: missed}))
+        found = apply_policy(audited, policy(**{name: missed}))
         lacking = name in ("evidence", "checks")
         assert (found.verdict, outcome(found, name)) == (
             ("not_verified", "skip") if lacking else ("fail", "fail")
@@ -80,13 +81,40 @@ def test_each_rule_is_met_and_missed_by_its_name(audited: AuditResult, name: str
 
 def test_delta(make_run: Callable[..., Run]) -> None:
     result = make_run(aggregator="mean").audit()
-    assert held_to(result, policy(delta=result.claim.delta)).verdict == "pass"
-    assert outcome(held_to(result, policy(delta=result.claim.delta / 2)), "delta") == "fail"
+    assert apply_policy(result, policy(delta=result.claim.delta)).verdict == "pass"
+    assert outcome(apply_policy(result, policy(delta=result.claim.delta / 2)), "delta") == "fail"
+
+
+def test_attacks_are_held_against_the_audited_curve(make_run: Callable[..., Run]) -> None:
+    """To the last digit, at the release level, and not by the epsilon that is claimed."""
+    result = make_run(aggregator="mean", divisor=64.0).audit()
+    bound = result.guarantees.approximate.attack
+    for rule, most in (("most_advantage", bound.advantage), ("most_true_positives", None)):
+        for at in (0.01, 0.2):
+            here = bound.curve.true_positives(at) if most is None else most
+            for allowed, expected in ((here, "pass"), (math.nextafter(here, 0), "fail")):
+                asked = {"at": at, "most": allowed} if most is None else allowed
+                assert outcome(apply_policy(result, policy(**{rule: asked})), rule) == expected
+    approximate = result.guarantees.approximate.model_copy(update={"attack": None})
+    guarantees = result.guarantees.model_copy(update={"approximate": approximate})
+    without = result.model_copy(update={"guarantees": guarantees})
+    assert outcome(apply_policy(without, policy(most_advantage=1)), "most_advantage") == "fail"
+
+
+def test_a_cost_of_these_texts_alone_meets_no_limit_on_attacks(audited: AuditResult) -> None:
+    for name, asked in (
+        ("most_advantage", 1),
+        ("most_true_positives", {"at": 0.01, "most": 1}),
+    ):
+        found = apply_policy(audited, policy(**{name: asked}))
+        assert (found.verdict, outcome(found, name)) == ("fail", "fail")
+        (rule,) = (check for check in found.checks if check.code == "unbounded")
+        assert rule.id == f"policy.{name.replace('_', '-')}"
 
 
 def test_a_level_is_missed_where_its_checks_were_not_made(audited: AuditResult) -> None:
     asked = audited.model_copy(update={"evidence": 4})
-    found = held_to(asked, policy(evidence=4))
+    found = apply_policy(asked, policy(evidence=4))
     (rule,) = (check for check in found.checks if check.id == "policy.evidence")
     assert (rule.status, rule.code, found.verdict) == ("skip", "not-made", "not_verified")
     assert "replay.logits" in rule.values["checks"]  # type: ignore[operator]
@@ -127,7 +155,8 @@ def test_quality_is_held_against_the_public_baseline(
 ) -> None:
     measured = quality_that(difference=difference, spread=spread)
     assert (
-        outcome(held_to(audited, policy(quality="public-baseline"), measured), "quality") == status
+        outcome(apply_policy(audited, policy(quality="public-baseline"), measured), "quality")
+        == status
     )
 
 
@@ -149,11 +178,26 @@ def test_quality_is_no_gate_beside_a_claim_that_rests_on_secret_batches(
         and result.claim.batch_epsilon is not None
     )
     assert (
-        outcome(held_to(result, policy(quality="public-baseline"), measured), "quality") == "fail"
+        outcome(apply_policy(result, policy(quality="public-baseline"), measured), "quality")
+        == "fail"
     )
     run.edit_manifest({"claim.epsilon": result.claim.batch_epsilon})
     known = run.audit()
-    assert outcome(held_to(known, policy(quality="public-baseline"), measured), "quality") == "pass"
+    assert (
+        outcome(apply_policy(known, policy(quality="public-baseline"), measured), "quality")
+        == "pass"
+    )
+
+
+def test_quality_is_no_gate_beside_an_epsilon_of_zcdp_that_rests_on_secret_batches(
+    make_run: Callable[..., Run],
+) -> None:
+    measured, rules = quality_that(difference=0.1, spread=0.01), policy(quality="public-baseline")
+    for secret, status in ((True, "fail"), (False, "pass")):
+        run = make_run(secret=secret, sizes=(4, 5, 4, 5), aggregator="mean")
+        claim = {"kind": "zcdp", "epsilon": None, "batch_epsilon": None, "rho": 99.0, "delta": 1e-4}
+        run.edit_manifest({f"claim.{name}": value for name, value in claim.items()})
+        assert outcome(apply_policy(run.audit(), rules, measured), "quality") == status
 
 
 def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
@@ -162,7 +206,7 @@ def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
         (None, "It is broken.", ("fail", "unreadable", "fail")),
         (_Quality(()), "", ("skip", "no-baseline", "not_verified")),
     ):
-        found = held_to(audited, policy(quality="public-baseline"), measured, why)  # type: ignore[arg-type]
+        found = apply_policy(audited, policy(quality="public-baseline"), measured, why)  # type: ignore[arg-type]
         (rule,) = (check for check in found.checks if check.id == "policy.quality")
         assert (rule.status, rule.code, found.verdict) == outcomes
 
@@ -170,18 +214,18 @@ def test_quality_that_was_not_measured_is_not_met(audited: AuditResult) -> None:
 def test_texts_that_were_not_counted_are_not_few(audited: AuditResult) -> None:
     for counts in (None, TextCounts(texts=0, empty=0, very_short=0)):
         result = audited.model_copy(update={"released": counts})
-        assert outcome(held_to(result, policy(short_texts=1)), "short_texts") == "fail"
+        assert outcome(apply_policy(result, policy(short_texts=1)), "short_texts") == "fail"
     some = audited.model_copy(update={"released": TextCounts(texts=10, empty=1, very_short=2)})
-    assert outcome(held_to(some, policy(short_texts=0.3)), "short_texts") == "pass"
-    assert outcome(held_to(some, policy(short_texts=0.29)), "short_texts") == "fail"
+    assert outcome(apply_policy(some, policy(short_texts=0.3)), "short_texts") == "pass"
+    assert outcome(apply_policy(some, policy(short_texts=0.29)), "short_texts") == "fail"
 
 
 def test_signers_are_for_what_is_signed(audited: AuditResult) -> None:
-    found = held_to(audited, policy(signers=[DIGEST]))
+    found = apply_policy(audited, policy(signers=[DIGEST]))
     assert (outcome(found, "signers"), found.verdict) == ("skip", "pass")
     assert "policy.signers" not in found.not_checked
     for signer, verdict in ((DIGEST, "pass"), ("cd" * 32, "fail")):
-        assert held_to(audited, policy(signers=[DIGEST]), signer=signer).verdict == verdict
+        assert apply_policy(audited, policy(signers=[DIGEST]), signer=signer).verdict == verdict
 
 
 @pytest.mark.parametrize("said", ["no", "unknown"])
@@ -197,7 +241,7 @@ def test_a_policy_can_demand_a_model_that_never_saw_the_records(
         code = "of-model.not-trained" if said == "no" else "of-model.trained-unknown"
         assert code in {caveat.code for caveat in audience.caveats}
         assert audience.run.settings.model.trained_on_records == said
-    found = held_to(audited, policy(trained_on_records="no"))
+    found = apply_policy(audited, policy(trained_on_records="no"))
     assert (found.verdict, outcome(found, "trained_on_records")) == (
         ("pass",) * 2 if said == "no" else ("fail",) * 2
     )
@@ -212,7 +256,9 @@ def test_the_word_no_is_no_boolean(tmp_path: Path, no: str) -> None:
 
 
 def test_every_rule_is_tried_here() -> None:
-    assert set(TRIED) | {"rho", "quality", "trained_on_records", "signers"} == set(RULES)
+    elsewhere = {"rho", "quality", "trained_on_records", "signers"}
+    of_attacks = {"most_advantage", "most_true_positives"}
+    assert set(TRIED) | elsewhere | of_attacks == set(RULES)
     assert list(RULES) == [
         name for name in Policy.model_fields if name not in ("policy_version", "name")
     ]
@@ -222,12 +268,12 @@ def test_a_run_that_fails_its_audit_stays_failed(make_run: Callable[..., Run]) -
     run = make_run()
     run.edit_samples(lambda lines: lines.pop())
     failed = run.audit()
-    found = held_to(failed, policy(epsilon=1000))
+    found = apply_policy(failed, policy(epsilon=1000))
     assert (found.verdict, found.guarantee) == (failed.verdict, failed.guarantee)
 
 
 def test_a_public_report_names_the_policy_and_no_figure(audited: AuditResult) -> None:
-    found = public_form(held_to(audited, policy(name="of the house", short_texts=0.5)))
+    found = public_form(apply_policy(audited, policy(name="of the house", short_texts=0.5)))
     assert found.policy is not None and found.policy.name == "of the house"
     rules = [check for check in found.checks if check.id.startswith("policy.")]
     assert {check.measured for check in rules} == {""}
@@ -244,6 +290,8 @@ def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
         "quality": "public-baseline",
         "signers": [DIGEST],
         "rho": 0.5,
+        "most_advantage": 0.25,
+        "most_true_positives": {"at": 0.01, "most": 0.05},
     }
     path = written(tmp_path, name="all", trained_on_records="no", **rules)
     found = read_policy(path)
@@ -294,6 +342,16 @@ WRONG = {
     "a check that is no id": ("policy_version: 1\nchecks: [Text]", "checks.0", "the id of a check"),
     "an infinite epsilon": ("policy_version: 1\nepsilon: .inf", "epsilon", "the value is inf"),
     "a share above 1": ("policy_version: 1\nshort_texts: 2", "short_texts", "the value is 2"),
+    "an advantage above 1": (
+        "policy_version: 1\nmost_advantage: 2",
+        "most_advantage",
+        "the value is 2",
+    ),
+    "true positives at no rate": (
+        "policy_version: 1\nmost_true_positives: {most: 0.05}",
+        "most_true_positives.at",
+        "missing",
+    ),
     "a level that is none": ("policy_version: 1\nevidence: 5", "evidence", "the value is 5"),
     "an unknown kind": ("policy_version: 1\nkinds: [empirical]", "kinds.0", "empirical"),
     "no kinds": (
@@ -398,17 +456,19 @@ def test_a_policy_bounds_either_level(make_run: Callable[..., Run]) -> None:
         and claim.epsilon < claim.batch_epsilon
     )
     assert (
-        held_to(result, policy(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon)).verdict
+        apply_policy(
+            result, policy(epsilon=claim.epsilon, batch_epsilon=claim.batch_epsilon)
+        ).verdict
         == "pass"
     )
     for rules in ({"epsilon": claim.epsilon * 0.99}, {"batch_epsilon": claim.batch_epsilon * 0.99}):
-        found = held_to(result, policy(**rules))
+        found = apply_policy(result, policy(**rules))
         assert [outcome(found, name) for name in rules] == ["fail"]
     unsaid = result.model_copy(update={"claim": claim.model_copy(update={"batch_epsilon": None})})
-    assert outcome(held_to(unsaid, policy(batch_epsilon=1000)), "batch_epsilon") == "fail", (
+    assert outcome(apply_policy(unsaid, policy(batch_epsilon=1000)), "batch_epsilon") == "fail", (
         "readers' level is no bound"
     )
     equal = make_run(aggregator="mean", sizes=(4, 5, 4, 5)).audit()
-    assert outcome(held_to(equal, policy(batch_epsilon=1000)), "batch_epsilon") == "pass", (
+    assert outcome(apply_policy(equal, policy(batch_epsilon=1000)), "batch_epsilon") == "pass", (
         "it is of either level"
     )

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from securesystemslib.dsse import Envelope
 
-from dpaudit.auditing import Question
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import Question
 from dpaudit.releasing.keys import read_public_key, read_signer
 from dpaudit.releasing.verify import verify_folder
 from dpaudit.results import AuditResult, Message
@@ -810,7 +810,7 @@ def test_verifying_needs_neither_the_run_nor_what_generates(released: Releases, 
 import sys
 for name in ("pyarrow", "datasets", "torch", "transformers", "pandas"):
     sys.modules[name] = None
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 main(["verify", {str(folder)!r}, "--key", {str(keys / "key.pub")!r}])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

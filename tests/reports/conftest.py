@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dpaudit.accounting import AttackCurve
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.reports.audit_document import render_html
 from dpaudit.reports.compare import render_comparison_html
@@ -20,6 +21,7 @@ from dpaudit.results import (
     Amplification,
     Approximate,
     Attack,
+    AttackBound,
     AuditResult,
     BatchResult,
     BudgetUse,
@@ -27,9 +29,8 @@ from dpaudit.results import (
     ClaimResult,
     Comparison,
     ContextLoss,
-    CurvePoint,
-    DearToken,
     Empirical,
+    ExpensiveToken,
     ExPost,
     Finding,
     Guarantees,
@@ -39,7 +40,6 @@ from dpaudit.results import (
     RunSummary,
     SampleText,
     Status,
-    TokenBand,
     TokenCosts,
     TokenCurve,
     Zcdp,
@@ -85,7 +85,8 @@ def run_summary(parts: Mapping[str, Any] | None = None, **fields: Any) -> RunSum
     """What was read of a run whose settings have these parts in place of the usual ones."""
     stated = {
         "mechanism": MEDIAN,
-        "batching": {"rule": "hashed-records", "batches": 40, "labels": ["business", "sport"]},
+        "batching": {"rule": "hashed-records", "batches": 40},
+        "data": {"labels": ["business", "sport"]},
         "decoding": {
             "max_tokens": 48,
             "sequences": [[0], [2, 2]],
@@ -150,20 +151,6 @@ def curve(
         maximum=tuple(value * 4 for value in mean),
         theorem1=tuple(theorem1 * share for share in shares),
         exact=tuple(exact * share for share in shares),
-        band=band(mean, count),
-    )
-
-
-def band(middle: tuple[float, ...], count: int) -> TokenBand:
-    """A band around these costs, a group for each position."""
-    positions = tuple(range(1, len(middle) + 1))
-    return TokenBand(
-        first=positions,
-        last=positions,
-        tokens=(count,) * len(middle),
-        low=tuple(value * 0.4 for value in middle),
-        median=tuple(value * 0.9 for value in middle),
-        high=tuple(value * 2.3 for value in middle),
     )
 
 
@@ -178,7 +165,7 @@ def shaded(batch: int, words: tuple[str, ...], cost: float = 0.4, **fields: Any)
     text, exact = "".join(words), tuple(cost / 2**place for place in range(len(words)))
     ends = tuple(len("".join(words[: place + 1])) for place in range(len(words)))
     told = tuple(
-        DearToken(
+        ExpensiveToken(
             at=place,
             text=word,
             exact=exact[place],
@@ -192,7 +179,7 @@ def shaded(batch: int, words: tuple[str, ...], cost: float = 0.4, **fields: Any)
         )
         for place, word in enumerate(words)
     )
-    costs = TokenCosts(ends=ends, exact=exact, dearest=told)
+    costs = TokenCosts(ends=ends, exact=exact, most_expensive=told)
     return sample(batch, text=text, characters=len(text), tokens=len(words), costs=costs, **fields)
 
 
@@ -321,9 +308,7 @@ def median_run(count: int = 40, **changes: Any) -> AuditResult:
             "guarantees": Guarantees(ex_post=found, approximate=None, empirical=losses),
             "ledger": (ex_post_ledger(rows, found), empirical_ledger(losses)) if rows else (),
             "batches": rows,
-            "tokens": curve(count=count, exact=found.exact, theorem1=found.theorem1)
-            if rows
-            else None,
+            "tokens": curve(count=count, exact=found.exact) if rows else None,
             "checks": (
                 check("integrity.format", evidence=0),
                 check("integrity.hashes"),
@@ -373,10 +358,7 @@ def failed_run() -> AuditResult:
 
 
 def attacked_run() -> AuditResult:
-    """A mean run that a replay attacked, with a long curve and no losses of contexts."""
-    points = [
-        CurvePoint(epsilon=e / 10, delta=0.3 * 0.9**e, delta_lower=0.2 * 0.9**e) for e in range(40)
-    ]
+    """A mean run that a replay attacked, with no losses of contexts."""
     found = Attack(
         epsilon=0.41237,
         estimate=0.63219,
@@ -384,7 +366,6 @@ def attacked_run() -> AuditResult:
         confidence=0.95,
         trials=1200,
         beyond=0,
-        curve=tuple(points),
     )
     run = mean_run()
     return mean_run(
@@ -419,6 +400,14 @@ def public_run() -> AuditResult:
     )
 
 
+def attacks(epsilon: float, batch_epsilon: float) -> dict[str, AttackBound]:
+    """What attackers can do at both levels by these epsilons alone."""
+    bounds = {"attack": epsilon, "batch_attack": batch_epsilon}
+    return {
+        name: AttackBound.of(AttackCurve.of_epsilon(each, 4.4e-4)) for name, each in bounds.items()
+    }
+
+
 APPROXIMATE = Approximate(
     epsilon=2.31987654321,
     batch_epsilon=2.31987654321,
@@ -432,6 +421,7 @@ APPROXIMATE = Approximate(
     sensitivity="Adding or removing one record moves each mean logit by at most 6 / 32 = 0.1875.",
     rebalancing=0.25,
     amplification=EQUAL,
+    **attacks(2.31987654321, 2.31987654321),
 )
 
 
@@ -464,7 +454,7 @@ def mean_run(**changes: Any) -> AuditResult:
             ),
             "ledger": (approximate_ledger(), ex_post_ledger(rows, found)),
             "batches": rows,
-            "tokens": curve(count=12, exact=found.exact, theorem1=found.theorem1),
+            "tokens": curve(count=12, exact=found.exact),
             "run": run_summary(
                 {"mechanism": {**MEDIAN, "aggregator": {"kind": "mean", "divisor": 32.0}}}
             ),
@@ -478,6 +468,7 @@ def secret_run(**changes: Any) -> AuditResult:
     run = mean_run()
     assert run.claim is not None and run.guarantees.ex_post is not None
     apart = {"epsilon": 0.47612345, "batch_epsilon": 2.31987654, "amplification": SECRET}
+    apart |= attacks(0.47612345, 2.31987654)
     found = run.guarantees.model_copy(
         update={
             "approximate": APPROXIMATE.model_copy(update=apart),

@@ -9,16 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports import budgets
 from dpaudit.reports.audit_document import render_html, render_markdown
-from dpaudit.reports.costs import MOST_DRAWN
 from dpaudit.reports.document import Definitions
 from dpaudit.reports.engineers import kind_sections
-from dpaudit.reports.figure_files import FigureRun, figure_files
-from dpaudit.reports.figures import taking_part
 from dpaudit.reports.wording import section_title
 from dpaudit.results import AuditResult, BudgetUse
 from tests.reports.conftest import budget_use, budgets_run, mean_run
@@ -30,15 +26,6 @@ SHARES = re.compile(r"\d%")
 def section(result: AuditResult) -> str:
     """The part of the Markdown report; empty where there is none."""
     return render_markdown(result).partition(f"### {TITLE}\n")[2].partition("\n### ")[0]
-
-
-def drawn(use: BudgetUse) -> Any:
-    drawing = taking_part(budgets_run(budgets=use))
-    assert drawing is not None
-    figure = Figure()
-    drawing.draw(figure)
-    (axes,) = figure.axes
-    return axes
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -67,69 +54,6 @@ def test_a_bound_is_rounded_up_and_what_would_have_been_is_not() -> None:
     shown = list(said_of(budget_use(budget=0.10001, worst_case=0.200001)).values())
     assert shown[0] == "ρ ≤ 0.1001" and any(value.startswith("ρ 0.2000, ") for value in shown)
     assert "ρ 0.01230" in said_of(budget_use(smallest=0.0123)).values()
-
-
-def test_who_took_part_is_said() -> None:
-    for active, said in [
-        ((1.0, 1.0, 1.0), "at the last (3); in the batch where fewest did, 100% and 100%."),
-        ((1.0, 0.99951), "100% took part at the first position and over 99.9% at the last (2)"),
-        ((1e-9, 0.0), "under 0.1% took part at the first position and 0% at the last (2)"),
-        ((), ""),
-    ]:
-        use = budget_use(position=tuple(range(1, len(active) + 1)), active=active, fewest=active)
-        assert said in budgets.took_part(use) and bool(said) == bool(budgets.took_part(use)), active
-
-
-def test_a_run_of_any_length_has_no_more_points_than_are_drawn() -> None:
-    for length in (*range(40), 95, 96, 500, MOST_DRAWN + 1, 32_768):
-        use = budget_use(length)
-        positions, active, fewest = budgets.thinned(use)
-        assert len(positions) == len(active) == len(fewest) <= min(length, MOST_DRAWN)
-        if length <= MOST_DRAWN:
-            assert (positions, active, fewest) == ([*use.position], [*use.active], [*use.fewest])
-        assert min(fewest, default=0) == min(use.fewest, default=0)
-        assert not length or positions[-1] == length
-
-
-# --- the figure -----------------------------------------------------------------------------------
-
-
-def test_the_figure_holds_both_shares_from_nothing_to_all() -> None:
-    use = budget_use()
-    axes = drawn(use)
-    assert axes.get_ylim() == (0, 1)
-    lines = {line.get_label(): line for line in axes.lines}
-    for label, shares in (("all batches", use.active), ("batch with fewest", use.fewest)):
-        assert list(lines[label].get_xdata()) == list(use.position)
-        assert list(lines[label].get_ydata()) == list(shares)
-        assert not lines[label].get_clip_on(), "a line at 0 or 1 would lose half its width"
-    assert lines["all batches"].get_linewidth() > lines["batch with fewest"].get_linewidth()
-    (dot, _) = drawn(budget_use(1)).lines
-    assert dot.get_marker() == "o", "a line of one point cannot be seen"
-
-
-def test_there_is_no_figure_without_a_draw() -> None:
-    assert taking_part(mean_run()) is None
-    nothing = budgets_run(budgets=budget_use(0))
-    assert taking_part(nothing) is None
-    assert "|" not in section(nothing) and "Budget of a context" in section(nothing)
-    page = render_html(nothing)
-    assert "Contexts that took part" not in page and TITLE in page
-
-
-def test_a_file_of_the_figure_speaks_of_no_cost() -> None:
-    result = budgets_run()
-    files = figure_files(
-        [FigureRun("run", "runs/run", result)], ("svg",), "dpaudit compare runs/run"
-    )
-    mean = "not its (ε, δ) guarantee"
-    assert mean in files["run-growth.svg"].decode()
-    figure = files["run-budgets.svg"].decode()
-    assert (
-        mean not in figure
-        and "nats" not in figure
-        and "Internal: computed from private data." in figure
-    )
 
 
 # --- for whom -------------------------------------------------------------------------------------
@@ -173,12 +97,6 @@ def test_the_approximate_block_names_what_budgets_promise() -> None:
     by_budgets = parts(budgets_run())
     assert by_budgets["All tokens"] == "rho 0.1083 (zCDP), whatever their number"
     assert by_budgets["Tokens accounted for"] == "any number; a batch has at most 48"
-    assert "tighter" in str(kind_sections(mean_run())["approximate"])
-    approximate = budgets_run().guarantees.approximate
-    claim = budgets_run().claim
-    assert approximate is not None and claim is not None
-    promised = claim.model_copy(update={"epsilon": approximate.epsilon * (1 + 1e-9)})
-    assert "tighter" not in str(kind_sections(budgets_run(claim=promised))["approximate"])
     assert (
         "All tokens" not in parts(mean_run()) and parts(mean_run())["Tokens accounted for"] == "48"
     )

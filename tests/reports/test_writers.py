@@ -39,7 +39,7 @@ EVERY = [
     ),
     d.Tree(NODE),
     d.Commands(["dpaudit report RUN"]),
-    d.Items([HOSTILE], numbered=True),
+    d.Items([HOSTILE]),
     d.Definitions([d.Entry(HOSTILE, HOSTILE, hint=HOSTILE), d.Entry(HOSTILE)]),
     d.Outcomes(
         [d.Outcome(HOSTILE, "c", "fail", HOSTILE, HOSTILE, [d.Statement(HOSTILE, HOSTILE, "cell")])]
@@ -89,11 +89,3 @@ def test_links_lead_to_places_files_and_mail() -> None:
     assert (
         markdown.render(page) == "# Links\n\n- here\n- [a file](<a b/report.html>)\n- <a@b.org>\n"
     )
-
-
-def test_a_tree_that_is_cut_counts_what_it_leaves_out() -> None:
-    leaf = d.Node("leaf", "1", "", "", [])
-    cut = d.Node("root", "3", "the sum of 3", "", [leaf._replace(children=[leaf]), leaf, leaf]).cut(
-        2, 2
-    )
-    assert (len(cut.children), cut.omitted, cut.children[0].omitted) == (2, 1, 1)

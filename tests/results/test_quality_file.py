@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.results.quality import (
     Baseline,
     Downstream,
@@ -222,7 +222,7 @@ def test_what_is_written_is_valid_by_its_schema() -> None:
             {"audience": "public"},
             {"samples": "x"},
             {"new": 1},
-            {"schema_version": "2"},
+            {"schema_version": "1"},
         ):
             with pytest.raises(jsonschema.ValidationError):
                 jsonschema.validate(document | wrong, schema)
@@ -272,7 +272,7 @@ HOSTILE: dict[str, str | bytes] = {
     "a value too few": edited(set_at("mauve", "settings", "seeds", value=[0, 1, 2])),
     "a text for a number": edited(set_at("mauve", "settings", "n", value="20")),
     "a huge number": edited(set_at("synthetic", "texts", value=10**400)),
-    "another version": edited(set_at("schema_version", value="2")),
+    "another version": edited(set_at("schema_version", value="1")),
     "public": edited(set_at("audience", value="public")),
     "no mark": edited(set_at("private", value="fit to publish")),
     "a field more": edited(set_at("surprise", value="<script>")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import Any
 import jsonschema
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.results import AuditResult, Empirical, Guarantees, Message, RunSummary
 from dpaudit.results.schemas import SCHEMAS, json_schema, schema_text
 
@@ -84,6 +85,12 @@ def test_every_shipped_schema_is_of_a_type_and_versioned() -> None:
             "schema_version"
         )
         assert stated is None or str(stated.default) == str(kind.version)
+
+
+def test_the_page_of_schemas_has_their_numbers() -> None:
+    page = (FOLDER.parents[1] / "docs/schemas.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"\((?:[./\w-]*/)?(\w+)\.schema\.json\) \| [^|]*?(\d+)", page))
+    assert rows == {name: str(kind.version) for name, kind in SCHEMAS.items()}
 
 
 def runs(make_run: Callable[..., Any]) -> Iterator[Any]:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.catalogue import render
 from dpaudit.results import Finding, Place, Quantity, Value
+from dpaudit.results.catalogue import render
 
 NUMBERS = st.floats(allow_nan=False)
 WHOLE = st.integers(min_value=0, max_value=1 << 70)

@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit.auditing import audit_run
-from dpaudit.runs import RunReader, encoded_centers
+from dpaudit.auditing.run import audit_run
+from dpaudit.runs import InputError, Manifest, RunReader, encoded_centers
 
 DEEP = "[" * 100_000
 
@@ -170,7 +170,7 @@ FIELDS = {
     "batching.batches": 0,
     "batching.rule": "hashed-slots",
     "batching.cells": 3,
-    "batching.labels": ["twice", "twice"],
+    "data.labels": ["twice", "twice"],
     "decoding.max_tokens": 10**9,
     "decoding.sequences": "end",
     "record.vocabulary": 10**9,
@@ -403,7 +403,7 @@ def test_clusters_and_clusterings_of_the_wrong_type_or_value(make_run):
         cases[f"twice {key}"] = bad(twice(name, key), name, "a key is doubled")
     # Batches are of labels or of clusters.
     for name, value in {"batches_per_label": 9, "generate_per_label": 1}.items():
-        cases[name] = bad(field(f"batching.{name}", value), "with a clustering")
+        cases[name] = bad(field(f"batching.{name}", value), f"batching.{name}")
     cases["without clusters"] = Case(
         field("batching.generate_per_cluster", 1), ["generate_per_cluster"]
     )
@@ -430,6 +430,83 @@ def test_extreme_clusterings_overflow_nowhere(make_run):
         )
         cases[f"{aggregator} {change}"] = Case(damage, [], [due], kind)
     assert not_refused(make_run, cases) == {}
+
+
+# --- fields that are left out -----------------------------------------------------------------
+
+
+#: Of each kind of run, whatever else it records.
+KINDS_OF_RUNS: tuple[Mapping[str, Any], ...] = (
+    {"secret": True},
+    {"aggregator": "mean", "sizes": (4, 5, 6), "budget": 0.5, "top_k": 5},
+    {"contribution": "probabilities", "aggregator": "mean", "noise": 2.5, "temperature": 1.0}
+    | {"sizes": (4, 5, 6), "top_k": 5},
+    {"canaries": 3, "sizes": (4, 5, 6, 4)},
+    {"committed": "the operating system", "sizes": (4,) * 3},
+    CLUSTERED,
+)
+#: Whose names are a run's own. Nothing is read in place of one that is not there: versions and
+#: public texts are as they stand, and centres without a number of theirs have no known cost.
+NAMED_BY_RUNS = ("made.software.", "made.clustering.settings.", "made.prompt.public_examples.")
+#: Fields without which others make no sense, and the place that the error names.
+CONTRADICTED = {
+    "made.claim.epsilon": "made.claim",
+    "settings.mechanism.support.kind": "settings.mechanism.support.size",
+    "settings.sampling.generator": "settings.sampling.seed_hashes",
+    "settings.sampling.seed_hashes": "settings.sampling",
+}
+SEEN = {
+    "generator": "theirs 1",
+    "mended": ["rows"],
+    "batches": {"tried": 3, "moved": 0},
+    "rows": {"logit": 0.0, "support": 0},
+}
+
+
+def fields_within(fields, place=()):
+    """Yield the places of all fields of run.json, sections too."""
+    for name, value in fields.items():
+        yield (*place, name)
+        if isinstance(value, Mapping):
+            yield from fields_within(value, (*place, name))
+
+
+def without(fields, place):
+    """Return run.json less one field."""
+    first, *rest = place
+    if rest:
+        return {**fields, first: without(fields[first], rest)}
+    return {name: value for name, value in fields.items() if name != first}
+
+
+def test_no_field_that_run_json_records_is_read_as_its_default(make_run):
+    """A field that is left out is refused, whatever its default: that may favour the run."""
+    seen, contradicted = set(), {}
+    for kind in KINDS_OF_RUNS:
+        run = make_run(**kind)
+        fields = json.loads((run / "run.json").read_text())
+        fields["made"]["recorded"] = SEEN
+        Manifest.of_json(json.dumps(fields))
+        for place in fields_within(fields):
+            name = ".".join(place)
+            if name.startswith(NAMED_BY_RUNS):
+                continue
+            seen.add(name)
+            (run / "run.json").write_text(json.dumps(without(fields, place)))
+            with pytest.raises(InputError) as refused:
+                RunReader(run.path)
+            *_, where = refused.value.where.split(": ")
+            if where != name:
+                contradicted[name] = where
+    assert contradicted == CONTRADICTED
+    assert seen >= {
+        *("settings.sampling", "settings.sampling.generator", "settings.model.trained_on_records"),
+        *("settings.privacy.unit", "settings.privacy.relation", "settings.privacy.split_delta"),
+        *("settings.mechanism.draw", "settings.mechanism.budget", "settings.mechanism.support"),
+        *("settings.mechanism.draw.noise_multiplier", "settings.mechanism.contribution.grid"),
+        *("made.redrawn", "made.recorded.rows", "made.clustering.counts.noised", "made.canaries"),
+        *("made.claim.relation", "made.claim.delta", "made.batching.allocation.secret"),
+    }
 
 
 # --- samples.jsonl, hashes, tokenizer.json --------------------------------------------------------

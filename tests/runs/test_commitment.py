@@ -7,15 +7,15 @@ import itertools
 
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
+from dpaudit.auditing.run import audit_run
 from dpaudit.runs import (
     Batching,
     CanaryCoins,
     Claim,
     Clustering,
     Decoding,
-    Held,
+    KnownDigests,
     Manifest,
     Model,
     Origins,
@@ -124,7 +124,10 @@ def test_it_is_there_before_the_first_batch_and_stays(make_run, tmp_path):
         writer.finish(generator.claim())
     reader = RunReader(tmp_path / "run")
     assert reader.manifest.commitment == first
-    assert audit_run(tmp_path / "run", held=Held(first, reader.head())).verdict == "pass"
+    assert (
+        audit_run(tmp_path / "run", known_digests=KnownDigests(first, reader.head())).verdict
+        == "pass"
+    )
 
 
 def test_equal_runs_have_unlike_commitments(make_run, tmp_path):
@@ -144,8 +147,10 @@ def test_head_is_the_digest_of_the_digests(run):
 
 def test_audit_says_what_it_was_not_given(run):
     commitment, head = RunReader(run.path).manifest.commitment, RunReader(run.path).head()
-    for held in itertools.starmap(Held, itertools.product((commitment, None), (head, None))):
-        result = audit_run(run.path, held=held)
+    for held in itertools.starmap(
+        KnownDigests, itertools.product((commitment, None), (head, None))
+    ):
+        result = audit_run(run.path, known_digests=held)
         (check,) = [check for check in result.checks if check.id == "integrity.commitment"]
         assert (result.verdict, check.status) == ("pass", "pass")
         for audience in (result, public_form(result)):
@@ -172,10 +177,16 @@ def test_what_cannot_be_read_is_not_compared(run):
 
 def test_a_commitment_that_is_taken_for_a_head_is_told(run):
     run.hold()
-    swapped = Held(run.held.head, run.held.commitment)
-    for held in (swapped, Held(head=swapped.head), Held(commitment=swapped.commitment)):
+    swapped = KnownDigests(run.known_digests.head, run.known_digests.commitment)
+    for held in (
+        swapped,
+        KnownDigests(head=swapped.head),
+        KnownDigests(commitment=swapped.commitment),
+    ):
         (check,) = [
-            check for check in audit_run(run.path, held=held).checks if check.status == "fail"
+            check
+            for check in audit_run(run.path, known_digests=held).checks
+            if check.status == "fail"
         ]
         assert (check.id, [note.code for note in check.notes]) == (
             "integrity.commitment",

@@ -77,8 +77,7 @@ def test_extras_that_messages_name_exist() -> None:
         for folder in ("dpaudit", "generation")
         for file in (ROOT / folder).rglob("*.py")
     ]
-    named = {
-        name for source in sources for name in re.findall(r"installing\(['\"](\w+)['\"]\)", source)
-    }
-    assert named >= {"evaluate", "generate", "ray"}
-    assert all(re.search(rf"^{name} = \[", listed, re.MULTILINE) for name in {*named, "release"})
+    called = re.compile(r"""(?:installing\(|missing\([\w".]+, [\w".]+, )["'](\w+)["']""")
+    named = {name for source in sources for name in called.findall(source)}
+    assert named >= {"evaluate", "generate", "ray", "release"}
+    assert all(re.search(rf"^{name} = \[", listed, re.MULTILINE) for name in named)

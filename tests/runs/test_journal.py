@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.auditing import audit_run
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.runs import Held, InputError, RunReader, RunWriter
+from dpaudit.auditing.run import audit_run
+from dpaudit.runs import InputError, KnownDigests, RunReader, RunWriter
 from tests.forging import journal_of, unfinish
 from tests.nesting import read_run
 
@@ -36,7 +36,7 @@ def finish(generator, path, **how):
 
 
 def failed(path, held=None):
-    result = audit_run(path, held=held)
+    result = audit_run(path, known_digests=held)
     return {check.id for check in result.checks if check.status in ("fail", "error")}
 
 
@@ -74,7 +74,7 @@ def test_a_head_that_was_given_early_holds_for_the_batches_until_then(generator,
         early = writer.head
     shutil.copytree(path, tmp_path / "kept")
     finish(generator, path)
-    result = audit_run(path, held=Held(RunReader(path).manifest.commitment, early))
+    result = audit_run(path, known_digests=KnownDigests(RunReader(path).manifest.commitment, early))
     (check,) = [check for check in result.checks if check.id == "integrity.commitment"]
     assert result.verdict == "pass" and (check.values["entries"], check.values["batches"]) == (1, 2)
     for head in (
@@ -83,7 +83,9 @@ def test_a_head_that_was_given_early_holds_for_the_batches_until_then(generator,
     ):
         # of what was drawn again before it was given no head tells
         (redrawn,) = [
-            c for c in audit_run(path, held=Held(head=head)).checks if c.id == "integrity.redrawn"
+            c
+            for c in audit_run(path, known_digests=KnownDigests(head=head)).checks
+            if c.id == "integrity.redrawn"
         ]
         assert (redrawn.status, redrawn.evidence) == ("pass", 0)
     for audience in (result, public_form(result)):
@@ -95,7 +97,7 @@ def test_a_head_that_was_given_early_holds_for_the_batches_until_then(generator,
     (other / "journal").write_text(journal_of(other, lines))
     finish(generator, other)
     assert failed(other) == set()
-    assert failed(other, Held(head=early)) == {"integrity.commitment"}
+    assert failed(other, KnownDigests(head=early)) == {"integrity.commitment"}
 
 
 @pytest.mark.parametrize("change", ["gone", "another"])
@@ -205,7 +207,7 @@ def test_a_truncated_journal_contradicts_a_head_that_was_given(generator, half):
         generator.batch(writer, 0)
         writer.finish(generator.claim())
     assert failed(half) == set()
-    assert failed(half, Held(head=early)) == {"integrity.commitment"}
+    assert failed(half, KnownDigests(head=early)) == {"integrity.commitment"}
 
 
 def test_a_journal_that_is_edited_while_the_run_is_written_is_noticed(generator, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from dpaudit.runs import Allocation, Clusters, Manifest, NotSecret, SecretBatches, secret_batches
 
 SECRET = Allocation(kind="hashed", secret=True)
+NO_LABELS = {"labels": None}
 
 
 @pytest.fixture
@@ -50,20 +51,24 @@ def test_records_of_slots_and_cells_are_given_to_batches_one_by_one(changed, rul
 
 def test_all_batches_are_one_group_where_there_are_no_labels(changed):
     manifest, _ = changed(
-        batching={"labels": (), "batches_per_label": None, "generate_per_label": None}
+        data=NO_LABELS, batching={"batches_per_label": None, "generate_per_label": None}
     )
     assert secret_batches(manifest, "record") == SecretBatches(((4, 4),))
-    every, _ = changed(batching={"labels": (), "batches_per_label": 4, "generate_per_label": None})
+    every, _ = changed(
+        data=NO_LABELS, batching={"batches_per_label": 4, "generate_per_label": None}
+    )
     assert secret_batches(every, "record") == SecretBatches(((4, 4),))
-    some, _ = changed(batching={"labels": (), "batches_per_label": 9, "generate_per_label": 4})
+    some, _ = changed(data=NO_LABELS, batching={"batches_per_label": 9, "generate_per_label": 4})
     assert secret_batches(some, "record") == SecretBatches(((9, 4),))
-    chosen, _ = changed(batching={"labels": (), "batches_per_label": 9, "generate_per_label": None})
+    chosen, _ = changed(
+        data=NO_LABELS, batching={"batches_per_label": 9, "generate_per_label": None}
+    )
     assert secret_batches(chosen, "record") is NotSecret.GENERATED_UNCOUNTED
 
 
 def test_rejects_more_batches_than_all_records_are_hashed_into(changed):
     with pytest.raises(ValueError, match="more batches in"):
-        changed(batching={"labels": (), "batches_per_label": 3, "generate_per_label": None})
+        changed(data=NO_LABELS, batching={"batches_per_label": 3, "generate_per_label": None})
 
 
 def test_rounds_that_were_generated_count_alone_only_where_delta_is_split(changed):

@@ -22,10 +22,10 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from dpaudit.auditing import audit_run
-from dpaudit.cli import main
-from dpaudit.engines import LocalEngine
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.runs import BatchExistsError, BatchHeader, BatchStore, InputError, RunReader, RunWriter
+from dpaudit.runs.engines import LocalEngine
 from dpaudit.runs.storage import open_storage
 
 

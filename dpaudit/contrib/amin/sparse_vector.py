@@ -13,20 +13,19 @@ from typing_extensions import override
 from dpaudit.mechanisms import (
     ANCHOR,
     NO_EX_POST_COST,
-    NO_FIXED_COLUMNS,
     Aggregator,
     AnchoredDifferences,
     Arrays,
     Doubles,
     Draw,
-    FixedColumns,
     Floats,
     Mean,
     Positive,
     Problem,
+    ReducedSteps,
     StepArray,
     blocks,
-    log_probability,
+    log_probabilities,
     zcdp_of_draw,
 )
 
@@ -141,10 +140,8 @@ class SparseVector(Draw):
         return public
 
     @override
-    def log_probability(
-        self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-    ) -> float:
-        return log_probability(scores, token, temperature, fixed)
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        return log_probabilities(scores, steps.tokens, steps.spans, temperature, steps.log_sums)
 
     @override
     def outcome(self, arrays: Arrays) -> tuple[bool, float] | None:

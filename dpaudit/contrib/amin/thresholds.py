@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from typing_extensions import override
 
-from dpaudit.checks.evidence import AuditedRun, BatchEvidence, Evidence
-from dpaudit.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
-from dpaudit.checks.steps import BatchView, StepView
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.registry import (
+    Finding,
+    Outcome,
+    Place,
+    RunCheck,
+    StepCheck,
+    finding_of,
+    inapplicable,
+)
+from dpaudit.auditing.checks.steps import BatchView, StepView
 from dpaudit.contrib.amin.sparse_vector import Rounds, SparseVector
-from dpaudit.results import Finding, Place, finding_of
 from dpaudit.runs import Manifest
 
 _NO_TESTS = "mechanisms.no-tests"

@@ -13,17 +13,16 @@ from typing_extensions import override
 from dpaudit.contrib.tang.probabilities import Probabilities
 from dpaudit.mechanisms import (
     NO_EX_POST_COST,
-    NO_FIXED_COLUMNS,
     NOISE,
     Aggregator,
     Arrays,
     Doubles,
     Draw,
-    FixedColumns,
     Floats,
     GaussianDraws,
     Mean,
     Positive,
+    ReducedSteps,
     StepArray,
     blocks,
 )
@@ -75,11 +74,9 @@ class NoisyArgmax(Draw):
         return noisy
 
     @override
-    def log_probability(
-        self, scores: Floats, token: int, temperature: float, fixed: FixedColumns = NO_FIXED_COLUMNS
-    ) -> float:
-        """Return 0 for the token with the highest noisy sum, else -inf."""
-        return 0.0 if scores[token] == scores.max() else -np.inf
+    def log_probabilities(self, scores: Floats, steps: ReducedSteps, temperature: float) -> Doubles:
+        """Return 0 for a token with the step's highest noisy sum, else -inf."""
+        return np.where(scores[steps.tokens] == steps.spans.largest(scores), 0.0, -np.inf)
 
     @override
     def odds(

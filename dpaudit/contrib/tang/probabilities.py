@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.mechanisms import Arrays, Contribution, Floats, Problem, log_sums
+from dpaudit.mechanisms import Arrays, Contribution, Floats, Problem, Spans, log_sums
 
 #: How far from 1 float32 puts the sum of probabilities.
 _ROUNDING = 1e-4
@@ -51,10 +51,10 @@ class Probabilities(Contribution):
         return super().range_problem(name, values)
 
     @override
-    def clip_problem(self, arrays: Arrays, values: Floats) -> Problem | None:
+    def clip_problem(self, arrays: Arrays, values: Floats, spans: Spans) -> Problem | None:
         """Return why probabilities do not add up to 1, or None."""
-        totals = values.sum(axis=1, dtype=np.float64)
-        slack = _ROUNDING * self.clip + (self.grid or 0.0) / 2 * values.shape[1]
+        totals = spans.sums(values.astype(np.float64))
+        slack = _ROUNDING * self.clip + (self.grid or 0.0) / 2 * spans.lengths
         wrong = int(np.count_nonzero((np.abs(totals - self.clip) > slack) & (totals != 0)))
         if not wrong:
             return None

@@ -22,8 +22,8 @@ from dpaudit.accounting import (
     rebalancing_events,
     rebalancing_scale,
 )
-from dpaudit.auditing import audit_run
-from dpaudit.cli import main
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.generation import grouping
 from dpaudit.generation.algorithm import batch_tasks, generate
 from dpaudit.generation.clustering.dpm import Dpm
@@ -328,7 +328,7 @@ def test_a_run_goes_on_under_its_own_clustering_only(tmp_path: Path, clustered: 
         "batching.batches, batching.generate_per_cluster": {
             "batching": {"generate_per_cluster": 2}
         },
-        "batching.labels": {"data": {"labels": [*LABELS, "east"]}},
+        "data.labels": {"data": {"labels": [*LABELS, "east"]}},
         "batching.key": {"batching": {"key": "f0" * 32}},
     }
     for field, changed in sections.items():

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dpaudit.accounting import ApproximateAccountant, ExPostAccountant
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.generation.aggregation import aggregated
 from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
@@ -117,7 +117,7 @@ def naive(config: Config, batches: int, model: LanguageModel) -> dict[str, Any]:
         "public": alone.sum() / supported.sum(),
         "supported": supported.sum(),
         "tokens": tokens.sum(),
-        "dearest": max(costs),
+        "most_expensive": max(costs),
         "contexts": contexts,
     }
 
@@ -136,7 +136,7 @@ def test_a_loop_that_feeds_everything_anew_finds_the_same(
     assert (found.tokens, found.supported) == (wanted["tokens"], wanted["supported"])
     assert (found.supported < found.tokens) == ("support" in sections["mechanism"])
     assert found.ex_post is not None
-    assert found.ex_post.epsilon == pytest.approx(wanted["dearest"], rel=1e-3, abs=1e-4)
+    assert found.ex_post.epsilon == pytest.approx(wanted["most_expensive"], rel=1e-3, abs=1e-4)
     assert (found.batches, found.fewest, found.most) == (
         len(wanted["contexts"]),
         min(wanted["contexts"]),

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.engines import LocalEngine
 from dpaudit.generation.caches import ScoreCache, VectorCache, key_of
 from dpaudit.generation.clustering.embedding import Embedder
 from dpaudit.generation.evaluation import bench
@@ -25,6 +24,7 @@ from dpaudit.generation.evaluation.texts import RealData, hash_fraction, normali
 from dpaudit.generation.records import Record
 from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.engines import LocalEngine
 
 Evaluate = Callable[..., Quality]
 Rows = Callable[[int, int], list[Record]]

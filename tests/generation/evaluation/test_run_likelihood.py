@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 from dpaudit.generation import passes
 from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.likelihood import measure_run

@@ -46,7 +46,7 @@ def manifest(make_run: Callable[..., Run]) -> Any:
 
 
 def test_a_share_is_held_out_and_never_trained_on(manifest: Any) -> None:
-    corpus = corpus_of(manifest.batching.labels, records(5), records(400), None, share=0.25, seed=0)
+    corpus = corpus_of(manifest.data.groups, records(5), records(400), None, share=0.25, seed=0)
     assert set(corpus.test) | set(corpus.train) == set(corpus.reference)
     assert not {normalized_text(r.text) for r in corpus.test} & {
         normalized_text(r.text) for r in (*corpus.train, *corpus.trainable)
@@ -57,10 +57,10 @@ def test_a_share_is_held_out_and_never_trained_on(manifest: Any) -> None:
         and corpus.held_out.origin == "split"
         and corpus.held_out.dropped_real == 0
     )
-    again = corpus_of(manifest.batching.labels, records(5), records(500), None, share=0.25, seed=0)
+    again = corpus_of(manifest.data.groups, records(5), records(500), None, share=0.25, seed=0)
     assert set(corpus.test) <= set(again.test)  # a text's side depends on that text alone
     assert (
-        corpus_of(manifest.batching.labels, records(5), records(400), None, share=0.25, seed=1).test
+        corpus_of(manifest.data.groups, records(5), records(400), None, share=0.25, seed=1).test
         != corpus.test
     )
 
@@ -69,7 +69,7 @@ def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
     reference = (*records(10), Record("a", "  A double\nof a test text"))
     synthetic = (*records(4), Record("b", "a DOUBLE of a test text"))
     test = (Record("b", "A double of a Test text"), Record("a", "another"))
-    corpus = corpus_of(manifest.batching.labels, synthetic, reference, test, share=0.2, seed=0)
+    corpus = corpus_of(manifest.data.groups, synthetic, reference, test, share=0.2, seed=0)
     assert corpus.train == records(10) and corpus.trainable == records(4) and corpus.test == test
     # MAUVE is of all of them
     assert corpus.synthetic == synthetic and corpus.reference == reference
@@ -80,12 +80,12 @@ def test_doubles_of_test_texts_are_not_trained_on(manifest: Any) -> None:
 
 def test_nothing_left_to_train_or_test_on(manifest: Any) -> None:
     with pytest.raises(InputError, match=r"^--test: .*--reference .* to train on"):
-        corpus_of(manifest.batching.labels, records(3), records(4), records(9), share=0.2, seed=0)
+        corpus_of(manifest.data.groups, records(3), records(4), records(9), share=0.2, seed=0)
     for reference, test, empty in (((), None, "--reference"), (records(4), (), "--test")):
         with pytest.raises(InputError, match=f"^{empty}: .* no record in"):
-            corpus_of(manifest.batching.labels, records(3), reference, test, share=0.2, seed=0)
+            corpus_of(manifest.data.groups, records(3), reference, test, share=0.2, seed=0)
     with pytest.raises(InputError, match=r"^--reference: .* to test on"):
-        corpus_of(manifest.batching.labels, records(3), records(4), None, share=1e-9, seed=0)
+        corpus_of(manifest.data.groups, records(3), records(4), None, share=1e-9, seed=0)
 
 
 @limits(max_examples=30)
@@ -241,7 +241,7 @@ def test_a_run_without_labels_reads_texts_alone(
     run = make_run()
     run.edit_manifest(
         {
-            "batching.labels": [],
+            "data.labels": None,
             "batching.batches_per_label": None,
             "batching.generate_per_label": None,
         }
@@ -251,7 +251,7 @@ def test_a_run_without_labels_reads_texts_alone(
     manifest = RunReader(run.path).manifest
     found = read_real(manifest, str(file), "--reference", RealData(""))
     assert found == (Record("", "one"), Record("", "two"))
-    corpus = corpus_of(manifest.batching.labels, records(2), found, None, share=0.2, seed=0)
+    corpus = corpus_of(manifest.data.labels or (), records(2), found, None, share=0.2, seed=0)
     assert corpus.held_out is None and corpus.test == ()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpaudit.cli import main
+from dpaudit.commands.cli import main
 
 Command = Callable[..., int]
 

@@ -15,8 +15,8 @@ import yaml
 from click.testing import CliRunner
 
 from dpaudit.api.evaluating import Evaluation
-from dpaudit.auditing import audit_run
-from dpaudit.cli import cli, main
+from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import cli, main
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.events import BatchDone
 from dpaudit.generation.experiments.driver import BASELINE, RUN, Stages, run_table

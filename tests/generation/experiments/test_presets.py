@@ -265,7 +265,7 @@ def test_a_preset_claims_what_it_can(dataset: str) -> None:
     assert len(rows) == len(HYPERPARAMETERS)
     for row in rows:
         found, config = estimate(row, None), row.config
-        assert config.privacy.unit == "record" and config.rule != "paper-slices"
+        assert config.privacy.unit == "record" and config.batching.full_rule != "paper-slices"
         if config.mechanism.aggregator.name == "median":
             assert config.claim is None and found.epsilon is None and found.batch_epsilon is None
         elif config.prompt.examples_per_context == 1:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dpaudit.checks.evidence import AuditedRun
-from dpaudit.checks.registry import Outcome, RunCheck
+from dpaudit.auditing.checks.evidence import AuditedRun
+from dpaudit.auditing.checks.registry import Outcome, RunCheck
 
 MOST = 2.0
 

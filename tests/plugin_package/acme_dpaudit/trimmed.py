@@ -16,9 +16,9 @@ from dpaudit.mechanisms import (
     Contribution,
     Positive,
     Problem,
-    ReducedStep,
+    ReducedSteps,
     StepArray,
-    log_probability,
+    log_probabilities,
 )
 
 Floats = NDArray[np.floating[Any]]
@@ -63,21 +63,18 @@ class TrimmedSum(Aggregator):
         return center - reach, center, center + reach
 
     def losses(
-        self, step: ReducedStep, contributions: Floats | None, contexts: int, temperature: float
+        self, steps: ReducedSteps, contributions: Floats | None, contexts: int, temperature: float
     ) -> NDArray[np.float64] | None:
         if contributions is None:
             return None
-        here = log_probability(step.anchored(step.arrays["trimmed"]), step.token, temperature)
-        without = [
-            self.step(np.delete(contributions, i, axis=0), 0.0, 0)["trimmed"]
-            for i in range(contexts)
-        ]
-        return np.array(
-            [
-                here - log_probability(step.anchored(left), step.token, temperature)
-                for left in without
-            ]
-        )
+
+        def likely(sums: Floats) -> NDArray[np.float64]:
+            at = steps.tokens, steps.spans, temperature, steps.log_sums
+            return log_probabilities(steps.anchored(sums), *at)
+
+        left = [np.delete(contributions, i, axis=0) for i in range(contexts)]
+        without = [likely(self.step(each, 0.0, 0)["trimmed"]) for each in left]
+        return likely(steps.arrays["trimmed"]) - np.reshape(without, (contexts, len(steps.spans)))
 
     def range_problem(
         self, arrays: Arrays, contexts: int, contribution: Contribution

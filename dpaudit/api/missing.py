@@ -1,0 +1,19 @@
+"""The error where a package is not installed that an optional part of dpaudit brings."""
+
+from __future__ import annotations
+
+from dpaudit.runs import InputError
+from dpaudit.runs.extras import installing
+
+
+def missing(where: str, package: str | None, extra: str, purpose: str = "") -> InputError:
+    """Return the error, with the command that installs the part.
+
+    Args:
+        where: the argument, or the function, that needs the package.
+        package: what Python did not find.
+        extra: the optional part of dpaudit, such as `generate`.
+        purpose: what it is needed for, as in "to write releases".
+    """
+    remedy = " ".join(filter(None, (installing(extra), purpose)))
+    return InputError(where, f"{package} is not installed.", f"{remedy}.")

@@ -1,0 +1,303 @@
+"""Is this a whole run directory, and the one that was written?"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from typing_extensions import override
+
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.auditing.checks.partition import Placement
+from dpaudit.auditing.checks.registry import Outcome, RunCheck
+from dpaudit.auditing.checks.release import Texts, text_place
+from dpaudit.auditing.checks.steps import BatchView, StepsView
+from dpaudit.results import Finding, Place, Value
+from dpaudit.runs import InputError, KnownDigests, RunReader, commitment_of
+from dpaudit.runs.commitment import SETTLED
+from dpaudit.runs.layout import (
+    ASSIGNMENT,
+    CANARIES,
+    CLUSTERS,
+    HASHES,
+    MANIFEST,
+    SAMPLES,
+    STEPS,
+    TOKENIZER,
+    batch_of,
+    most_bytes,
+)
+
+_RESTORE = Finding(code="file.restore")
+_SWAPPED = Finding(code="integrity.swapped")
+#: Logarithm of the probability below which two texts do not draw the same tokens by chance, many as
+#: they may be.
+_NO_COINCIDENCE = -30.0
+_NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
+
+
+class Indexes(Evidence):
+    """The reading of files beside run.json and the steps; unreadable ones are noted.
+
+    It begins after `Placement`, which reads the assignment.
+    """
+
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        run.unreadable |= _unreadable_indexes(run.reader, run[Placement])
+        return cls()
+
+
+@RunCheck(id="integrity.format", gathers=(Placement, Indexes))
+def files_can_be_read(run: AuditedRun) -> Outcome:
+    """Look for a file that has not the shapes and types that the format gives it."""
+    if run.unreadable:
+        first = next(iter(run.unreadable.values()))
+        return Outcome("fail", "unreadable", {"files": len(run.unreadable), "first": first})
+    return Outcome("pass", "readable", {"batches": len(run.headers)})
+
+
+def _unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tuple[str, Finding]]:
+    """Yield the files beside run.json and the steps that cannot be read to the end, and why not."""
+    contents: dict[str, Callable[[], object]] = {
+        SAMPLES: reader.samples,
+        HASHES: reader.hashes,
+        CLUSTERS: reader.clusters,
+        CANARIES: reader.canaries,
+        TOKENIZER: reader.tokenizer,
+    }
+    for name, read in contents.items():
+        if name == CLUSTERS and placement.unreadable is not None and reader.has(ASSIGNMENT):
+            yield ASSIGNMENT, placement.unreadable
+        try:
+            if reader.has(name):
+                content = read()
+                if isinstance(content, Iterator):
+                    deque(content, maxlen=0)  # all lines, keeping none
+        except InputError as error:
+            yield name, input_problem(error, name)
+
+
+@RunCheck(id="integrity.hashes")
+def digests_match(run: AuditedRun) -> Outcome:
+    """Hold SHA-256 of every file on disk against the file `hashes`, in both directions."""
+    read = HASHES
+    try:
+        journal = run.reader.hashes()
+        recorded = journal.digests
+        present = run.reader.files()
+        # Neither what integrity.format refused nor what no format has is hashed: it may be of any
+        # size.
+        fit = [
+            name for name in present if most_bytes(name) is not None and name not in run.unreadable
+        ]
+        compared = [name for name in fit if name in recorded]
+        altered = []
+        for read in compared:
+            if run.digest(read) != recorded[read]:
+                altered.append(read)
+        replayed = None if run.replayed is None else run.replayed.head
+        since = replayed is not None and replayed != journal.head
+    except InputError as error:
+        return Outcome("fail", "unreadable", {"problem": input_problem(error, read)})
+    missing = sorted(recorded.keys() - set(present))
+    added = sorted(set(present) - recorded.keys())
+    unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
+    found = [("integrity.altered", name) for name in altered]
+    found += [("integrity.other-run", "")] * since
+    found += [("integrity.missing", name) for name in missing]
+    found += [("integrity.added", name) for name in added]
+    found += [("integrity.foreign", name) for name in unknown if name in recorded]
+    if found:
+        code, name = found[0]
+        first = _about(code, name) if name else Finding(code=code)
+        mend = _RESTORE if altered or missing or not recorded else Finding(code="integrity.remove")
+        return Outcome("fail", "different", {"differences": len(found), "first": first}, (mend,))
+    return Outcome("pass", "equal", {"files": len(compared)})
+
+
+@RunCheck(id="integrity.commitment")
+def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
+    """Compare the digest of all that was settled before the first token with the one stated.
+
+    A commitment and a head that the audit was given are held against the run's, too.
+    """
+    stated, held = run.manifest.commitment, run.known_digests
+    values: dict[str, Value] = (
+        {} if held == KnownDigests() else {"beside": Finding(code="integrity.digests-given")}
+    )
+    unread = [name for name in (*SETTLED, HASHES) if name in run.unreadable]
+    if unread:
+        return Outcome("skip", "unread", values | {"file": unread[0]})
+    try:
+        present = [name for name in SETTLED if run.reader.has(name)]
+        recomputed = commitment_of(run.manifest, {name: run.digest(name) for name in present})
+        journal = run.reader.hashes()
+    except InputError as error:
+        return Outcome("skip", "unreadable", values | {"problem": input_problem(error)})
+    if run.manifest.nonce is None:
+        return Outcome("fail", "no-nonce", values)
+    if recomputed != stated:
+        return Outcome("fail", "changed", values)
+    if held.commitment not in (None, recomputed):
+        return Outcome(
+            "fail", "other-commitment", values, (_SWAPPED,) * (held.commitment in journal.heads)
+        )
+    if held.head is not None and held.head not in journal.heads:
+        return Outcome("fail", "other-head", values, (_SWAPPED,) * (held.head == recomputed))
+    if held == KnownDigests():
+        return Outcome("pass", "holds", values)
+    values["given"] = ("commitment",) * (held.commitment is not None) + ("head",) * (
+        held.head is not None
+    )
+    if held.head not in (None, journal.head):
+        values |= {"entries": journal.heads[held.head], "batches": len(run.headers)}
+    return Outcome("pass", "given-holds", values)
+
+
+@RunCheck(id="integrity.redrawn")
+def finished_batches_stay(run: AuditedRun) -> Outcome:
+    """Count each batch's entries in `hashes`, and the batches declared as drawn again."""
+    try:
+        journal = run.reader.hashes()
+    except InputError as error:
+        return Outcome("skip", "unreadable", {"problem": input_problem(error, HASHES)})
+    redrawn = sorted({*journal.redrawn, *run.manifest.redrawn})
+    if redrawn:
+        return Outcome(
+            "fail", "redrawn", {"redrawn": len(redrawn), "first": Place(batch=redrawn[0])}
+        )
+    return Outcome("pass", "once")
+
+
+class _Likenesses(BatchEvidence):
+    """SHA-256 of a batch's aggregates and tokens, by text.
+
+    Texts that another could equal by chance are left out.
+    """
+
+    def __init__(self, batch: BatchView) -> None:
+        record = batch.record
+        self.found: list[tuple[Place, bytes]] = []
+        for sample, span in zip(batch.samples, record.spans, strict=True):
+            if (
+                batch.header.contexts
+                and sum(record.log_probabilities[span].tolist()) < _NO_COINCIDENCE
+            ):
+                self.found.append((text_place(sample), record.likeness(span)))
+
+    @override
+    def look(self, view: StepsView) -> None:
+        """Look at nothing: tokens and digests are known when the batch is opened."""
+
+
+class Copies(Evidence):
+    """Texts that repeat another one, aggregates and tokens.
+
+    Attributes:
+        copies: each with the first one that it repeats.
+    """
+
+    partial = True
+
+    def __init__(self) -> None:
+        self.copies: list[Finding] = []
+        self._first: dict[bytes, Place] = {}
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence:
+        return _Likenesses(batch)
+
+    @override
+    def merge(self, batch: int, found: _Likenesses) -> None:
+        for place, likeness in found.found:
+            first = self._first.setdefault(likeness, place)
+            if first != place:
+                self.copies.append(
+                    Finding(code="integrity.copied", values={"text": place, "original": first})
+                )
+
+
+@RunCheck(id="integrity.complete", gathers=(Copies, Texts))
+def batches_are_complete(run: AuditedRun) -> Outcome:
+    """Compare declared batches with those on disk, and batches' texts with samples.jsonl."""
+    declared = run.manifest.batches
+    values: dict[str, Value] = {"declared": declared}
+    mend = _RESTORE if run.reader.has(HASHES) else Finding(code="file.resume")
+    missing = [name for name in (SAMPLES, HASHES) if not run.reader.has(name)]
+    if missing:
+        return Outcome("fail", "unfinished", values | {"file": missing[0]}, (mend,))
+    lost = [name for name in (ASSIGNMENT, CLUSTERS) if not run.reader.has(name)]
+    if lost:
+        return Outcome("fail", "missing", values | {"file": lost[0]}, (_RESTORE,))
+    try:
+        on_disk = run.reader.batches
+    except InputError as error:
+        return Outcome(
+            "fail", "unreadable", values | {"file": STEPS, "problem": input_problem(error)}
+        )
+    gap = next(
+        (expected_id for expected_id, found in enumerate(on_disk) if expected_id != found),
+        len(on_disk),
+    )
+    values["found"] = len(on_disk)
+    if gap < declared:
+        return Outcome("fail", "batch-missing", values | {"first": Place(batch=gap)}, (mend,))
+    if len(on_disk) != declared:
+        return Outcome(
+            "fail", "batch-undeclared", values | {"first": Place(batch=on_disk[-1])}, (mend,)
+        )
+    if copies := run[Copies].copies:
+        return Outcome(
+            "fail", "copied", values | {"copies": len(copies), "first": copies[0]}, (_RESTORE,)
+        )
+    stray = [
+        name
+        for name in run.reader.files()
+        if name.startswith("steps/") and batch_of(name[6:]) is None
+    ]
+    if stray:
+        return Outcome("fail", "half-written", values | {"files": len(stray)}, (mend,))
+    return _texts_are_complete(run, values)
+
+
+def _texts_are_complete(run: AuditedRun, values: dict[str, Value]) -> Outcome:
+    """Compare the texts in samples.jsonl with those of the batches on disk, the declared ones."""
+    seen: set[tuple[int, int]] = set()
+    try:
+        for sample in run.reader.samples():
+            text = sample.id, sample.number
+            known = run[Texts].digests.get(sample.id)
+            beyond = known is not None and sample.number >= len(known)
+            if text in seen or beyond or sample.id not in range(run.manifest.batches):
+                place = Place(batch=sample.id, text=sample.number)
+                return Outcome(
+                    "fail", "text-unknown", values | {"file": SAMPLES, "text": place}, (_RESTORE,)
+                )
+            seen.add(text)
+    except InputError as error:
+        return Outcome(
+            "fail", "unreadable", values | {"file": SAMPLES, "problem": input_problem(error)}
+        )
+    lines = Counter(batch for batch, _ in seen)
+    for batch in run.reader.batches:
+        # How many texts a batch has that could not be read, nobody knows: one at least.
+        due = (
+            len(run[Texts].digests[batch]) if batch in run[Texts].digests else max(1, lines[batch])
+        )
+        if lines[batch] != due:
+            found: dict[str, Value] = {
+                "found": lines[batch],
+                "due": due,
+                "batch": Place(batch=batch),
+                "file": SAMPLES,
+            }
+            return Outcome("fail", "texts-missing", values | found, (_RESTORE,))
+    return Outcome("pass", "complete", values | {"texts": len(seen)})
+
+
+def _about(code: str, file: str) -> Finding:
+    return Finding(code=code, values={"file": file})

@@ -1,0 +1,319 @@
+"""Is the mechanism that the manifest declares one that a guarantee can rest on?"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from typing_extensions import override
+
+from dpaudit.auditing.checks.claim import recomputed_figure
+from dpaudit.auditing.checks.costs import Costs
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
+from dpaudit.auditing.checks.registry import (
+    Outcome,
+    RunCheck,
+    SettingsCheck,
+    StepCheck,
+    inapplicable,
+    replay_remedy,
+)
+from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
+from dpaudit.mechanisms import ANCHOR, COME_AND_GO
+from dpaudit.results import Finding, Place, Quantity, Value, finding_of
+from dpaudit.results.shell import argument
+from dpaudit.runs import InputError
+from dpaudit.runs.manifest import Rows
+
+#: The level of what rests on the model, too.
+_REPLAYED = 3
+#: What is public is held against other batches' after so many tokens at most: longer texts seldom
+#: agree.
+LONGEST_PREFIX = 7
+#: Of each of those tokens.
+TOKEN_BYTES = 8
+
+
+@SettingsCheck(id="mechanism.randomness")
+def randomness_is_secret(run: AuditedRun) -> Outcome:
+    """Judge the declared generator: the system's entropy, a committed secret seed, or any other."""
+    sampling = run.manifest.sampling
+    values: dict[str, Value] = {"generator": sampling.generator}
+    if sampling.generator == "os-entropy":
+        return Outcome("pass", "entropy", values)
+    if sampling.committed:
+        return Outcome("pass", "committed-seed", values)
+    if sampling.generator == "test-seed":
+        return Outcome("fail", "test-seed", values)
+    if sampling.seed is not None:
+        values["seed"] = sampling.seed
+    return Outcome("fail", "mersenne-twister", values)
+
+
+@StepCheck(
+    id="mechanism.clip",
+    applies=lambda manifest: (
+        manifest.record.contexts
+        and (not manifest.truncated or manifest.mechanism.contribution.over_support)
+    ),
+    otherwise="mechanism.no-whole-contexts",
+    together=True,
+)
+def contexts_are_clipped(view: StepsView) -> Finding | None:
+    """Compare each context's largest logit with the clip.
+
+    Differences must make the anchor add up to 1.
+    """
+    if view.contexts is None:  # a batch without contexts
+        return None
+    contribution = view.mechanism.contribution
+    return finding_of(contribution.clip_problem(view.arrays, view.contexts, view.spans))
+
+
+def _from_replayed_steps(run: AuditedRun, seen: int) -> Outcome:
+    """Return replayed steps' outcome for sums without all recorded terms, or a skip without any."""
+    replayed = logits_agree(run)
+    assert isinstance(replayed, Outcome)
+    if replayed.status == "pass":
+        return Outcome("pass", "recomputed", replayed.values, replayed.notes, evidence=_REPLAYED)
+    values: dict[str, Value] = {"seen": seen, "steps": run.steps}
+    return Outcome("skip", "unrecorded-contexts", values, (replay_remedy(run.manifest),))
+
+
+def _left_unrecorded(run: AuditedRun) -> Outcome | None:
+    """Return the skip of a run that will record no terms of its sums; None of another run."""
+    manifest, aggregator = run.manifest, run.manifest.mechanism.aggregator
+    if manifest.record.contexts or not aggregator.sums:
+        return None
+    truncated = manifest.mechanism.support.size is not None
+    code = "contexts-left-out" if truncated else "contexts-too-large"
+    return Outcome("skip", code, {"aggregator": aggregator.name})
+
+
+@StepCheck(
+    id="mechanism.divisor",
+    shown=lambda view: view.contributions is not None,
+    unshown=_from_replayed_steps,
+    together=True,
+    foresee=_left_unrecorded,
+)
+def divisor_is_the_declared_one(view: StepsView) -> Finding | None:
+    """Compare each aggregate with the recorded contexts' sum over the declared divisor."""
+    mechanism, contributions = view.mechanism, view.contributions
+    assert contributions is not None, "else nothing is shown"
+    return finding_of(
+        mechanism.aggregator.divisor_problem(view.arrays, contributions, mechanism.contribution)
+    )
+
+
+@RunCheck(id="mechanism.unit", gathers=(Costs,))
+def bounds_are_of_the_unit(run: AuditedRun) -> Outcome:
+    """Compare a claim per record or user with the batching rule.
+
+    A slot outlives its record and is replaced.
+    """
+    claim, rule = run.claim, run.manifest.batching.rule
+    if claim.unit == "context":
+        return inapplicable("mechanism.claim-per-context")
+    values: dict[str, Value] = {"unit": claim.unit, "relation": claim.relation, "rule": rule}
+    recomputed = recomputed_figure(run)
+    if rule in COME_AND_GO or recomputed is None or run.kind.covers(claim.stated, recomputed):
+        return Outcome("pass", "covered", values)
+    values |= {"claimed": Quantity(value=claim.stated, unit="nats"), "figure": run.kind.figures[0]}
+    if run.change is None:
+        return Outcome("fail", "unbounded", values)
+    return Outcome("fail", "exceeded", values | {"due": Quantity(value=recomputed, unit="nats")})
+
+
+#: What a step's public part must follow from: the label, and the tokens of the text so far as
+#: int64.
+AfterPublic: TypeAlias = tuple[str | None, bytes]
+
+
+@dataclass(frozen=True)
+class SeenPublic:
+    """A step's part of the public prompt: its place in the batch, its origin, and its SHA-256."""
+
+    position: int
+    after: AfterPublic
+    digest: bytes
+
+    @classmethod
+    def of(cls, view: StepsView, place: int) -> SeenPublic:
+        """Return one step's support and anchor, after the earlier tokens of its text."""
+        span, before = view.spans.slices[place], view.earlier[place]
+        support, anchor = view.support, view.arrays.get(ANCHOR)
+        taken = [] if support is None else [support[span].astype("<i8")]
+        taken += [] if anchor is None else [anchor[span].astype("<f4")]
+        digest = hashlib.sha256(b"".join(array.tobytes() for array in taken)).digest()
+        return cls(
+            view.positions[place], (view.header.label, before.astype("<i8").tobytes()), digest
+        )
+
+
+class _BatchParts(BatchEvidence):
+    """The public parts of one batch's first steps."""
+
+    def __init__(self) -> None:
+        self.seen: list[SeenPublic] = []
+
+    @override
+    def look(self, view: StepsView) -> None:
+        for place, before in enumerate(view.earlier):
+            if len(before) <= LONGEST_PREFIX:
+                self.seen.append(SeenPublic.of(view, place))
+
+
+@dataclass
+class TakenPublic:
+    """The public parts of steps after the same label and tokens.
+
+    Attributes:
+        batch, digest: of the first of them.
+        steps: how many there are.
+        compared: whether they are of two batches at least.
+    """
+
+    batch: int
+    digest: bytes
+    steps: int = 0
+    compared: bool = False
+
+
+class ComparedParts(Evidence):
+    """Public parts of steps, held against those of other batches after the same label and tokens.
+
+    Attributes:
+        private: steps that took something else from the public prompt than another did.
+    """
+
+    partial = True
+
+    def __init__(self) -> None:
+        self.private: list[Place] = []
+        self._taken: dict[AfterPublic, TakenPublic] = {}
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        return _BatchParts() if batch.manifest.needs_public else None
+
+    @override
+    def merge(self, batch: int, found: _BatchParts) -> None:
+        for seen in found.seen:
+            taken = self._taken.setdefault(seen.after, TakenPublic(batch, seen.digest))
+            taken.steps += 1
+            # texts of one batch have their records in common
+            taken.compared |= taken.batch != batch
+            if taken.digest != seen.digest:
+                self.private.append(Place(batch=batch, step=seen.position))
+
+    @property
+    def compared(self) -> Counter[int]:
+        """Steps comparable with another batch's, by the number of tokens before them.
+
+        These tokens are those of a step's own text.
+        """
+        found: Counter[int] = Counter()
+        for (_, tokens), taken in self._taken.items():
+            if taken.compared:
+                found[len(tokens) // TOKEN_BYTES] += taken.steps
+        return found
+
+
+@RunCheck(id="mechanism.support-public", gathers=(ComparedParts,))
+def public_parts_are_public(run: AuditedRun) -> Outcome:
+    """Compare supports and anchors with other batches' after the same label and tokens.
+
+    Compare them with the model's, too. Where texts have parted nothing is left to compare: whether
+    those steps' are public only the model shows. Without it steps after a text's first token must
+    be among those that agree: who takes private supports may begin there.
+    """
+    parts = tuple(run.manifest.public_parts)
+    if not parts:
+        return Outcome("pass", "whole-vocabulary")
+    compared, steps = run[ComparedParts].compared, run.steps
+    values: dict[str, Value] = {"parts": parts, "steps": steps, "agreeing": compared.total()}
+    if private := run[ComparedParts].private:
+        return Outcome("fail", "differ", values | {"differing": len(private), "place": private[0]})
+    recomputed = run.replayed.public if run.replayed is not None else None
+    if recomputed is not None and recomputed.wrong:
+        first: dict[str, Value] = {} if recomputed.first is None else {"first": recomputed.first}
+        found = values | {"wrong": recomputed.wrong, "recomputed": recomputed.steps} | first
+        return Outcome("fail", "not-the-models", found, evidence=_REPLAYED)
+    if compared:
+        values["before"] = max(compared)
+    if compared.total() == steps:
+        return Outcome("pass", "agree", values)
+    if recomputed is not None:
+        apart: dict[str, Value] = {
+            "difference": recomputed.difference,
+            "tolerance": recomputed.tolerance,
+        }
+        found = values | {"recomputed": recomputed.steps} | apart
+        if rounding_hides(recomputed.difference, run):
+            return Outcome(
+                "skip", "rounding-hides", found, (HIDDEN_BY_ROUNDING,), evidence=_REPLAYED
+            )
+        return Outcome("pass", "recomputed", found, evidence=_REPLAYED)
+    recorded = run.manifest.recorded
+    if (
+        recorded is not None
+        and "rows" in recorded.mended
+        and recorded.rows == Rows(logit=0.0, support=0)
+    ):
+        return Outcome("pass", "scored-apart", values, evidence=0)
+    model = argument(run.manifest.model.name, "NAME")
+    shown = (
+        Finding(code="replay.not-loaded")
+        if run.manifest.foreign
+        else Finding(code="mechanism.shown-by-model", values={"model": model})
+    )
+    values["others"] = steps - compared.total()
+    if max(compared, default=0) == 0:
+        return Outcome("skip", "uncompared", values, (shown,))
+    # What is left open is between the model and the record, as all that replay.logits is about.
+    return Outcome("skip", "partly-compared", values, (shown,), evidence=_REPLAYED)
+
+
+@SettingsCheck(id="mechanism.model")
+def model_never_saw_the_records(run: AuditedRun) -> Outcome:
+    """Judge what the run says of where its model's weights come from; nothing else is looked at."""
+    declared = run.manifest.model.trained_on_records
+    if declared == "yes":
+        return Outcome("fail", "trained-on-records")
+    return Outcome("pass", "unknown" if declared == "unknown" else "not-trained-on-records")
+
+
+@StepCheck(
+    id="mechanism.support-rules",
+    applies=lambda manifest: manifest.decoding.any,
+    otherwise="mechanism.no-rules",
+)
+def supports_keep_the_rules(view: StepView) -> Finding | None:
+    """Compare each support and its token with the rules' bans after public prompt and text."""
+    if isinstance(view.forbidden, InputError):
+        raise view.forbidden
+    if view.forbidden is None:
+        return None
+    allowed = np.ones(view.manifest.record.vocabulary, dtype=np.bool_)
+    support = np.arange(len(allowed)) if view.step.support is None else view.step.support
+    drawn = np.append(support, view.step.token)
+    drawn = drawn[(drawn >= 0) & (drawn < len(allowed))]  # record.range objects to others
+    for rule, ids in view.forbidden.items():
+        allowed[ids] = False
+        if len(held := drawn[~allowed[drawn]]):
+            return Finding(
+                code="mechanism.forbidden-token", values={"token": int(held[0]), "rule": rule}
+            )
+    least, most = (
+        min(due, int(allowed.sum()))
+        for due in (view.manifest.least_support, view.manifest.most_support)
+    )
+    if least <= len(support) <= most:
+        return None
+    return Finding(code="mechanism.support-size", values={"tokens": len(support), "due": most})

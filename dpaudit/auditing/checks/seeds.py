@@ -1,0 +1,320 @@
+"""Can tokens or noise be told beforehand by whoever tries a seed?
+
+A seed makes a stream of numbers, and a sampler that turns one number into each token takes a
+token's number from a known place of the stream. Whether all numbers lie where the tokens'
+probabilities put them is a bet that is laid down before a draw is looked at: with an honest sampler
+the product of its ratios exceeds e^a with probability e^-a at most (Markov). Noise that is on
+record is its number: it is looked for anywhere in the stream.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, cached_property, lru_cache, partial
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from dpaudit.auditing.checks.draws import ORDERS, Doubles, Draw, Draws
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.noise import MOST_NOISE, NoiseEvidence
+from dpaudit.auditing.checks.randomness import BatchDraws
+from dpaudit.auditing.checks.registry import Outcome, RunCheck
+from dpaudit.auditing.checks.steps import BatchView, StepView
+from dpaudit.auditing.checks.subsets import contexts_in_draw
+from dpaudit.results import Finding, Value
+from dpaudit.runs.known_keys import KNOWN_SEEDS
+from dpaudit.runs.manifest import Sampling
+
+#: Of a run's draws, the first so many are held against each stream.
+MOST_DRAWS = 4096
+#: What is kept back of every bet: a number that rounding puts on the other side of an edge does not
+#: end it.
+_IDLE = 0.1
+#: Draws less probable than this are taken for no evidence.
+_LEAST = 2.0**-30
+#: Probability of an alarm on an honest run.
+FALSE_ALARMS = 1e-6
+#: Streams of numbers in [0, 1), by the generator's name.
+STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
+    "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).random_sample(size),
+    "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).random(size),
+    "random.seed": lambda seed, size: [
+        each.random()
+        for each in [random.Random(seed)]  # noqa: S311
+        for _ in range(size)
+    ],
+}
+#: Streams of normal noise, by the same names. Laplace noise of numpy has the quantiles that the
+#: streams above hold.
+NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
+    "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).standard_normal(
+        size
+    ),
+    "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).standard_normal(
+        size
+    ),
+    "random.seed": lambda seed, size: [
+        each.gauss()
+        for each in [random.Random(seed)]  # noqa: S311
+        for _ in range(size)
+    ],
+}
+#: The first MOST_NOISE numbers of a run's noise are looked for. A stream has one of an honest
+#: run's, to within what single precision moves a quantile by, with probability 2 * MOST_DRAWS *
+#: _MOVED at most, and so many of them with less than FALSE_ALARMS, all streams together.
+_NOISE_TOLD, _MOVED = 6, 1e-7
+#: Where the numbers of a batch's draws come from. Of the last four, each of which has streams of
+#: its own for a batch or a draw, the first MOST_SEEDED draws are looked at, in the first
+#: MOST_BATCHES batches.
+PLACES = (
+    "seeds.one-batch-after-another",
+    "seeds.again-in-each-batch",
+    "seeds.plus-batch",
+    "seeds.with-batch",
+    "seeds.child-of-batch",
+    "seeds.plus-draw",
+)
+MOST_SEEDED, MOST_BATCHES = 64, 16
+Seed = tuple[str, int]
+Drawn: TypeAlias = Literal["tokens", "coins"]
+KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNOWN_SEEDS)
+
+
+# A process audits many runs, and most of them are held against the same streams.
+@lru_cache(maxsize=2)
+def _streams(seeds: tuple[Seed, ...]) -> Doubles:
+    """Return [seeds, MOST_DRAWS] the numbers that each seed gives."""
+    return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in seeds], dtype=np.float64)
+
+
+@lru_cache(maxsize=2 * MOST_BATCHES)
+def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
+    """Return seeds' numbers [3, seeds, MOST_SEEDED] by the third to fifth of PLACES, or NaN.
+
+    NaN is where a seed gives nothing.
+    """
+    found = np.full((3, len(seeds), MOST_SEEDED), np.nan)
+    for row, (name, seed) in enumerate(seeds):
+        found[0, row] = STREAMS[name](seed + batch, MOST_SEEDED)
+        if name == "numpy.random.default_rng":
+            found[1, row] = np.random.default_rng([abs(seed), batch]).random(MOST_SEEDED)
+            child = np.random.SeedSequence(abs(seed), spawn_key=(batch,))
+            found[2, row] = np.random.default_rng(child).random(MOST_SEEDED)
+    return found
+
+
+@lru_cache(maxsize=2)
+def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
+    """Return [seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
+    each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
+    return np.array(
+        [[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds]
+    )
+
+
+class SeedTest(Evidence):
+    """The comparison of a run's draws, in order, with streams of seeds.
+
+    It looks at MOST_DRAWS of them.
+    """
+
+    partial = True
+    #: Whether draws are of tokens, or of who is in a draw.
+    drawn: ClassVar[Drawn] = "tokens"
+
+    def __init__(self, sampling: Sampling) -> None:
+        """Prepare the seeds to try.
+
+        Args:
+            sampling: what the run declares; a seed of numpy's in it weighs as much as all others.
+        """
+        self.draws = 0
+        seed = sampling.seed if sampling.generator == "mt19937" else None
+        self._declared: tuple[Seed, ...] = () if seed is None else (("numpy.random.seed", seed),)
+        self._known = [row for row, each in enumerate(KNOWN) if each not in self._declared]
+        self.tried = [*self._declared, *(KNOWN[row] for row in self._known)]
+        # Half of the weight, where one is declared; all hypotheses together weigh 1.
+        weights = np.full(len(self.tried), (0.5 if self._declared else 1.0) / len(self._known))
+        weights[: len(self._declared)] = 0.5
+        self._weights = np.log(weights / (len(ORDERS) * len(PLACES)))[:, None, None]
+        self._evidence = np.zeros((len(self.tried), len(ORDERS), len(PLACES)))
+        self._told = np.zeros(self._evidence.shape, dtype=np.int64)
+        self._seen = np.zeros(len(PLACES), dtype=np.int64)
+        self._batches = 0
+
+    def _of_all(self, numbers: Callable[[tuple[Seed, ...]], Doubles]) -> Doubles:
+        """Return [..., tried, n] the numbers of all seeds that are tried."""
+        known = numbers(KNOWN)
+        if not self._declared:
+            return known
+        return np.concatenate([numbers(self._declared), known[..., self._known, :]], axis=-2)
+
+    @cached_property
+    def _streams(self) -> Doubles:
+        return self._of_all(_streams)
+
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        return cls(run.manifest.sampling)
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        return BatchDraws(batch)
+
+    @override
+    def merge(self, batch: int, found: Any) -> None:
+        self.take(batch, found.draws)
+
+    def take(self, batch: int, draws: Draws) -> None:
+        """Take in one batch's draws. Batches come in ascending order."""
+        looked_at = draws[: MOST_DRAWS - self.draws]
+        if not len(looked_at):
+            return
+        table = np.array(looked_at, dtype=np.float64).reshape(-1, 5).T
+        low, chance = (
+            np.ascontiguousarray(table[1:4])[..., None],
+            np.maximum(table[4], _LEAST)[:, None],
+        )
+        tells = table[4][:, None] >= _LEAST
+        gain, idle = np.where(tells, (1 - _IDLE) / chance, 0.0), np.where(tells, _IDLE, 1.0)
+        high, miss = low + chance, np.log(idle)
+        hit = np.log(idle + gain) - miss
+        for place, numbers in self._numbers(batch, len(looked_at)):
+            # [orders, draws, seeds]: sums run over whole rows.
+            seen, rows = numbers.shape[1], np.ascontiguousarray(numbers.T)
+            inside: NDArray[np.bool_] = low[:, :seen] <= rows
+            inside &= rows < high[:, :seen]
+            self._evidence[:, :, place] += miss[:seen].sum() + (inside * hit[:seen]).sum(axis=1).T
+            self._told[:, :, place] += inside.sum(axis=1).T
+            self._seen[place] += seen
+        self.draws += len(looked_at)
+        self._batches += 1
+
+    def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
+        """Yield each seed's numbers for a batch's first draws, [seeds, size or less], by place."""
+        for place, first in enumerate((self.draws, 0)):
+            yield place, self._streams[:, first : first + size]
+        if self._batches < MOST_BATCHES:
+            of_batch = self._of_all(partial(_of_batch, batch))
+            yield from enumerate(of_batch[:, :, :size], 2)
+        if self.draws < MOST_SEEDED:
+            of_draws = self._of_all(_of_draws)
+            yield 5, of_draws[:, self.draws : self.draws + size]
+
+    @property
+    def shown(self) -> Finding:
+        """The amount that was looked at."""
+        return Finding(code=f"seeds.{self.drawn}", values={"number": self.draws})
+
+    def found(self) -> Outcome | None:
+        """Return the seed that tells what was drawn, as a failure; None if none does."""
+        weighed = self._evidence + self._weights
+        best = np.unravel_index(int(weighed.argmax()), weighed.shape)
+        if weighed[best] < -math.log(FALSE_ALARMS):
+            return None
+        name, seed = self.tried[best[0]]
+        values: dict[str, Value] = {
+            "told": int(self._told[best]),
+            "of": int(self._seen[best[2]]),
+            "generator": name,
+            "seed": seed,
+            "where": Finding(code=PLACES[best[2]]),
+            "order": ORDERS[best[1]],
+        }
+        return Outcome("fail", f"{self.drawn}-told", values)
+
+
+class _BatchCoins(BatchEvidence):
+    """Contexts in and out of one batch's first draws, each as a draw, up to MOST_DRAWS of them."""
+
+    def __init__(self, rate: float) -> None:
+        """`rate`: with which each context is in a draw."""
+        self.draws: list[Draw] = []
+        # In where a number is below the rate, or else where it is above 1 - rate.
+        self._out, self._in = Draw(0, rate, rate, 0.0, 1 - rate), Draw(1, 0.0, 0.0, 1 - rate, rate)
+
+    @override
+    def step(self, view: StepView) -> None:
+        shown = contexts_in_draw(view)
+        if shown is not None:
+            first = shown[: MOST_DRAWS - len(self.draws)].tolist()
+            self.draws += [self._in if in_draw else self._out for in_draw in first]
+
+
+class CoinTest(SeedTest):
+    """The same of who is in a draw. There are such coins in draws of some of the contexts alone."""
+
+    partial = False
+    drawn = "coins"
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence | None:
+        draw = batch.manifest.mechanism.draw
+        return None if draw.gaussian is None else _BatchCoins(draw.rate)
+
+
+@lru_cache(maxsize=2 * len(KNOWN))
+def _ascending(name: str, seed: int) -> tuple[Doubles, Doubles]:
+    """Return [MOST_DRAWS] a stream's numbers and its normal noise's quantiles, both ascending."""
+    from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
+
+    return np.sort(STREAMS[name](seed, MOST_DRAWS)), np.sort(ndtr(NORMALS[name](seed, MOST_DRAWS)))
+
+
+def _met(numbers: Doubles, stream: Doubles) -> int:
+    """Return how many of some numbers an ascending stream has, up to rounding."""
+    above = np.searchsorted(stream, numbers)
+    below, above = np.maximum(above - 1, 0), np.minimum(above, len(stream) - 1)
+    nearest = np.minimum(np.abs(numbers - stream[below]), np.abs(numbers - stream[above]))
+    return int((nearest <= _MOVED).sum())
+
+
+def seed_of_noise(quantiles: Doubles, tried: Sequence[tuple[str, int]]) -> Outcome | None:
+    """Return the seed that tells a run's first noise, as a failure; None if none does.
+
+    Args:
+        quantiles: [n] of the noise in its declared distribution; the first MOST_NOISE are looked
+            at.
+        tried: names of STREAMS, and seeds.
+    """
+    if not len(quantiles):
+        return None
+    first = np.unique(quantiles[:MOST_NOISE])  # a number that comes again tells nothing more
+    for name, seed in tried:
+        for stream in _ascending(name, seed):
+            told = _met(first, stream)
+            if told >= _NOISE_TOLD:
+                values: dict[str, Value] = {
+                    "told": told,
+                    "of": len(first),
+                    "generator": name,
+                    "seed": seed,
+                }
+                return Outcome("fail", "noise-told", values)
+    return None
+
+
+@RunCheck(id="sampling.seeds", gathers=(SeedTest, CoinTest, NoiseEvidence))
+def no_seed_tells_the_tokens(run: AuditedRun) -> Outcome:
+    """Compare draws' random numbers with streams of common seeds, and of the declared one."""
+    tests = [test for test in (run[SeedTest], run[CoinTest]) if test.draws]
+    tried = run[SeedTest].tried
+    values: dict[str, Value] = {"tried": len(tried), "rate": FALSE_ALARMS}
+    noise = run[NoiseEvidence].early
+    if not tests and not len(noise):
+        return Outcome("skip", "unread", values)
+    for found in (*(test.found() for test in tests), seed_of_noise(noise, tried)):
+        if found is not None:
+            return replace(found, values={**found.values, **values})
+    shown = [test.shown for test in tests]
+    shown += [Finding(code="seeds.noise", values={"number": len(noise)})] * bool(len(noise))
+    return Outcome("pass", "untold", values | {"shown": tuple(shown)})

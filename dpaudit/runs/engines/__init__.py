@@ -1,0 +1,10 @@
+"""The places of work: this process, the cores of this machine, or elsewhere.
+
+Results come in the tasks' order.
+"""
+
+from dpaudit.runs.engines.engine import Engine as Engine
+from dpaudit.runs.engines.engine import Work as Work
+from dpaudit.runs.engines.local import LocalEngine as LocalEngine
+from dpaudit.runs.engines.local import cores as cores
+from dpaudit.runs.engines.ray import RayEngine as RayEngine
