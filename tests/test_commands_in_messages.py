@@ -237,7 +237,7 @@ LISTED = {
     "dpaudit verify "
     "{run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
     "dpaudit verify --head": "prose: the option that a running head is for",
-    "dpaudit {dpaudit.__version__}, and the caller {version}": "prose: a version",
+    "dpaudit {__version__}, and the caller {version}": "prose: a version",
     "dpaudit {result.run.dpaudit} before these texts were released, and it passed. "
     "{findings.tally(result)}. {findings.evidence_asked(result)}": "prose: a version",
     "dpaudit {result.run.dpaudit} at evidence level {result.evidence}": "prose: a version",
