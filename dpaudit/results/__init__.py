@@ -33,7 +33,6 @@ from dpaudit.results.audit import Result as Result
 from dpaudit.results.audit import SampleText as SampleText
 from dpaudit.results.audit import Status as Status
 from dpaudit.results.audit import TextCounts as TextCounts
-from dpaudit.results.audit import TokenBand as TokenBand
 from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict

@@ -432,27 +432,6 @@ class BudgetUse(Result):
     moved: float
 
 
-class TokenBand(Result):
-    """The spread of tokens' exact costs over the batches, in nats, at each position or group.
-
-    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
-    above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
-    largest cost there.
-
-    Attributes:
-        first, last: the positions of each group, 1-based, ascending; equal where every position has
-            its own.
-        tokens: how many tokens the group's quantiles are of.
-    """
-
-    first: tuple[int, ...]
-    last: tuple[int, ...]
-    tokens: tuple[int, ...]
-    low: tuple[Number, ...]
-    median: tuple[Number, ...]
-    high: tuple[Number, ...]
-
-
 class TokenCurve(Result):
     """Ex-post cost by token position, in nats, over the batches that reached it.
 
@@ -464,7 +443,6 @@ class TokenCurve(Result):
         position: 1-based, ascending.
         mean, maximum: of the exact cost of the token there, max(rise, fall).
         theorem1, exact: ex-post epsilon of generation had every batch ended here.
-        band: how far batches differ at a position.
         unbounded: how many tokens nothing bounds. None of the other figures counts them.
     """
 
@@ -474,7 +452,6 @@ class TokenCurve(Result):
     maximum: tuple[Number, ...]
     theorem1: tuple[Number, ...]
     exact: tuple[Number, ...]
-    band: TokenBand | None = None
     unbounded: int = 0
 
 

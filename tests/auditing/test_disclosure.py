@@ -139,9 +139,6 @@ def private_numbers(run: Run, result: AuditResult) -> Iterator[float]:
             result.tokens.exact,
         ):
             yield from series
-        assert result.tokens.band is not None
-        for series in (result.tokens.band.low, result.tokens.band.median, result.tokens.band.high):
-            yield from series
     if (use := result.budgets) is not None:
         yield from (use.left_out, use.moved, *use.active, *use.fewest)
     reader = RunReader(run.path)
