@@ -1,4 +1,4 @@
-"""Every planted fault fails exactly its checks, and docs/reference/faults.md says how many each set has.
+"""Every planted fault fails exactly its checks, and docs/reference/faults.md names each set.
 
 After a change of faults: DPAUDIT_UPDATE_DOCS=1 pytest tests/checks/test_fault_table.py -k page
 """
