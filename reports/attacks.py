@@ -27,7 +27,7 @@ def box(result: AuditResult) -> Iterator[Block]:
     if not holding(result):
         return
     if said := list(sentences(result)):
-        yield Paragraph(say("what-attacks-are"), lead=_TITLE)
+        yield Paragraph(f"{say('what-attacks-are')} {say('attacks-explained')}", lead=_TITLE)
         yield Items(said)
     elif (reason := result.guarantees.no_attack) is not None:
         yield Paragraph(one_line(reason), lead=_TITLE)

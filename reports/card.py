@@ -201,7 +201,7 @@ def _sensitive(released: Released) -> Iterator[Block]:
     if states_epsilon(result, released.kind) and (held := levels.holding(result)):
         yield KeyFigures([KeyFigure(level.name, level.figure, level.holds) for level in held])
         if said := [*attacks.sentences(result)][:_SENTENCES]:
-            yield Paragraph(" ".join(said))
+            yield Paragraph(" ".join([*said, say("attacks-explained")]))
     yield Paragraph("Nothing here promises:")
     not_promised = [say(f"not-promised-{about}") for about in ("model", "releases", "truth")]
     groups = say("not-promised-groups", groups=_groups(released))

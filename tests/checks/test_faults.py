@@ -1,6 +1,6 @@
 """Faults for every check, each of which fails exactly its checks. Digests are forged after each.
 
-The test of docs/faults.md plants them all (test_fault_table.py).
+The test of docs/reference/faults.md plants them all (test_fault_table.py).
 """
 
 from __future__ import annotations

@@ -35,7 +35,12 @@ from dpaudit.runs import strict_yaml
 from dpaudit.runs.statements import Statement
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "examples/laptop/README.md",
+    ROOT / ".github/ISSUE_TEMPLATE/release.md",
+]
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
 )

@@ -378,7 +378,7 @@ def test_the_laptops_anchored_rows_have_as_many_tokens_and_a_baseline_at_epsilon
 
 
 def test_the_docs_say_what_the_laptop_editions_dry_run_says() -> None:
-    document = (EXAMPLES.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
+    document = (EXAMPLES / "laptop/README.md").read_text(encoding="utf-8")
     said = re.search(
         r"claim an epsilon of (\d+) for one record a context and of (\d+) for two",
         " ".join(document.split()),
