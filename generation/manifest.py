@@ -15,8 +15,10 @@ from typing import Any, Literal
 
 from dpaudit.accounting import (
     ApproximateAccountant,
+    AttackLimit,
     Cost,
     ReleaseAccountant,
+    limit_of,
     rebalancing_events,
     rounded_sum,
 )
@@ -539,9 +541,9 @@ def claim_beforehand(
 def with_budget(
     config: Config, privacy: Privacy, batching: Batching, clustering: Clustering
 ) -> Config:
-    """Return the config with the budget of each context that its `privacy.epsilon` leaves.
+    """Return the config with the budget of each context that the limit in its `privacy` leaves.
 
-    A config without `privacy.epsilon` is returned as it is.
+    A config without one is returned as it is.
 
     Args:
         config: all settings.
@@ -551,24 +553,22 @@ def with_budget(
     Raises:
         InputError: nothing is left.
     """
-    epsilon, delta, change = (
-        config.privacy.epsilon,
+    limit, delta, change = (
+        limit_of(config.privacy),
         config.privacy.delta,
         privacy.change(config.batching.full_rule),
     )
     accountant = release_accountant(config, privacy, batching, clustering)
-    if epsilon is None or delta is None or change is None or accountant is None:
+    if limit is None or delta is None or change is None or accountant is None:
         return config
+    field = f"privacy.{config.privacy.limit}"
     try:
-        budget = accountant.most_rho_within(epsilon, delta)
+        budget = accountant.most_rho_within(limit, delta)
     except ValueError as error:
-        raise InputError(
-            "privacy.epsilon", f"{error}.", "Raise it, or give clusters less."
-        ) from None
+        raise InputError(field, f"{error}.", "Raise it, or give clusters less.") from None
     if not budget:
-        raise InputError(
-            "privacy.epsilon", f"this is {epsilon:g}, which leaves contexts nothing.", "Raise it."
-        )
+        shown = limit if isinstance(limit, AttackLimit) else f"{limit:g}"
+        raise InputError(field, f"this is {shown}, which leaves contexts nothing.", "Raise it.")
     down = math.nextafter(budget, 0.0) if change.budgets > 1 else budget
     mechanism = config.mechanism.model_copy(update={"budget": down})
     return config.model_copy(update={"mechanism": mechanism})

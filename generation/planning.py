@@ -22,7 +22,7 @@ from dpaudit.generation.events import Event
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.worker import Worker
-from dpaudit.results import Amplification, ClaimResult
+from dpaudit.results import Amplification, AttackBound, ClaimResult
 from dpaudit.results.plan import Plan
 from dpaudit.runs import BatchHeader, Manifest, NotSecret, Sampling, SecretBatches, Step, Vocabulary
 from dpaudit.runs.manifest import StopReason
@@ -86,17 +86,23 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
 
 
 def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
-    """Return what secret batches gain, as far as public settings tell."""
+    """Return what attackers can do and secret batches gain, as far as public settings tell."""
     claim, batching, privacy = manifest.claim, manifest.batching, manifest.privacy
-    found: dict[str, Any] = {"equal": None, "fewest": None, "one_label": None, "affordable": None}
+    names = ("attack", "batch_attack", "equal", "fewest", "one_label", "affordable")
+    found: dict[str, Any] = dict.fromkeys(names)
+    budgeted = config.model_copy(update={"mechanism": manifest.mechanism})
+    accountant, tokens = (
+        release_accountant(budgeted, privacy, batching, manifest.clustering),
+        config.decoding.most_tokens,
+    )
+    if claim is not None and accountant is not None and claim.terms.beforehand:
+        delta = claim.terms.tested_delta(claim.delta)
+        found["attack"] = AttackBound.of(accountant.attack_curve(tokens, delta))
+        found["batch_attack"] = AttackBound.of(accountant.batch_attack_curve(tokens, delta))
     secret = secrecy_of(config, privacy, batching, manifest.clustering)
     if isinstance(secret, NotSecret):
         return found | {"equal": None if claim is None else Amplification.why_equal(secret)}
     found["fewest"] = min(batches for batches, _ in secret.groups)
-    accountant, tokens = (
-        release_accountant(config, privacy, batching, manifest.clustering),
-        config.decoding.most_tokens,
-    )
     if claim is None or accountant is None or accountant.secret is None:
         return found
     labels = len(config.data.groups)

@@ -1,4 +1,4 @@
-"""The number of texts that records give at an epsilon, by public numbers alone.
+"""The number of texts that records give within a limit, by public numbers alone.
 
 `dpaudit init` chooses batches by it.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
+from dpaudit.accounting import ApproximateAccountant, AttackLimit, Limit, ReleaseAccountant
+from dpaudit.accounting.approximate import largest
+from dpaudit.accounting.release import amount_of
 from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.results import AttackBound
 from dpaudit.results.rounding import decimals, stated
 from dpaudit.runs import InputError, SecretBatches
 
@@ -28,13 +31,13 @@ class Wish:
         labels: how many there are; 1 without any.
         records: about how many there are, as everyone may know.
         texts: how many, at least.
-        epsilon: of a mean's claim, at most, in nats.
+        limit: what a mean may cost.
     """
 
     labels: int
     records: int | None = None
     texts: int | None = None
-    epsilon: float | None = None
+    limit: Limit | None = None
 
 
 @dataclass(frozen=True)
@@ -85,17 +88,46 @@ class Pricing:
             float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds)
         )
 
-    def most_rounds(self, sizes: Sizes, epsilon: float) -> int:
-        """Return how many rounds of these sizes readers' epsilon pays for."""
-        return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
+    def attacks(self, sizes: Sizes) -> tuple[AttackBound, AttackBound]:
+        """Return what readers can do, and what someone can who knows a record's batch."""
+        whole = self._secret(sizes).of_rounds(sizes.rounds)
+        curves = whole.attack_curve, whole.batch_attack_curve
+        readers, known = (AttackBound.of(curve(self.tokens, self.delta)) for curve in curves)
+        return readers, known
 
-    def contexts(self, epsilon: float) -> int:
-        """Find the fewest contexts, in FEWEST to MOST, whose batch level is within `epsilon`."""
-        low, high = FEWEST - 1, MOST
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.batch_level(middle) <= epsilon else (middle, high)
-        return high
+    def spent(self, sizes: Sizes, limit: Limit) -> float:
+        """Return the figure of readers that a limit is about, rounded up."""
+        if not isinstance(limit, AttackLimit):
+            return self.release(sizes)
+        whole = self._secret(sizes).of_rounds(sizes.rounds)
+        return float(decimals(whole.spent(limit, self.tokens, self.delta)))
+
+    def spent_of_batch(self, contexts: int, limit: Limit) -> float:
+        """Return the same of one round for someone who knows a record's batch."""
+        if not isinstance(limit, AttackLimit):
+            return self.batch_level(contexts)
+        curve = self._one(contexts).attack_curve(self.tokens, self.delta)
+        return float(decimals(limit.reached(curve)))
+
+    def most_rounds(self, sizes: Sizes, limit: Limit) -> int:
+        """Return how many rounds of these sizes are within a limit for readers."""
+        return self._secret(sizes).most_rounds_within(limit, self.tokens, self.delta)
+
+    def contexts(self, limit: Limit) -> int:
+        """Find the fewest contexts, FEWEST or more, whose batch level is within a limit.
+
+        MOST are.
+        """
+        guess = float(FEWEST)
+        if isinstance(limit, AttackLimit):
+            guess = self._one(1).eta * math.sqrt(self.tokens) / (2 * limit.deviations())
+
+        def too_few(contexts: int) -> bool:
+            if contexts < FEWEST:
+                return True
+            return contexts < MOST and self.spent_of_batch(contexts, limit) > amount_of(limit)
+
+        return 1 + largest(too_few, max(FEWEST, min(round(guess), MOST)) - 1)
 
     def _one(self, contexts: int) -> ApproximateAccountant:
         accountant = ApproximateAccountant.of(self.of(contexts), ContextChange("add_remove"))
@@ -125,7 +157,7 @@ class Sizes:
 
     @classmethod
     def of(cls, wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
-        """Return the sizes for a wish: `contexts` to a batch, or more where its epsilon needs them.
+        """Return the sizes for a wish: `contexts` to a batch, or more where its limit needs them.
 
         Args:
             wish: the request.
@@ -133,35 +165,36 @@ class Sizes:
             pricing: None for a mechanism whose epsilon only its texts show.
 
         Raises:
-            InputError: the records do not give as many texts at that epsilon; says which numbers
+            InputError: the records do not give as many texts within that limit; says which numbers
                 would do.
         """
         sizes = cls._by_filled_batches(wish, contexts)
-        if pricing is None or wish.epsilon is None:
+        if pricing is None or wish.limit is None:
             return sizes.required(wish, pricing)
-        # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
+        limit, allowed = wish.limit, amount_of(wish.limit)
+        # The readers' limit is mostly within reach; else batches are so large that each of them is.
         least = math.inf
         if sizes.generated <= sizes.batches and sizes.batches > 1:
-            least = pricing.release(sizes)
-        if least > wish.epsilon:
-            if pricing.batch_level(MOST) > wish.epsilon:
-                raise _too_small_error(wish, pricing)
-            fewest = pricing.contexts(wish.epsilon)
+            least = pricing.spent(sizes, limit)
+        if least > allowed:
+            if pricing.spent_of_batch(MOST, limit) > allowed:
+                raise _too_small_error(wish, limit, pricing)
+            fewest = pricing.contexts(limit)
             # Smaller batches make room where a label has a single one, and only raise the cost
             # elsewhere.
             sizes = cls._by_filled_batches(
                 wish, fewest if least == math.inf else max(contexts, fewest)
             )
         sizes.required(wish, pricing)
-        if (found := pricing.release(sizes)) > wish.epsilon:
-            rounds = pricing.most_rounds(sizes, wish.epsilon)
+        if (found := pricing.spent(sizes, limit)) > allowed:
+            rounds = pricing.most_rounds(sizes, limit)
             ways = [f"--texts {rounds * sizes.batches * wish.labels}"] if rounds else []
             # At the cost of the first sizes these are taken again; at that of others, others still
             # would be.
-            ways += [f"--epsilon {stated(least)}"] if math.isfinite(least) else []
+            ways += [_option(limit, least)] if math.isfinite(least) else []
             cost = least if math.isfinite(least) else found
-            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(cost)} at the release level."
-            raise InputError("--epsilon", problem, f"Try: {', or '.join(ways)}.")
+            problem = f"{wish.texts or 0:,} texts cost {_words(limit, cost)} at the release level."
+            raise InputError(_name(limit), problem, f"Try: {', or '.join(ways)}.")
         return sizes
 
     @classmethod
@@ -199,32 +232,51 @@ def _most_contexts(wish: Wish, generated: int) -> int:
     )
 
 
-def _too_small_error(wish: Wish, pricing: Pricing) -> InputError:
-    """Refuse an epsilon that no batch is large enough for.
+def _name(limit: Limit) -> str:
+    if isinstance(limit, AttackLimit):
+        return "--advantage" if limit.at is None else "--true-positives"
+    return "--epsilon"
+
+
+def _option(limit: Limit, amount: float) -> str:
+    """Return the option that asks for a limit of another amount."""
+    at = limit.at if isinstance(limit, AttackLimit) else None
+    return f"{_name(limit)} {stated(amount)}" + ("" if at is None else f"@{stated(at)}")
+
+
+def _words(limit: Limit, amount: float) -> str:
+    if isinstance(limit, AttackLimit):
+        return str(replace(limit, most=amount)) if amount < 1 else "everything"
+    return f"epsilon {stated(amount)}"
+
+
+def _too_small_error(wish: Wish, limit: Limit, pricing: Pricing) -> InputError:
+    """Refuse a limit that no batch is large enough for.
 
     Name one that the same records and texts can have.
     """
-    problem = f"epsilon {stated(wish.epsilon or 0.0)} needs more than {MOST:,} records in a batch."
+    problem = f"{_words(limit, amount_of(limit))} needs more than {MOST:,} records in a batch."
     contexts = _most_contexts(wish, max(GENERATED, math.ceil((wish.texts or 0) / wish.labels)))
     remedy = "Ask for fewer texts, or have more records."
     if contexts >= FEWEST:
-        remedy = f"Give --epsilon {stated(pricing.batch_level(contexts))} or more."
-    return InputError("--epsilon", problem, remedy)
+        remedy = f"Give {_option(limit, pricing.spent_of_batch(contexts, limit))} or more."
+    return InputError(_name(limit), problem, remedy)
 
 
 def _too_few_error(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
     """Return the error that the records give fewer batches than a label needs."""
-    records, least = wish.records or 0, sizes.generated * wish.labels
+    records, least, limit = wish.records or 0, sizes.generated * wish.labels, wish.limit
     given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
-    at = "" if wish.epsilon is None else f" at epsilon {stated(wish.epsilon)}"
+    at = "" if limit is None else f" at {_words(limit, amount_of(limit))}"
     problem = (
         f"{least:,} texts are needed, each from {sizes.contexts:,} records{at}: your "
         f"{records:,} records give {given}."
     )
     ways = [f"{least * sizes.contexts:,} records or more"]
     if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
-        ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
-    where = "--records" if wish.epsilon is None else "--epsilon"
+        asked = math.inf if limit is None else limit
+        ways.insert(0, _option(asked, pricing.spent_of_batch(fewer, asked)))
+    where = "--records" if limit is None else _name(limit)
     if wish.texts is not None:
         where = "--texts"
     return InputError(where, problem, f"Try: {', or '.join(ways)}.")

@@ -19,15 +19,17 @@ from typing import Any, Literal, get_args
 import yaml
 from pydantic import ValidationError
 
+from dpaudit.accounting import limit_of
 from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records, require_texts
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
 from dpaudit.generation.sources import locate, missing_part
+from dpaudit.results import AttackBound
 from dpaudit.results.planned import PlannedRun
 from dpaudit.results.rounding import small_delta
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, MostTruePositives
 from dpaudit.runs.manifest import MAX_BATCHES
 
 #: The runs of the demo, by their aggregators.
@@ -81,6 +83,16 @@ batching:
   rounds: {rounds}
 
 """  # noqa: E501
+#: Of the demo's section `privacy`, and in its place.
+_NO_LIMIT = """\
+  # A number instead: all that the run may cost. Every record pays what it really moves, for texts of any length.
+  epsilon: null
+"""  # noqa: E501
+_LIMITED = """\
+  # The most that any test about one record may gain by the texts: {meaning}.
+  # Every record pays what it really moves, for texts of any length.
+  {name}: {value}
+"""
 
 
 @dataclass(frozen=True)
@@ -93,7 +105,8 @@ class Own:
         labels: the public list of labels; empty where it is to be filled in.
         model: as model.name.
         template: of prompts; None for the one that fits the model.
-        records, texts, epsilon: see `Wish`.
+        records, texts: see `Wish`.
+        epsilon, advantage, true_positives: what the run may cost, one of these, as in `privacy`.
     """
 
     data: str
@@ -106,6 +119,8 @@ class Own:
     texts: int | None = None
     epsilon: float | None = None
     encoding: str | None = None
+    advantage: float | None = None
+    true_positives: MostTruePositives | None = None
 
 
 @dataclass(frozen=True)
@@ -118,6 +133,7 @@ class First:
         sizes: what it asks for.
         epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a
             record's batch, in nats; None where only its texts show it.
+        attack, batch_attack: what these can do; None likewise.
         planned: the run of this config.
     """
 
@@ -126,6 +142,8 @@ class First:
     sizes: Sizes
     epsilon: float | None
     batch_epsilon: float | None
+    attack: AttackBound | None
+    batch_attack: AttackBound | None
     planned: PlannedRun
 
 
@@ -183,7 +201,7 @@ def first_config(aggregator: Demo, own: Own) -> First:
             "the number of texts depends on the labels.",
             "Give each label with --label-value.",
         )
-    wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
+    wish = Wish(len(own.labels) or 1, own.records, own.texts, limit_of(own))
     sizes = Sizes.of(wish, _CONTEXTS, pricing)
     why = (
         ""
@@ -216,6 +234,7 @@ def first_config(aggregator: Demo, own: Own) -> First:
                 f"margin: {pricing.margin(sizes.contexts)}}}",
             ),
             ("delta: 1.0e-5 ", f"delta: {delta:.1e} ".replace("e-0", "e-")),
+            (_NO_LIMIT, _limited(own)),
         ]
     shown = "".join(character if character.isprintable() else "?" for character in own.data)
     title = f"# Texts like those of {shown}, by an anchored {_NAMES[aggregator]}.\n"
@@ -227,11 +246,24 @@ def first_config(aggregator: Demo, own: Own) -> First:
     )
     config = _checked(body)
     found = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
-    levels: tuple[float | None, float | None] = (None, None)
-    if pricing is not None:
-        levels = (pricing.release(sizes), pricing.batch_level(sizes.contexts, sizes.rounds))
     records = None if found is None else len(found.records)
-    return First(title + body, records, sizes, *levels, planned_run(config, found))
+    levels: dict[str, Any] = dict.fromkeys(("epsilon", "batch_epsilon", "attack", "batch_attack"))
+    if pricing is not None:
+        epsilons = pricing.release(sizes), pricing.batch_level(sizes.contexts, sizes.rounds)
+        levels = dict(zip(levels, (*epsilons, *pricing.attacks(sizes)), strict=True))
+    return First(title + body, records, sizes, **levels, planned=planned_run(config, found))
+
+
+def _limited(own: Own) -> str:
+    """Return the lines of a limit on attacks; those of no limit if sizes alone keep it."""
+    if own.advantage is not None:
+        meaning = "true positives less false ones"
+        return _LIMITED.format(meaning=meaning, name="advantage", value=own.advantage)
+    if (rates := own.true_positives) is not None:
+        value = f"{{at: {rates.at}, most: {rates.most}}}"
+        meaning = "true positives at a rate of false ones"
+        return _LIMITED.format(meaning=meaning, name="true_positives", value=value)
+    return _NO_LIMIT
 
 
 def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpaudit.reports.document import Definitions, Document, Entry
-from dpaudit.reports.levels import FEWEST_BATCHES, claim_words, few_batches
+from dpaudit.reports.levels import FEWEST_BATCHES, attack_words, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.plan import Plan
@@ -51,6 +51,10 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
             "release level: for readers of the texts; batch level: for people who know each "
             "record's batch",
         )
+    if plan.attack is not None:
+        yield "attacks", attack_words(plan.attack)
+    if plan.batch_attack is not None and plan.equal is None:
+        yield "", f"batch level: {attack_words(plan.batch_attack)}"
     if plan.fewest is not None and plan.fewest < FEWEST_BATCHES:
         yield "warning", few_batches(plan.fewest, plan.labels)
     if plan.one_label is not None:

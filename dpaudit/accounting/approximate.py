@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,12 +34,18 @@ from dpaudit.accounting.renyi import (
     zcdp_of_pure,
     zcdp_of_range,
 )
-from dpaudit.accounting.risk import AttackCurve
+from dpaudit.accounting.risk import AttackCurve, AttackLimit
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
+#: What a run may cost: an epsilon in nats, or what attacks may gain by it.
+Limit: TypeAlias = float | AttackLimit
+
 MOST_TOKENS = 1 << 40
-_TOO_MANY = "this epsilon affords more than 2^40 tokens under these settings: check them"
+_TOO_MANY = "this affords more than 2^40 tokens under these settings: check them"
+#: How close the search for a budget comes to what attacks may gain, and how often a guess of tokens
+#: is corrected by the curve that it has.
+_CLOSE, _CORRECTIONS = 2.0**-24, 2
 #: Optimal composition saves a tenth of epsilon or so; twice the rho costs two fifths more.
 _FAR = 2.0
 
@@ -296,61 +303,78 @@ class ApproximateAccountant:
             return math.inf
         return zcdp_epsilon(self.budgets_rho, delta, laplace=self.laplace)
 
-    def most_rho_within(self, epsilon: float, delta: float) -> float:
-        """Return the largest `most_rho` with which any number of tokens stays within `epsilon`.
+    def most_rho_within(self, limit: Limit, delta: float) -> float:
+        """Return the largest `most_rho` with which any number of tokens stays within a limit.
 
-        It is rounded down to nine digits, so that a later recomputation of epsilon does not come
-        out above it.
+        It is rounded down to nine digits, so that a later recomputation does not come out above
+        the limit.
 
         Args:
-            epsilon: in nats, of everything.
-            delta: in (0, 1), of everything.
+            limit: of everything.
+            delta: in (0, 1), of everything; for a limit on attacks the least that matters.
 
         Raises:
-            ValueError: an argument is out of its range, or clusters alone exceed `epsilon`.
+            ValueError: an argument is out of its range, or clusters alone exceed the limit.
         """
-        left = self._require_room(epsilon, delta)
+        left = self._require_room(limit, delta)
+        if isinstance(limit, AttackLimit):
+            return self._most_rho_at_risk(limit, delta)
 
         def within(rho: float) -> bool:
             spent = zcdp_epsilon(_all_rounds(rho, self.rounds), left, laplace=self.laplace)
-            return rounded_sum(spent, self.centers) <= epsilon
+            return rounded_sum(spent, self.centers) <= limit
 
-        low, high = 0.0, epsilon  # rho-zCDP costs more than rho
-        while high - low > high * 2.0**-40:
-            middle = (low + high) / 2
-            if within(middle):
-                low = middle
-            else:
-                high = middle
-        return rounded_down(low)
+        # rho-zCDP costs more than rho
+        return rounded_down(_bisected(within, 0.0, limit, 2.0**-40))
 
-    def _require_room(self, epsilon: float, delta: float) -> float:
+    def _most_rho_at_risk(self, limit: AttackLimit, delta: float) -> float:
+        def within(rho: float) -> bool:
+            budgets = replace(self, eta=math.inf, gaussian=None, most_rho=rho)
+            return limit.allows(budgets.attack_curve(1, delta))
+
+        # Randomised response attains 2 v atanh v; clusters and other figures leave another part.
+        high = limit.deviations() ** 2 / (2 * self.rounds)
+        if limit.at is None:
+            high = 2 * limit.most * math.atanh(limit.most) * (1 - 4 * ULP) / self.rounds
+            if within(found := rounded_down(high)):
+                return found
+        while within(high):
+            high *= 2
+        return rounded_down(_bisected(within, 0.0, high, _CLOSE))
+
+    def _require_room(self, limit: Limit, delta: float) -> float:
         """Return what the centres leave of a delta.
 
         Raises:
             ValueError: the clusters leave nothing.
         """
-        if not 0 < epsilon < math.inf:
-            raise ValueError(f"epsilon must be positive and finite, not {epsilon}")
-        if self.epsilon(0, delta, "rdp").epsilon > epsilon:
-            spent = "the rebalancing alone costs"
-            if self.centers or self.centers_delta:
-                spent = "the clusters alone cost"
-            raise ValueError(f"epsilon {epsilon:g} is less than {spent}")
+        spent = "the rebalancing alone costs"
+        if self.centers or self.centers_delta:
+            spent = "the clusters alone cost"
+        if isinstance(limit, AttackLimit):
+            if (reached := limit.reached(self.attack_curve(0, delta))) <= limit.most:
+                return self.delta_left(delta)
+            raise ValueError(f"{limit} is less than {spent}: {math.ceil(reached * 1e4) / 1e4:g}")
+        if not 0 < limit < math.inf:
+            raise ValueError(f"epsilon must be positive and finite, not {limit}")
+        if self.epsilon(0, delta, "rdp").epsilon > limit:
+            raise ValueError(f"epsilon {limit:g} is less than {spent}")
         return self.delta_left(delta)
 
-    def affordable_tokens(self, epsilon: float, delta: float, method: Method = "rdp") -> int:
-        """Return the most tokens of a batch with which the run stays within `epsilon` at `delta`.
+    def affordable_tokens(self, limit: Limit, delta: float, method: Method = "rdp") -> int:
+        """Return the most tokens of a batch with which the run stays within a limit at `delta`.
 
         Raises:
-            ValueError: an argument is out of its range, clusters alone exceed `epsilon`, or the
+            ValueError: an argument is out of its range, clusters alone exceed the limit, or the
                 answer is beyond 2^40 tokens, as it is where budgets keep any number of them within
-                `epsilon`.
+                the limit.
         """
-        self._require_room(epsilon, delta)
+        self._require_room(limit, delta)
+        if isinstance(limit, AttackLimit):
+            return self._tokens_at_risk(limit, delta)
 
         def within(tokens: int, by: Method = method) -> bool:
-            return self.epsilon(tokens, delta, by).epsilon <= epsilon
+            return self.epsilon(tokens, delta, by).epsilon <= limit
 
         if within(MOST_TOKENS, "rdp"):
             raise ValueError(_TOO_MANY)
@@ -360,11 +384,42 @@ class ApproximateAccountant:
         if within(0, "rdp"):
             by_rdp = largest(lambda tokens: within(tokens, "rdp"), 0)
         # One pass over the recursion comes close; a few calls of the bound itself settle it.
-        most, left = by_rdp + by_rdp // 4 + 16, epsilon - self.centers
+        most, left = by_rdp + by_rdp // 4 + 16, limit - self.centers
         guess = steps_within(
             left, self.eta, most * self.rounds, self.delta_left(delta), laplace=self.laplace
         )
         return largest(within, max(by_rdp, guess // self.rounds))
+
+    def _tokens_at_risk(self, limit: AttackLimit, delta: float) -> int:
+        def reached(tokens: int) -> float:
+            return limit.reached(self.attack_curve(tokens, delta))
+
+        budgets = replace(self, eta=math.inf, gaussian=None)
+        if not self.eta or (
+            self.most_rho < math.inf and limit.allows(budgets.attack_curve(1, delta))
+        ):
+            raise ValueError(_TOO_MANY)
+        # As many as lead equally likely normal laws as far apart; then by what these would reach.
+        guess = (2 * limit.deviations() / self.eta) ** 2 / self.rounds
+        for _ in range(_CORRECTIONS):
+            if not 1 <= guess < MOST_TOKENS:
+                break
+            further = limit.deviations(reached(int(guess)))
+            guess *= (limit.deviations() / further) ** 2 if further else 1.0
+        if guess >= MOST_TOKENS:
+            raise ValueError(_TOO_MANY)
+        return largest(lambda tokens: reached(tokens) <= limit.most, int(guess))
+
+
+def _bisected(within: Callable[[float], bool], low: float, high: float, close: float) -> float:
+    """Return a number that is within, as close to the first that is not as `close`, relatively."""
+    while high - low > high * close:
+        middle = (low + high) / 2
+        if within(middle):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 def _all_rounds(rho: float, rounds: int) -> float:

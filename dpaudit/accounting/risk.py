@@ -10,8 +10,8 @@ interpolated.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,10 @@ from dpaudit.accounting.renyi import Doubles
 _ROOM = 2.0**-40
 #: Slopes of larger losses, in nats, would near the largest float.
 _LARGEST_LOSS = 500.0
+#: False-positive rates at which what is reported of a curve is as close as the curve itself.
+_REPORTED = (*np.geomspace(1e-6, 0.1, 31).tolist(), 0.001, 0.01, *np.linspace(0.1, 0.9, 9))
+#: Standard deviations beyond which two normal laws cannot be told to be further apart.
+_MOST_DEVIATIONS = 70.0
 
 
 @dataclass(frozen=True)
@@ -140,12 +144,12 @@ class AttackCurve:
         found = self.intercepts[below] * factor / (factor - self.slopes[below])
         return min(1.0, float(found.min(initial=1.0)) * (1 + _ROOM))
 
-    def few(self, false_positives: Sequence[float]) -> AttackCurve:
-        """Return a bound of fewer lines: just as close at some false-positive rates.
+    def few(self) -> AttackCurve:
+        """Return the bound that is reported, of fewer lines: as close at usual rates.
 
         So is its advantage. Nowhere is it below this one.
         """
-        lines = {int((self.intercepts + self.slopes * rate).argmin()) for rate in false_positives}
+        lines = {int((self.intercepts + self.slopes * rate).argmin()) for rate in _REPORTED}
         # The two whose slopes enclose 1.
         steep = int(np.count_nonzero(self.slopes >= 1))
         lines |= {max(steep - 1, 0), min(steep, len(self.slopes) - 1)}
@@ -242,6 +246,56 @@ class AttackCurve:
         steepest_first = np.argsort(-slopes, kind="stable")
         steepest_first = steepest_first[np.isfinite(slopes[steepest_first])]
         return AttackCurve(slopes[steepest_first], np.minimum(intercepts, 1.0)[steepest_first])
+
+
+@dataclass(frozen=True)
+class AttackLimit:
+    """The most that attacks may gain: an advantage, or true positives at a rate of false ones.
+
+    Attributes:
+        most: the largest advantage or, with `at`, the largest true-positive rate.
+        at: the false-positive rate; None to limit the advantage.
+
+    Raises:
+        ValueError: a figure does not lie between 0 and 1, or nothing keeps to it: without any
+            text, too, a test can have as many true positives as false ones.
+    """
+
+    most: float
+    at: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (0 < self.most < 1 and (self.at is None or 0 < self.at < self.most)):
+            raise ValueError(f"attacks cannot be limited by {self}")
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return f"advantage {self.most:g}"
+        return f"true-positive rate {self.most:g} at a false-positive rate of {self.at:g}"
+
+    def reached(self, curve: AttackCurve) -> float:
+        """Return the figure that the limit is about, as it is reported of a curve."""
+        shown = curve.few()
+        return shown.advantage if self.at is None else shown.true_positives(self.at)
+
+    def allows(self, curve: AttackCurve) -> bool:
+        """Return whether what is reported of a curve is within the limit."""
+        return self.reached(curve) <= self.most
+
+    def deviations(self, reached: float | None = None) -> float:
+        """Estimate by how many standard deviations two normal laws differ that reach the limit.
+
+        It begins a search, and bounds nothing.
+
+        Args:
+            reached: a figure in place of the limit.
+        """
+        normal, most = NormalDist(), self.most if reached is None else reached
+        if not most < 1:
+            return _MOST_DEVIATIONS
+        if self.at is None:
+            return 2 * normal.inv_cdf((1 + most) / 2)
+        return max(0.0, normal.inv_cdf(most) - normal.inv_cdf(self.at))
 
 
 def _base_rate(prior: float) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from dpaudit.api import places
 from dpaudit.api.audits import audit
@@ -28,6 +28,7 @@ from dpaudit.generation.starting import Own as Own
 from dpaudit.generation.starting import promises as promises
 from dpaudit.generation.starting import template_for as template_for
 from dpaudit.runs import InputError
+from dpaudit.runs import MostTruePositives as MostTruePositives
 from dpaudit.runs.layout import HASHES
 
 
@@ -50,6 +51,22 @@ class Starter:
     first: First | None
     finished: bool
     needs: str
+
+    @property
+    def plan(self) -> dict[str, Any] | None:
+        """The sizes of a run and its cost at both levels, as JSON; None for the example."""
+        if (first := self.first) is None:
+            return None
+        bounds = {"attack": first.attack, "batch_attack": first.batch_attack}
+        return {
+            **asdict(first.sizes),
+            "epsilon": first.epsilon,
+            "batch_epsilon": first.batch_epsilon,
+            **{
+                name: None if bound is None else bound.model_dump(mode="json")
+                for name, bound in bounds.items()
+            },
+        }
 
 
 def init(
@@ -75,9 +92,13 @@ def init(
         raise InputError("aggregator", f"the value is {aggregator!r}.", "Give mean or central.")
     file, first = places.path_of(config, "config"), None
     if own is not None:
-        if own.epsilon is not None and not promises(aggregator):
-            problem = f"that of a {aggregator} run is known once the texts are."
-            raise InputError("epsilon", problem, "Leave it out, or choose aggregator mean.")
+        limits = ("epsilon", "advantage", "true_positives")
+        given = [name for name in limits if getattr(own, name) is not None]
+        if len(given) > 1:
+            raise InputError(given[1], f"there is {given[0]}, too.", "Give one of them.")
+        if given and not promises(aggregator):
+            problem = f"what a {aggregator} run costs is known once the texts are."
+            raise InputError(given[0], problem, "Leave it out, or choose aggregator mean.")
         if own.label is None and own.template not in (None, "own"):
             raise InputError(
                 "template", "the others show a label, and there is none.", "Choose own."

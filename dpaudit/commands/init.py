@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dpaudit.commands.options import POSITIVE, NamedPath, output_options
+from dpaudit.commands.options import POSITIVE, NamedPath, limit_options, output_options
 from dpaudit.commands.terminal import note, print_line
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     type=POSITIVE,
     help="Largest epsilon that you accept, at the release level. For a mean only.",
 )
+@limit_options
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
 def init(
@@ -101,6 +102,8 @@ def init(
     records: int | None,
     texts: int | None,
     epsilon: float | None,
+    advantage: float | None,
+    true_positives: dict[str, float] | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -115,7 +118,7 @@ def init(
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --label-value sport --label-value tech --records 1200 --epsilon 3
     """
-    from dpaudit.api.starting import MODEL, PLACEHOLDER, Own
+    from dpaudit.api.starting import MODEL, PLACEHOLDER, MostTruePositives, Own
     from dpaudit.api.starting import init as write_config
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
@@ -131,11 +134,13 @@ def init(
         records,
         texts,
         epsilon,
+        advantage,
+        true_positives,
     )
     if data is None and any(about):
         about_data = (
             "--encoding, --text, --label, --no-labels, --model, --template, --records, "
-            "--texts and --epsilon"
+            "--texts, --epsilon, --advantage and --true-positives"
         )
         raise click.UsageError(f"{about_data} need --data.")
     if no_labels and (label or label_values):
@@ -154,12 +159,18 @@ def init(
             texts,
             epsilon,
             encoding,
+            advantage,
+            None if true_positives is None else MostTruePositives(**true_positives),
         )
         own = _asked(own, aggregator) if _is_terminal() and not as_json else own
     written = write_config(config, own, aggregator=aggregator, overwrite=force)
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
-    told = {"config": str(config), "next": then if written.finished else None}
+    told = {
+        "config": str(config),
+        "next": then if written.finished else None,
+        "plan": written.plan,
+    }
     print_line(json.dumps(told) if as_json else f"  {in_a_line(config)}")
     if said := _yield(written):
         note(said)
@@ -206,7 +217,8 @@ def _asked(own: Own, aggregator: Demo) -> Own:
     if own.records is None and (own.labels or own.label is None):
         question = "About how many records do you have? This number becomes public [not stated]"
         own = replace(own, records=ask(question, POSITIVE_COUNT))
-    if own.epsilon is None and promises(aggregator):
+    limited = own.epsilon or own.advantage or own.true_positives
+    if not limited and promises(aggregator):
         own = replace(
             own,
             epsilon=ask(
@@ -234,6 +246,7 @@ class _Optional(click.ParamType[Any]):
 
 def _yield(written: Starter) -> str:
     """Return in a line how many texts the records give, or "" if labels are to be filled in."""
+    from dpaudit.reports.levels import attack_words
     from dpaudit.reports.text import counted
     from dpaudit.results.rounding import stated
 
@@ -249,6 +262,9 @@ def _yield(written: Starter) -> str:
             f", at epsilon {stated(found.epsilon)} (release level; "
             f"{stated(found.batch_epsilon)} at the batch level)"
         )
+    risks = "" if found.attack is None else f"\nattacks: {attack_words(found.attack)}"
+    if found.batch_attack is not None and found.batch_attack != found.attack:
+        risks += f"\nat the batch level: {attack_words(found.batch_attack)}"
     texts = counted(sizes.generated * groups * sizes.rounds, "text") + rounds
     more = (
         ". For more, give --records N if that number may become public"
@@ -256,7 +272,7 @@ def _yield(written: Starter) -> str:
         else ""
     )
     about = f"about {counted(each, 'record')}" if each else "less than one record"
-    said = f"{counted(records, 'record')}{labels}: {texts}, each from {about}{cost}{more}"
+    said = f"{counted(records, 'record')}{labels}: {texts}, each from {about}{cost}{more}{risks}"
     if each * _FAR < sizes.contexts:
         said += (
             f"\ndpaudit: warning: the epsilon is for {sizes.contexts:,} records in each batch. "

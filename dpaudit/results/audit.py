@@ -27,9 +27,6 @@ Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 #: How many characters of a released text a result holds, and of all of them.
 SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
 
-#: False-positive rates at which a result's bound on attacks is as close as the accountant's.
-_ATTACK_RATES = (*np.geomspace(1e-6, 0.1, 31).tolist(), 0.001, 0.01, *np.linspace(0.1, 0.9, 9))
-
 #: A text with fewer tokens before its end is very short.
 VERY_SHORT = 5
 
@@ -125,7 +122,7 @@ class AttackBound(Result):
     @classmethod
     def of(cls, curve: AttackCurve) -> Self:
         """Return what a curve says, with as many of its lines as its figures need and more."""
-        few = curve.few(_ATTACK_RATES)
+        few = curve.few()
         lines = zip(few.slopes.tolist(), few.intercepts.tolist(), strict=True)
         return cls(
             advantage=few.advantage,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpaudit.results.audit import ClaimResult, Result
+from dpaudit.results.audit import AttackBound, ClaimResult, Result
 from dpaudit.results.values import Finding
 
 
@@ -17,6 +17,8 @@ class Plan(Result):
         longest: the most of a text.
         several: whether a batch writes one text after another until its tokens are spent.
         claim: fixed beforehand; None for an ex-post one.
+        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
+            None where public settings bound no attack.
         equal: why both levels of the claim are equal; None if they are not, or nothing is
             claimed.
         fewest: batches that some group's records go into in a round; None if the levels are
@@ -51,6 +53,8 @@ class Plan(Result):
     longest: int
     several: bool
     claim: ClaimResult | None
+    attack: AttackBound | None
+    batch_attack: AttackBound | None
     equal: Finding | None
     fewest: int | None
     one_label: float | None

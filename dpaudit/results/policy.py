@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
+from dpaudit.runs import MostTruePositives
 
 #: Checks of a list, and signers.
 MAX_LISTED = 1 << 8
@@ -22,18 +23,6 @@ _Kinds = Annotated[
 ]
 _Digest = Annotated[str, Field(pattern=DIGEST)]
 _Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
-
-
-class MostTruePositives(Fields):
-    """The most that a test may recognise whose rate of false alarms is given.
-
-    Attributes:
-        at: the rate of false positives.
-        most: the largest rate of true positives that the audit may find possible.
-    """
-
-    at: _Share
-    most: _Share
 
 
 class Policy(Fields):

@@ -42,6 +42,7 @@ from dpaudit.runs.manifest import Data as Data
 from dpaudit.runs.manifest import Decoding as Decoding
 from dpaudit.runs.manifest import Manifest as Manifest
 from dpaudit.runs.manifest import Model as Model
+from dpaudit.runs.manifest import MostTruePositives as MostTruePositives
 from dpaudit.runs.manifest import Origins as Origins
 from dpaudit.runs.manifest import Privacy as Privacy
 from dpaudit.runs.manifest import Prompt as Prompt

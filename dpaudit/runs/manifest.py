@@ -129,6 +129,8 @@ Labels = Annotated[tuple[Name, ...], Field(max_length=MAX_LABELS)]
 Token = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 Count = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 NotNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+#: Strictly between nothing and all.
+Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Software = Annotated[dict[Name, Name], Field(max_length=MAX_SOFTWARE)]
 #: Of one label.
 PublicExamples = Annotated[
@@ -198,6 +200,24 @@ class Claim(Fields):
         return self.terms.stated(self)
 
 
+class MostTruePositives(Fields):
+    """The most that a test may recognise whose rate of false alarms is given.
+
+    Attributes:
+        at: the rate of false positives.
+        most: the largest rate of true positives; above `at`, which tests reach without any text.
+    """
+
+    at: Share
+    most: Share
+
+    @model_validator(mode="after")
+    def _more_than_a_guess(self) -> Self:
+        if not self.most > self.at:
+            raise clash("most", self.most, f"a number above at, which is {self.at:g}, and below 1")
+        return self
+
+
 class PrivacySettings(Fields):
     """The difference between neighbouring data sets, fixed before the run.
 
@@ -213,6 +233,10 @@ class PrivacySettings(Fields):
             budget of its own (mechanism.budget), pays what it can really move, and is left out once
             that is spent, so that texts may be of any length. None for what all tokens cost at
             most, which is then claimed.
+        advantage: instead: the most by which true positives of any test about one unit, by readers
+            of the texts, may exceed false ones. Budgets follow from it, and so does the epsilon
+            that is claimed.
+        true_positives: instead: the most true positives of such a test at a rate of false ones.
         delta: for the mean's approximate guarantee; None takes records ** -1.1.
         canaries: how many made-up records are in the data or out of it by secret coins, which audit
             the run itself (docs/canaries.md). Each pays as any record does, and is in a batch of
@@ -229,10 +253,25 @@ class PrivacySettings(Fields):
     relation: Relation = "add_remove"
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     epsilon: Positive | None = None
-    delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = None
+    advantage: Share | None = None
+    true_positives: MostTruePositives | None = None
+    delta: Share | None = None
     canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)] | None = None
     amplification: Literal["secret-batches", "none"] = "secret-batches"
     split_delta: bool = False
+
+    @property
+    def limit(self) -> str | None:
+        """The name of the field that says what a run may cost; None without one."""
+        names = ("epsilon", "advantage", "true_positives")
+        return next((name for name in names if getattr(self, name) is not None), None)
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        for name in ("advantage", "true_positives"):
+            if getattr(self, name) is not None and self.limit != name:
+                raise clash(name, getattr(self, name), f"null with privacy.{self.limit}")
+        return self
 
 
 class Privacy(PrivacySettings):
@@ -997,7 +1036,7 @@ class Settings(Fields):
     @property
     def has_budgets(self) -> bool:
         """Whether every context has a budget of its own."""
-        return self.mechanism.budget is not None or self.privacy.epsilon is not None
+        return self.mechanism.budget is not None or self.privacy.limit is not None
 
     @property
     def own_allowances(self) -> bool:
@@ -1180,11 +1219,13 @@ class Manifest(Settings):
             raise ValueError(
                 f"privacy.canaries asks for {asked.canaries or 0}, and canaries has {made}"
             )
-        if asked.epsilon is not None:
-            if self.mechanism.budget is None:
-                raise ValueError("privacy.epsilon is kept by a mechanism.budget, and there is none")
-            if claim is not None and claim.epsilon is not None and claim.epsilon > asked.epsilon:
-                raise ValueError("claim.epsilon is above privacy.epsilon, which is the most")
+        if asked.limit is not None and self.mechanism.budget is None:
+            raise ValueError(
+                f"privacy.{asked.limit} is kept by a mechanism.budget, and there is none"
+            )
+        stated = 0.0 if claim is None or claim.epsilon is None else claim.epsilon
+        if asked.epsilon is not None and stated > asked.epsilon:
+            raise ValueError("claim.epsilon is above privacy.epsilon, which is the most")
         if claim is not None and claim.delta and asked.delta not in (None, claim.delta):
             raise ValueError("claim.delta is another number than privacy.delta")
         coupled, isolation = self.model.coupled_rows, self.model.isolation

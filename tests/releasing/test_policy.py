@@ -104,7 +104,7 @@ def test_attacks_are_held_against_the_audited_curve(make_run: Callable[..., Run]
 def test_a_cost_of_these_texts_alone_meets_no_limit_on_attacks(audited: AuditResult) -> None:
     for name, asked in (
         ("most_advantage", 1),
-        ("most_true_positives", {"at": 0.01, "most": 1}),
+        ("most_true_positives", {"at": 0.01, "most": 0.999}),
     ):
         found = apply_policy(audited, policy(**{name: asked}))
         assert (found.verdict, outcome(found, name)) == ("fail", "fail")

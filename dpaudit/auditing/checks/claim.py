@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from dpaudit.accounting import Method, rounded_sum, zcdp_epsilon
+from dpaudit.accounting import AttackLimit, Method, limit_of, rounded_sum, zcdp_epsilon
 from dpaudit.auditing.checks.costs import Costs
 from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.levels import Level, Levels
@@ -115,6 +115,25 @@ def rho_is_covered(run: AuditedRun) -> Outcome:
         code="claim.rho-supported", values={"rho": Quantity(value=costs.rho, unit="nats")}
     )
     return Outcome("fail", "exceeded", values, tuple(_why_larger(run, costs.rho, supported)))
+
+
+@SettingsCheck(id="claim.risk", gathers=(Costs,))
+def risk_is_within_the_settings(run: AuditedRun) -> Outcome:
+    """Compare what attacks can gain, recomputed for readers, with the most that settings name."""
+    limit = limit_of(run.manifest.privacy)
+    if not isinstance(limit, AttackLimit):
+        return inapplicable("claim.no-risk")
+    values: dict[str, Value] = {"most": limit.most, "field": run.manifest.privacy.limit or ""}
+    if limit.at is not None:
+        values["at"] = limit.at
+    if (curves := run[Costs].attacks) is None:
+        return Outcome("fail", "no-figure", values)
+    values["found"] = limit.reached(curves[0])
+    return (
+        Outcome("pass", "within", values)
+        if limit.allows(curves[0])
+        else Outcome("fail", "exceeded", values)
+    )
 
 
 @SettingsCheck(id="claim.delta", gathers=(Costs,))
