@@ -59,7 +59,7 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
     """
     asked = _without_records(config)
     free = free_memory(device_of(asked.model))
-    model, prompts, decoding = prompting(asked)
+    model, prompts, decoding = prompting(asked, progress)
     rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
     batching, privacy = (
         declared_batching(asked, Clusters(), _KEY, secret=False),
