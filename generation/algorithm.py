@@ -293,6 +293,7 @@ def _ready(
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)
+    progress(PhaseBegan("prompts"))
     manifest = build_manifest(
         config,
         batching,
@@ -330,7 +331,6 @@ def prompting(config: Config, progress: Progress = silent) -> Prompting:
     """
     progress(PhaseBegan("loading"))
     model, asked = load_model(config.model), config.prompt
-    progress(PhaseBegan("prompts"))
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
     ends = (*wording.stop_sequences, *((token,) for token in model.end_tokens))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 #: The phases before the first batch: reading the records, importing libraries, loading the model,
-#: preparing the public prompts, placing the records, and, of a plan, timing a few steps.
+#: placing the records, computing the public prompts, and, of a plan, timing a few steps.
 Phase: TypeAlias = Literal["reading", "starting", "loading", "prompts", "placing", "timing"]
 
 

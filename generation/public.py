@@ -20,7 +20,7 @@ from dpaudit.generation.config import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpaudit.generation.events import Progress
+from dpaudit.generation.events import PhaseBegan, Progress
 from dpaudit.generation.manifest import (
     build_manifest,
     declared_batching,
@@ -65,6 +65,7 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
         declared_batching(asked, Clusters(), _KEY, secret=False),
         declared_privacy(asked, None),
     )
+    progress(PhaseBegan("prompts"))
     manifest = build_manifest(
         asked,
         batching,

@@ -115,9 +115,10 @@ def generate(
         raise click.UsageError("--public-only spends nothing: leave out --spent.")
     if public_only and stop_after:
         raise click.UsageError("--public-only has no rounds: leave out --stop-after.")
-    from dpaudit.api import generating
-    from dpaudit.api.places import last_part
-    from dpaudit.reports.planning import build
+    with TERMINAL.waiting("starting"):
+        from dpaudit.api import generating
+        from dpaudit.api.places import last_part
+        from dpaudit.reports.planning import build
 
     if out is not None:
         generating.place_for_run(out)

@@ -43,14 +43,14 @@ def init(config: Path, data: str | None, given: Given, force: bool, as_json: boo
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --labels sport,tech --records 1200 --epsilon 3
     """
-    from dpaudit.api import starting
-    from dpaudit.reports.text import in_a_line
-    from dpaudit.results.shell import argument
-
     if data is None and (options := given.options) and options != ["--aggregator"]:
         raise click.UsageError(
             f"{', '.join(options)}: these are about records. Name them in --data."
         )
+    with TERMINAL.waiting("starting"):
+        from dpaudit.api import starting
+        from dpaudit.reports.text import in_a_line
+        from dpaudit.results.shell import argument
     own, asks = None, data is not None and is_terminal() and not as_json
     if data is not None:
         given = ask(given, data) if asks else given

@@ -34,7 +34,7 @@ PHASES: dict[Phase, str] = {
     "reading": "reading the records",
     "starting": "starting PyTorch",
     "loading": "loading the model",
-    "prompts": "preparing the public prompts",
+    "prompts": "computing the public prompts",
     "placing": "placing the records in batches",
     "timing": "timing a few steps",
 }
