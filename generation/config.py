@@ -62,6 +62,9 @@ _PLAIN = {
     "invalid_key": "fields with names",
 }
 
+#: Central values that are kept on either side of a median at least: enough to bound one replaced
+#: context.
+LEAST_WIDTH = 2
 #: Fields whose value no error shows.
 _SECRETS = ("batching.key", "sampling.seed")
 #: In a location: one of several types that a value may have.

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpaudit.accounting import (
     ApproximateAccountant,
@@ -23,12 +23,7 @@ from dpaudit.accounting import (
     rounded_sum,
 )
 from dpaudit.accounting.ex_post_release import amplifies, readers_cost
-from dpaudit.generation.aggregation import LEAST_WIDTH
-from dpaudit.generation.config import Config, SamplingConfig
-from dpaudit.generation.model_probe import isolation_of
-from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.passes import next_logits, out_of_memory
-from dpaudit.generation.prompts import Prompts
+from dpaudit.generation.config import LEAST_WIDTH, Config, SamplingConfig
 from dpaudit.results import Amplification, Finding
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
@@ -72,6 +67,10 @@ from dpaudit.runs.manifest import (
 )
 from dpaudit.runs.storage import Location
 
+if TYPE_CHECKING:
+    from dpaudit.generation.models import LanguageModel
+    from dpaudit.generation.prompts import Prompts
+
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
 #: A config's field, as errors name it.
@@ -107,6 +106,9 @@ def build_manifest(
     Raises:
         InputError: the settings do not fit the data or the model.
     """
+    # torch: what settings alone tell is told without it
+    from dpaudit.generation.model_probe import isolation_of
+
     installed = (name for name in SOFTWARE if list(metadata.Distribution.discover(name=name)))
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -161,6 +163,8 @@ def _public_logits(config: Config, prompts: Prompts, decoding: Decoding) -> str 
     mechanism = config.mechanism
     if mechanism.support.size is None and not mechanism.contribution.anchored:
         return None
+    from dpaudit.generation.passes import next_logits, out_of_memory
+
     try:
         public = prompts.public(config.data.groups[0], decoding.max_tokens)
     except Exception as error:

@@ -9,22 +9,32 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import NDArray
 
 from dpaudit.accounting.one_run import most_refutable
 from dpaudit.generation import expected
-from dpaudit.generation.algorithm import Ready, prepare
+from dpaudit.generation.algorithm import Ready, prepare, silent
 from dpaudit.generation.config import Config
-from dpaudit.generation.events import Event
+from dpaudit.generation.events import Event, PhaseBegan, Progress
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.sizes import Pricing, Sizes, Wish, plans
 from dpaudit.generation.worker import Worker
 from dpaudit.results import Amplification, AttackBound, ClaimResult
-from dpaudit.results.plan import Plan
-from dpaudit.runs import BatchHeader, Manifest, NotSecret, Sampling, SecretBatches, Step, Vocabulary
+from dpaudit.results.plan import Menu, Plan
+from dpaudit.runs import (
+    BatchHeader,
+    InputError,
+    Manifest,
+    NotSecret,
+    Sampling,
+    SecretBatches,
+    Step,
+    Vocabulary,
+)
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.storage import Location
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -33,20 +43,37 @@ from dpaudit.runs.text import KNOWN_TOKENIZERS
 STEPS = 3
 
 
-def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location] = ()) -> Plan:
-    """Plan a new run of a config, which goes on from runs that `spent` of its budgets.
+def plan(
+    config: Config,
+    obstacles: Sequence[str] = (),
+    spent: Sequence[Location] = (),
+    menu: Menu | None = None,
+    needs_data: bool = False,
+    progress: Progress = silent,
+) -> Plan:
+    """Plan a new run of a config.
 
-    `obstacles`: what keeps it from passing its audit, as sentences.
+    Args:
+        config: all settings.
+        obstacles: what keeps it from passing its audit, as sentences.
+        spent: runs that it goes on from, with what they left of the budgets.
+        menu: what else the same epsilon gives; None to go by the config.
+        needs_data: whether its audit passes only where the run is replayed with the data.
+        progress: told of the phases.
 
-    Raises InputError where `generate` would.
+    Raises:
+        InputError: as `generate` does.
     """
-    ready = prepare(config, spent)
+    ready = prepare(config, spent, progress=progress)
+    progress(PhaseBegan("timing"))
     records, batches = ready.manifest.data.records, ready.manifest.batches
     contexts = expected.contexts(config, records)
     prompts, step, fixed, each, tried = _trial(ready)
-    passes = batches * (config.batching.slots or contexts) / tried if tried else 1.0
+    rate = _Rate(prompts / max(1, tried), step / max(1, tried))
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
+    rows = batches * (config.batching.slots or contexts)
+    menu = menu or menu_of_config(config, ready.manifest)
     claim, mechanism, canaries = (
         ready.manifest.claim,
         ready.manifest.mechanism,
@@ -75,13 +102,74 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
         withheld="" if claim is None else _why_withheld(ready.manifest),
         sure=None if least is None else mechanism.sure_draws(least),
         left=ready.left,
-        seconds=passes * (prompts + step * max(0, tokens - texts)),
+        seconds=rate.seconds(rows, 1, max(0, tokens - texts)),
         stored=round((fixed + each * contexts) * tokens * batches),
         obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
         refutable=refutable,
         knows_tokenizer=_knows_tokenizer(ready.model),
+        needs_data=needs_data,
+        menu=None if menu is None else _timed(menu, rate, config.prompt.examples_per_context),
+    )
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """The measured seconds of a context: until it has a token, and for each token after that."""
+
+    prompt: float
+    step: float
+
+    def seconds(self, contexts: float, longer: float, tokens: int) -> float:
+        """Return the time of so many contexts; their prompts are so many times as long."""
+        return contexts * (self.prompt * longer + self.step * tokens)
+
+
+def _timed(menu: Menu, rate: _Rate, examples: int) -> Menu:
+    """Return the menu with the time of each plan, by contexts with `examples` records."""
+    offers = (
+        offer.model_copy(
+            update={
+                "seconds": rate.seconds(
+                    offer.texts * offer.contexts, offer.examples / examples, menu.tokens - 1
+                )
+            }
+        )
+        for offer in menu.offers
+    )
+    return menu.model_copy(update={"offers": tuple(offers)})
+
+
+def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
+    """Return what else the epsilon of a config gives, for as many records as its batches are for.
+
+    Returns None where the epsilon is not known before the run, or batches are no label's.
+    """
+    claim, batching, parts = manifest.claim, config.batching, config.mechanism.model_dump()
+    contexts, margin = parts["aggregator"].get("divisor"), parts["support"].get("margin")
+    if (
+        claim is None
+        or claim.epsilon is None
+        or None in (contexts, margin, batching.batches_per_label)
+        or config.privacy.epsilon is not None
+        or batching.slots is not None
+    ):
+        return None
+    labels, examples = len(config.data.groups), config.prompt.examples_per_context
+    sizes = Sizes(round(contexts), batching.batches_per_label or 1, 1, 1, examples)
+    records = sizes.records * sizes.batches * labels
+    pricing = Pricing(config.mechanism, config.decoding.most_tokens, claim.delta, manifest.privacy)
+    try:
+        offers = plans(Wish(labels, records, None, claim.epsilon), sizes.contexts, pricing)
+    except InputError:  # batches of so few records that none else would do
+        return None
+    return Menu(
+        records=records,
+        labels=len(config.data.labels or ()),
+        tokens=config.decoding.longest,
+        epsilon=claim.epsilon,
+        offers=tuple(choice.offer for choice in offers.values()),
     )
 
 

@@ -20,7 +20,7 @@ from dpaudit.generation.config import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpaudit.generation.events import Progress
+from dpaudit.generation.events import PhaseBegan, Progress
 from dpaudit.generation.manifest import (
     build_manifest,
     declared_batching,
@@ -59,12 +59,13 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
     """
     asked = _without_records(config)
     free = free_memory(device_of(asked.model))
-    model, prompts, decoding = prompting(asked)
+    model, prompts, decoding = prompting(asked, progress)
     rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
     batching, privacy = (
         declared_batching(asked, Clusters(), _KEY, secret=False),
         declared_privacy(asked, None),
     )
+    progress(PhaseBegan("prompts"))
     manifest = build_manifest(
         asked,
         batching,

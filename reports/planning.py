@@ -1,4 +1,4 @@
-"""The screen of `dpaudit generate --dry-run`."""
+"""Plans as they are shown: the screen of `dpaudit generate --dry-run`, and the menu of plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dpaudit.reports.document import Definitions, Document, Entry
 from dpaudit.reports.levels import FEWEST_BATCHES, attack_words, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results.catalogue import sentence
-from dpaudit.results.plan import Plan
+from dpaudit.results.plan import Menu, Offer, Plan
 from dpaudit.results.rounding import bound, lower_bound
 
 #: With so many contexts on average, or more, a batch without any is seldom: of 1,000 some two.
@@ -22,7 +22,56 @@ def build(plan: Plan, name: str) -> Document:
     return Document(f"{one_line(name)}: dry run, nothing was written", [Definitions(entries)])
 
 
+def headline(menu: Menu, texts: int, epsilon: float | None) -> str:
+    """Say in a sentence what so many texts are of, by public numbers alone."""
+    labels = f" with {counted(menu.labels, 'label')}" if menu.labels else ""
+    given = f"{counted(texts, 'text')} of up to {counted(menu.tokens, 'token')}"
+    cost = "" if epsilon is None else f" at epsilon {bound(epsilon)}"
+    return f"About {counted(menu.records, 'record')}{labels} give {given}{cost}."
+
+
+def menu_lines(menu: Menu) -> Iterator[tuple[str, str]]:
+    """Yield the name of each plan and what it gives, and what budgets would buy."""
+    for offer in menu.offers:
+        yield offer.name, _offer_words(offer)
+    if menu.epsilon is not None:
+        yield (
+            "budgets",
+            "individual budgets (privacy.epsilon) would buy nothing: these plans pay for every "
+            "token in full",
+        )
+
+
+def _offer_words(offer: Offer) -> str:
+    rounds = f" in {offer.rounds:,} rounds" if offer.rounds > 1 else ""
+    texts = f"{counted(offer.texts, 'text')}{rounds}"
+    batches = f"about {offer.records:,} records a batch"
+    said = [
+        {
+            "many": f"{texts}, each context with one record; {batches}",
+            "close": f"{texts}, closer to the records: {offer.examples} in each context; {batches}",
+            "careful": f"{texts}, each record with {offer.influence:.0%} of the influence",
+        }[offer.name]
+    ]
+    if offer.epsilon is not None and offer.batch_epsilon is not None:
+        said.append(
+            f"epsilon {bound(offer.epsilon)} (release level), {bound(offer.batch_epsilon)} "
+            "(batch level)"
+        )
+    if offer.attack is not None and offer.batch_attack is not None:
+        said.append(
+            f"advantage of an attack {bound(offer.attack.advantage)} (release level), "
+            f"{bound(offer.batch_attack.advantage)} (batch level)"
+        )
+    if offer.seconds is not None:
+        said.append(f"about {span(offer.seconds)}")
+    return "; ".join(said)
+
+
 def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.menu is not None:
+        epsilon = None if plan.claim is None else plan.claim.epsilon
+        yield "plan", headline(plan.menu, plan.batches, epsilon)
     labels = f", {counted(plan.labels, 'label')}" if plan.labels else ""
     batches, held = (
         plan.batches,
@@ -63,7 +112,9 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
             f"under one label, the same records reach epsilon {bound(plan.one_label)} (release "
             "level)",
         )
-    if plan.affordable is not None:
+    if plan.menu is not None:
+        yield from menu_lines(plan.menu)
+    elif plan.affordable is not None:
         yield (
             "rounds",
             f"with batching.rounds, the same claim pays for {counted(plan.affordable, 'text')}",
@@ -76,7 +127,9 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.sure is not None:
         left = "" if plan.left is None else f"earlier runs left {100 * plan.left:.0f}% on average; "
         sure = (
-            f"each context pays for {counted(plan.sure, 'token')} or more: the less it moves "
+            "they buy nothing: every token is paid for in full at less"
+            if plan.sure >= plan.tokens
+            else f"each context pays for {counted(plan.sure, 'token')} or more: the less it moves "
             "them, the more"
         )
         yield "budgets", left + sure
@@ -92,7 +145,12 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         )
     yield "time", f"at most about {span(plan.seconds)} on this machine, after the model is loaded"
     yield "disk", f"at most {_size(plan.stored)}"
-    yield "audit", " ".join(plan.obstacles) or "these settings can pass the audit"
+    passes = "these settings can pass the audit"
+    if plan.needs_data:
+        passes += (
+            ", with a replay of the data (--data): nothing else shows where rounds put records"
+        )
+    yield "audit", " ".join(plan.obstacles) or passes
     if plan.public_parts:
         yield (
             "model",

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from dpaudit.api import places
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
-from dpaudit.api.tables import Records, dataframe, records_file
+from dpaudit.api.tables import Records, dataframe, records_file, require_there
 from dpaudit.auditing.run import EVIDENCE, Question, audit_run
 from dpaudit.mechanisms.claims import ApproximateClaim
 from dpaudit.reports import findings, levels
@@ -451,11 +451,11 @@ def _replay(
     reader = RunReader(run)  # a mistyped path is told before torch is loaded
     reader.require_loadable()
     claim = reader.manifest.claim
-    from dpaudit.generation.public_parts import replay_public
-    from dpaudit.generation.replay import replay_run
-
+    require_there(data, "data", reader.manifest)
     monitor.note("Loading the model" if data is None else "Reading the data and loading the model")
     with monitor.progress("Replaying", "steps") as advance:
+        from dpaudit.generation.public_parts import replay_public
+        from dpaudit.generation.replay import replay_run
 
         def show(done: int, total: int) -> None:
             if done <= 1:

@@ -12,7 +12,7 @@ from dpaudit.api.audits import quality_of
 from dpaudit.api.missing import missing
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
-from dpaudit.api.tables import Records, is_table, records_file
+from dpaudit.api.tables import Records, records_file, require_there
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import nearest
 from dpaudit.runs import RunReader
@@ -94,13 +94,8 @@ def evaluate(
     public = None if baseline is None else PublicReader(places.location_of(baseline, "baseline"))
     folder = places.report_folder(where, "internal")
     require_place(folder / EVALUATION)
-    from dpaudit.generation.sources import locate
-
     for argument, records in (("reference", reference), ("test", test)):
-        if records is not None and not is_table(records):
-            path = places.path_of(records, argument)
-            if reader.manifest.data.source != "dataset":  # else it may be the name of one
-                locate(str(path), argument)
+        require_there(records, argument, reader.manifest)
     try:
         from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
     except ModuleNotFoundError as error:

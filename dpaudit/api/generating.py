@@ -18,6 +18,7 @@ from dpaudit.api.tables import Records, is_table, records_file
 from dpaudit.generation import config as settings
 from dpaudit.generation import events as events
 from dpaudit.generation.events import Event as Event
+from dpaudit.generation.events import Phase as Phase
 from dpaudit.generation.events import RecordsPlaced as RecordsPlaced
 from dpaudit.generation.events import RunResumed as RunResumed
 from dpaudit.runs import InputError
@@ -27,7 +28,7 @@ from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
     from dpaudit.auditing.checks.preflight import Obstacle
-    from dpaudit.results.plan import Plan
+    from dpaudit.results.plan import Menu, Plan
     from dpaudit.runs.engines import Engine
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
@@ -120,6 +121,7 @@ def generate(
     stop_after: int | None = None,
     unverified: bool = False,
     engine: Engine | None = None,
+    made_config: str | None = None,
     monitor: Monitor = SILENT,
 ) -> Run:
     """Generate synthetic texts from private records, and write a run directory.
@@ -139,6 +141,7 @@ def generate(
         stop_after: finish this many of batching.rounds, and the run with them.
         unverified: generate what cannot pass its audit, too, for no release.
         engine: where batches are generated; None for this process.
+        made_config: the config as YAML, to stand in the run directory as config.yaml.
         monitor: receives progress, as events (`dpaudit.generation.events`), and warnings.
 
     Returns:
@@ -155,13 +158,22 @@ def generate(
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
-            monitor.warn(str(obstacle))
-        from dpaudit.generation.algorithm import generate as run_algorithm
-
         with monitor.generation(asked.decoding.most_tokens) as watch:
+            watch(events.PhaseBegan("reading"))
+            for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
+                monitor.warn(str(obstacle))
+            watch(events.PhaseBegan("starting"))
+            from dpaudit.generation.algorithm import generate as run_algorithm
+
             run_algorithm(
-                asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after
+                asked,
+                place,
+                watch,
+                engine,
+                spent=earlier,
+                redraw=unverified,
+                stop_after=stop_after,
+                made_config=made_config,
             )
     return open_run(place)
 
@@ -186,12 +198,11 @@ def generate_public(
     """
     place = place_for_run(out)
     asked = read_config(config)
-    from dpaudit.generation.public import generate_public as write_baseline
-    from dpaudit.generation.starting import require_labels
-
     try:
-        require_labels(asked.data)
         with monitor.generation(asked.decoding.most_tokens) as watch:
+            watch(events.PhaseBegan("starting"))
+            from dpaudit.generation.public import generate_public as write_baseline
+
             write_baseline(asked, place, watch)
     except InputError as error:
         raise (
@@ -208,17 +219,34 @@ def plan(
     *,
     spent: Sequence[str | os.PathLike[str]] = (),
     unverified: bool = False,
+    menu: Menu | None = None,
     monitor: Monitor = SILENT,
 ) -> Plan:
-    """Return a run's plan, and write nothing; arguments as for `generate`."""
+    """Return a run's plan, and write nothing.
+
+    Args, Raises:
+        As for `generate`; `menu` is what else the same epsilon gives, None to go by the config.
+    """
     with _ready(config, records, None) as asked:
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        known = look_at_data(asked, unverified, goes_on=bool(earlier))
-        from dpaudit.generation.planning import plan as planned
+        with monitor.generation(asked.decoding.most_tokens) as watch:
+            watch(events.PhaseBegan("reading"))
+            known = look_at_data(asked, unverified, goes_on=bool(earlier))
+            watch(events.PhaseBegan("starting"))
+            from dpaudit.auditing.checks.partition import unseen_places
+            from dpaudit.generation.planned import planned_run
+            from dpaudit.generation.planning import plan as planned
 
-        return planned(asked, tuple(map(str, known)), earlier)
+            return planned(
+                asked,
+                tuple(map(str, known)),
+                earlier,
+                menu,
+                needs_data=bool(unseen_places(planned_run(asked).manifest)),
+                progress=watch,
+            )
 
 
 def unknown_tokenizer(run: Run, model: str) -> Path | None:
@@ -264,9 +292,7 @@ def look_at_data(
     from dpaudit.auditing.checks.preflight import obstacles, refuse
     from dpaudit.generation.planned import planned_run
     from dpaudit.generation.records import read_records
-    from dpaudit.generation.starting import require_labels
 
-    require_labels(config.data)
     found = obstacles(planned_run(config, read_records(config.data), goes_on=goes_on))
     if not unverified:
         refuse(found, "--unverified generates it all the same, for no release.")

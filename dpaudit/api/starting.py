@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from dpaudit.api import places
 from dpaudit.api.audits import audit
@@ -13,20 +13,24 @@ from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.auditing.checks.preflight import obstacles, refuse
+from dpaudit.generation.rows import read_columns as read_columns
+from dpaudit.generation.sources import locate
 from dpaudit.generation.starting import MODEL as MODEL
 from dpaudit.generation.starting import (
     PARTS,
-    First,
     demo_configs,
     example_config,
     first_config,
+    first_menu,
+    menu_of,
     missing_parts,
 )
-from dpaudit.generation.starting import PLACEHOLDER as PLACEHOLDER
 from dpaudit.generation.starting import Demo as Demo
+from dpaudit.generation.starting import First as First
 from dpaudit.generation.starting import Own as Own
 from dpaudit.generation.starting import promises as promises
-from dpaudit.generation.starting import template_for as template_for
+from dpaudit.results.plan import Menu as Menu
+from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError
 from dpaudit.runs import MostTruePositives as MostTruePositives
 from dpaudit.runs.layout import HASHES
@@ -38,35 +42,41 @@ class Starter:
 
     Attributes:
         file: where.
-        own: what it says of the records, and the sizes that follow; None for the example.
-        first: the same as YAML; None for the example.
-        finished: whether `generate` takes it as it is. Else labels are to be filled in, in the
-            place of PLACEHOLDER.
+        first: the config for one's own records; None for the example.
         needs: the command that installs what the model and the example's records need; empty if
             nothing is missing.
     """
 
     file: Path
-    own: Own | None
     first: First | None
-    finished: bool
     needs: str
 
-    @property
-    def plan(self) -> dict[str, Any] | None:
-        """The sizes of a run and its cost at both levels, as JSON; None for the example."""
-        if (first := self.first) is None:
-            return None
-        bounds = {"attack": first.attack, "batch_attack": first.batch_attack}
-        return {
-            **asdict(first.sizes),
-            "epsilon": first.epsilon,
-            "batch_epsilon": first.batch_epsilon,
-            **{
-                name: None if bound is None else bound.model_dump(mode="json")
-                for name, bound in bounds.items()
-            },
-        }
+
+def menu(own: Own, *, aggregator: Demo = "mean") -> Menu:
+    """Return the plans for your records, by public numbers alone: no file is opened.
+
+    Raises:
+        InputError: the records give no text of each label at that epsilon.
+    """
+    _require_consistent(own, aggregator)
+    return menu_of(own, first_menu(aggregator, own))
+
+
+def first(own: Own, *, aggregator: Demo = "mean") -> First:
+    """Return a commented config for your records, and the plans that it is one of.
+
+    Args:
+        own: what is known of your records.
+        aggregator: mean or central.
+
+    Raises:
+        InputError: the records or a setting cannot be used, or a run could not pass its audit.
+    """
+    _require_consistent(own, aggregator)
+    locate(own.data, own.data)  # a mistyped path is told before anything is worked out
+    found = first_config(aggregator, own, first_menu(aggregator, own))
+    _require_possible(found)
+    return found
 
 
 def init(
@@ -90,22 +100,9 @@ def init(
     """
     if aggregator not in get_args(Demo):
         raise InputError("aggregator", f"the value is {aggregator!r}.", "Give mean or central.")
-    file, first = places.path_of(config, "config"), None
-    if own is not None:
-        limits = ("epsilon", "advantage", "true_positives")
-        given = [name for name in limits if getattr(own, name) is not None]
-        if len(given) > 1:
-            raise InputError(given[1], f"there is {given[0]}, too.", "Give one of them.")
-        if given and not promises(aggregator):
-            problem = f"what a {aggregator} run costs is known once the texts are."
-            raise InputError(given[0], problem, "Leave it out, or choose aggregator mean.")
-        if own.label is None and own.template not in (None, "own"):
-            raise InputError(
-                "template", "the others show a label, and there is none.", "Choose own."
-            )
-        first = first_config(aggregator, own)
-        _require_possible(own, first)
-    text = example_config(aggregator) if first is None else first.text
+    file = places.path_of(config, "config")
+    made = None if own is None else first(own, aggregator=aggregator)
+    text = example_config(aggregator) if made is None else made.text
     with places.writing(file, "CONFIG"):
         try:
             with file.open(
@@ -115,26 +112,37 @@ def init(
         except FileExistsError:
             remedy = "Name another file, or overwrite it with --force."
             raise InputError(str(file), "this is there already.", remedy) from None
-    return Starter(
-        file, own, first, PLACEHOLDER not in text, PARTS if own is None else missing_parts(text)
-    )
+    return Starter(file, made, PARTS if made is None else missing_parts(text))
 
 
-def _require_possible(own: Own, first: First) -> None:
-    """Refuse a config whose runs could not pass their audit, as far as is known without labels.
+def _require_consistent(own: Own, aggregator: Demo) -> None:
+    """Refuse settings that contradict each other."""
+    limits = ("epsilon", "advantage", "true_positives")
+    given = [name for name in limits if getattr(own, name) is not None]
+    options = [f"--{name.replace('_', '-')}" for name in given]
+    if len(given) > 1:
+        raise InputError(options[1], f"there is {options[0]}, too.", "Give one of them.")
+    if given and not promises(aggregator):
+        problem = f"what a {aggregator} run costs is known once the texts are."
+        raise InputError(options[0], problem, "Leave it out, or choose --aggregator mean.")
+    if own.label is None and own.template not in (None, "own"):
+        problem = "the others show a label, and there is none."
+        raise InputError("--template", problem, "Choose own.")
+
+
+def _require_possible(first: First) -> None:
+    """Refuse a config whose runs could not pass their audit.
 
     Raises:
         InputError: they could not.
     """
     found = obstacles(first.planned)
-    if own.records is None and any(each.check == "claim.delta" for each in found):
+    if any(each.check == "claim.delta" for each in found):
         problem = (
-            "the example's delta is too large for so many records, and `init` chooses none "
-            "by counting them."
+            f"delta {stated(first.planned.claim.delta)} is for about {first.menu.records:,} "
+            "records, and too large for yours."
         )
-        raise InputError(
-            "--records", problem, "Say about how many there are. This number becomes public."
-        )
+        raise InputError("--records", problem, "State a larger number. It becomes public.")
     refuse(found)
 
 

@@ -220,16 +220,20 @@ def output_options(command: Command) -> Command:
     return json(quiet_option(command))
 
 
-def limit_options(command: Command) -> Command:
+def limit_options(command: Command, heading: str = "Options") -> Command:
     """Add the limits on attacks that a command takes in place of an epsilon."""
     advantage = click.option(
         "--advantage",
+        cls=TitledOption,
+        heading=heading,
         type=SHARE,
         help="In place of an epsilon: the most by which true positives of any test about one unit "
         "exceed false ones.",
     )
     rates = click.option(
         "--true-positives",
+        cls=TitledOption,
+        heading=heading,
         type=true_positives,
         metavar="T@X",
         help="In place of an epsilon: the most true positives T of any such test at a rate X of "

@@ -2,8 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias, get_args
+
 from dpaudit.results.audit import AttackBound, ClaimResult, Result
 from dpaudit.results.values import Finding
+
+#: Names of the plans: the most texts; closer to the records; as many texts at a smaller epsilon.
+PlanName: TypeAlias = Literal["many", "close", "careful"]
+PLANS: tuple[PlanName, ...] = get_args(PlanName)
+
+
+class Offer(Result):
+    """One plan of the menu, by public numbers alone.
+
+    Attributes:
+        name: which plan.
+        texts: how many there are at most.
+        rounds: in how many rounds.
+        records: of a batch, about.
+        contexts: of a batch, about.
+        examples: records that a context shows.
+        influence: the share of the usual clip that a context has.
+        epsilon: at the release level, in nats; None where only the texts show it.
+        batch_epsilon: at the batch level, likewise.
+        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
+            None likewise.
+        seconds: on this machine, by a measured rate; None where nothing was measured.
+    """
+
+    name: PlanName
+    texts: int
+    rounds: int
+    records: int
+    contexts: int
+    examples: int
+    influence: float
+    epsilon: float | None
+    batch_epsilon: float | None
+    attack: AttackBound | None
+    batch_attack: AttackBound | None
+    seconds: float | None = None
+
+
+class Menu(Result):
+    """The plans for records, labels and an epsilon.
+
+    Attributes:
+        records: about how many there are, as everyone may know.
+        labels: how many there are; 0 without any.
+        tokens: the most of a text.
+        epsilon: the most that readers' epsilon may be; None for an ex-post one.
+        offers: the plans, the one that gives most texts first.
+    """
+
+    records: int
+    labels: int
+    tokens: int
+    epsilon: float | None
+    offers: tuple[Offer, ...]
 
 
 class Plan(Result):
@@ -37,11 +93,14 @@ class Plan(Result):
         stored: bytes of all steps before they are compressed.
         obstacles: what keeps the run from passing its audit, as sentences; empty if nothing is
             known to.
+        needs_data: whether the audit passes only where the run is replayed with the data.
         public_parts: what steps take from public prompts, which audits recompute with the model.
         canaries: how many made-up records are in the data or out of it; None without any.
         refutable: the most that these could refute, at the claim's delta with 95% confidence, in
             nats.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
+        menu: what else the same epsilon gives; None where the epsilon is not known before the run,
+            or nobody says how many records there are about.
     """
 
     records: int
@@ -65,7 +124,9 @@ class Plan(Result):
     seconds: float
     stored: int
     obstacles: tuple[str, ...]
+    needs_data: bool
     public_parts: tuple[str, ...]
     canaries: int | None
     refutable: float | None
     knows_tokenizer: bool
+    menu: Menu | None

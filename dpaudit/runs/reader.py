@@ -346,7 +346,7 @@ class RunReader(FolderReader):
     def files(self) -> list[str]:
         """Return the names of all files of the record, relative to the directory and sorted.
 
-        Their digests and reports are left out.
+        Their digests, reports and the config that was made are left out.
         """
         names = []
         for name, folder in self._storage.entries():
@@ -355,7 +355,7 @@ class RunReader(FolderReader):
                     f"{layout.STEPS}/{entry.name}" for entry in self._storage.entries(layout.STEPS)
                 ]
             elif not (
-                name in (layout.HASHES, layout.JOURNAL, layout.LOCK)
+                name in (layout.HASHES, layout.JOURNAL, layout.LOCK, layout.CONFIG)
                 or (name == layout.REPORT and folder)
             ):
                 names.append(name)
