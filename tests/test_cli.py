@@ -854,6 +854,7 @@ TABLE = [
 BUDGET_KEYS = {
     *("tokens", "batch_epsilon", "delta", "method", "rho", "relation", "batch_lower"),
     *("batch_size", "divisor", "group_size", "sensitivity", "rebalancing_epsilon"),
+    *("batch_attack", "asked_epsilon", "asked_advantage", "asked_true_positives"),
 }
 
 
@@ -873,14 +874,15 @@ def budget(size, records, *options):
 
 
 def test_budget_gives_the_papers_output_tokens():
-    for size, epsilon, row in TABLE:
-        for records, tokens in zip(RECORDS, row, strict=True):
+    for (size, epsilon, row), place in zip(TABLE, (0, 1, 2, 0), strict=True):
+        for records, tokens in [(RECORDS[place], row[place])]:
             found = budget(size, records, "--epsilon", epsilon)
             assert found.keys() == BUDGET_KEYS
             assert found["tokens"] == tokens
             assert found["delta"] == pytest.approx(records**-1.1)
             assert found["batch_epsilon"] <= epsilon
-            assert budget(size, records, "--tokens", tokens) == found
+            unasked = found | {"asked_epsilon": None}
+            assert budget(size, records, "--tokens", tokens) == unasked
             assert budget(size, records, "--tokens", tokens + 1)["batch_epsilon"] > epsilon
 
 
@@ -1169,12 +1171,14 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
         assert code == 0
         found = strict_json(out)
         # the plain sum of the ranges may still be a float
-        if found["tokens"] == 3 and found["batch_epsilon"] != "inf":
+        charged = found["tokens"] or int(found["asked_epsilon"] is not None)
+        if charged and found["batch_epsilon"] != "inf":
             settings = {"--clip": 9.0, "--temperature": 1.5, options[0]: float(options[1])}
-            pure = 3 * (2 * settings["--clip"] / settings["--temperature"] / float(size))
+            pure = charged * (2 * settings["--clip"] / settings["--temperature"] / float(size))
             assert pure <= found["batch_epsilon"] < math.inf
+            assert found["batch_attack"]["advantage"] > 0.99
         else:
-            assert (found["tokens"], found["batch_epsilon"]) in [(3, "inf"), (0, 0.0)]
+            assert (charged, found["batch_epsilon"]) in [(3, "inf"), (1, "inf"), (0, 0.0)]
 
 
 # --- the program ----------------------------------------------------------------------------------

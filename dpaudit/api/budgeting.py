@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -514,27 +513,33 @@ class _MeanRuns(BaseModel):
     def _fewest_in_rounds(self, limit: Limit, tokens: int) -> int:
         """Find the smallest size of batches with which readers are within a limit.
 
-        Sizes that fill as many batches cost the less the larger they are; one more may leave a
-        batch fewer, and cost more. So the largest size of each number of batches is tried, from the
-        smallest on.
+        Larger batches cost less, and more batches do; but a larger size may leave a batch fewer.
+        So sizes are ruled out together by the largest of them with as many batches as the smallest
+        has.
         """
 
-        def enough(size: int) -> bool:
-            runs = self.with_size(size)
+        def within(runs: Self) -> bool:
             accountant = runs.release_accountant.of_rounds(runs.asked_rounds)
             return accountant.spent(limit, tokens, self.known_delta) <= amount_of(limit)
 
-        most, low = math.floor(self.records / self.groups), 1
+        def smallest(low: int, high: int) -> int | None:
+            most = self.with_size(low).per_label
+            if not within(self.with_size(high).model_copy(update={"batches": most})):
+                return None
+            if low == high:
+                return low
+            middle = (low + high) // 2
+            return smallest(low, middle) or smallest(middle + 1, high)
+
+        largest_size = math.floor(self.records / self.groups)
         if self.batches is not None:
-            if enough(MOST_CONTEXTS):
-                return _first(enough, 1)
-            raise self._too_few(f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts.")
-        while low <= most:
-            high = math.floor(self.records / self.groups / self.with_size(low).per_label)
-            if enough(high):
-                return low + bisect_left(range(low, high), True, key=enough)
-            low = high + 1
-        raise self._too_few("batches of all records of a label are too small.")
+            largest_size = MOST_CONTEXTS
+        elif self.generated is not None:
+            largest_size = math.floor(largest_size / self.generated)
+        found = smallest(1, min(largest_size, MOST_CONTEXTS)) if largest_size else None
+        if found is None:
+            raise self._too_few("batches of as many records as there are cost more.")
+        return found
 
     def _too_few(self, problem: str) -> InputError:
         field = next(name for name in _LIMITS if getattr(self, name) is not None)

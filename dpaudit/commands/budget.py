@@ -119,9 +119,10 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 )
 @output_options
 def budget(batch_size: float | None, as_json: bool, **asked: Any) -> None:
-    """Compute a mean's epsilon, texts, tokens or contexts, and what attacks can gain.
+    """Compute a mean's epsilon, texts, tokens or contexts.
 
     Give some of them to get the others; in place of --epsilon, --advantage or --true-positives.
+    Every answer says what attacks can gain.
     Only a mean's cost is known before the run. With --texts, --rounds, --labels, --batches or
     --generated, these limits are at the release level: for readers of the texts, who do not know
     which batch a record was in. Otherwise they are at the batch level: for people who know that.

@@ -320,7 +320,19 @@ def test_budgets_have_the_levels_that_are_known():
     # by Renyi accounting
     assert alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon
     assert json.loads(both.to_json())["texts"] == both.result.texts == 38
-    assert len(repr(both).splitlines()) == len(repr(alone).splitlines()) == 5
+    assert (len(repr(both).splitlines()), len(repr(alone).splitlines())) == (7, 6)
+
+
+def test_budgets_are_found_by_what_attacks_can_gain():
+    found = dpaudit.plan_budget(**PLANNED, advantage=0.2).result
+    assert found.tokens == 64 and found.batch_attack.advantage <= 0.2
+    assert dpaudit.plan_budget(**PLANNED, tokens=65).result.batch_attack.advantage > 0.2
+    rates = {"at": 0.01, "most": 0.02}
+    rounds = dpaudit.plan_budget(**PLANNED, tokens=64, true_positives=rates, labels=1).result
+    assert rounds.rounds > 0 and rounds.attack.tpr_at_1pct <= 0.02
+    assert rounds.attack.tpr_at_1pct < rounds.batch_attack.tpr_at_1pct
+    more = dpaudit.plan_budget(**PLANNED, tokens=64, rounds=rounds.rounds + 1).result
+    assert more.attack.tpr_at_1pct > 0.02
 
 
 @pytest.mark.parametrize(
@@ -330,6 +342,12 @@ def test_budgets_have_the_levels_that_are_known():
         ({"relation": "remove"}, "relation"),
         ({"tokens": 1.5}, "tokens"),
         ({}, "epsilon"),
+        ({"advantage": 1.0}, "advantage"),
+        ({"advantage": 0.1, "epsilon": 1.0}, "advantage"),
+        ({"advantage": 0.1, "true_positives": {"at": 0.01, "most": 0.1}}, "true_positives"),
+        ({"true_positives": {"at": 0.1, "most": 0.1}}, "true_positives"),
+        ({"true_positives": 0.1}, "true_positives"),
+        ({"advantage": 0.1, "tokens": 1, "rounds": 1}, "advantage"),
     ],
 )
 def test_unusable_budgets_name_the_argument(changes, argument):
