@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from dpaudit.mechanisms.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.reports.attacks import found_by
 from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.levels import claim_words, digits_for, neighbours_of, secret_batches
@@ -15,7 +16,9 @@ from dpaudit.reports.wording import METHOD_NAMES, neighbours, signed
 from dpaudit.results import (
     Approximate,
     Asked,
+    AttackBound,
     AuditResult,
+    BoundsAttacks,
     ClaimResult,
     ExPost,
     ForNeighbours,
@@ -33,6 +36,11 @@ from dpaudit.results.rounding import (
 )
 
 NEIGHBOURS = "Neighbours"
+#: Upper bounds on attacks, by their names.
+_ATTACKS: dict[str, Callable[[AttackBound], float]] = {
+    "Attackers' advantage": lambda found: found.advantage,
+    "True alarms at 1% false ones": lambda found: found.tpr_at_1pct,
+}
 
 
 class KeyFigure(NamedTuple):
@@ -136,12 +144,27 @@ def _ex_post(result: AuditResult) -> Iterator[KeyFigure]:
     saved = found.theorem1 - found.exact
     yield KeyFigure("Exact saves (nats)", saving(found.theorem1, found.exact), value=saved)
     yield from _between_levels(found)
+    if (reason := result.guarantees.no_attack) is not None:
+        yield KeyFigure("What an attacker can do", one_line(reason))
 
 
 def _zcdp(result: AuditResult) -> Iterator[KeyFigure]:
     if (found := result.guarantees.zcdp) is not None:
         yield _tokens(found.tokens, any_length=found.any_length)
         yield KeyFigure("Rebalancing", f"{in_nats(bound(found.rebalancing))} of ρ")
+        yield from _attacks(found)
+
+
+def _attacks(found: BoundsAttacks) -> Iterator[KeyFigure]:
+    """Yield what attacks can do at both levels, and how that was found."""
+    levels = {"release": found.attack, "batch": found.batch_attack}
+    for name, of in _ATTACKS.items():
+        for level, bounds in levels.items():
+            if bounds is not None:
+                value = of(bounds)
+                yield KeyFigure(f"{name}, {level} level", bound(value), value=value)
+    if found.attack is not None and (said := found_by(found.attack)):
+        yield KeyFigure("What attackers can do", said)
 
 
 def _tokens(most: int, *, any_length: bool, rounds: int = 1) -> KeyFigure:
@@ -172,6 +195,8 @@ def _approximate(result: AuditResult) -> Iterator[KeyFigure]:
         yield KeyFigure("Cluster centres", said)
     yield KeyFigure("Sensitivity", one_line(found.sensitivity))
     yield from _between_levels(found)
+    if result.guarantees.attacks is found:
+        yield from _attacks(found)
     for other in found.others:
         said = f"{in_nats(bound(other.epsilon))}; by Rényi DP {bound(other.rdp)}"
         yield KeyFigure(f"To {neighbours(other.relation, other.unit, None)}", said, of_batch=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 
@@ -33,7 +33,7 @@ from dpaudit.accounting.renyi import (
     zcdp_of_pure,
     zcdp_of_range,
 )
-from dpaudit.accounting.risk import AttackCurve
+from dpaudit.accounting.risk import AttackCurve, Way
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
@@ -161,10 +161,10 @@ class ApproximateAccountant:
             return delta
         return max(0.0, math.nextafter(delta - self.centers_delta, 0.0))
 
-    def profiles(self, tokens: int, delta: float) -> list[Profile]:
-        """Return bounds on delta(e) of a run of up to `tokens` tokens in every batch; perhaps none.
+    def profiles(self, tokens: int, delta: float) -> dict[Way, Profile]:
+        """Return bounds on delta(e) of a run of up to `tokens` tokens in every batch, by their way.
 
-        Clusters are included.
+        Clusters are included. There may be none.
 
         Args:
             tokens: as for `epsilon`.
@@ -172,12 +172,13 @@ class ApproximateAccountant:
         """
         left, draws = self.delta_left(delta), tokens * self.rounds
         if not left:
-            return []
-        whole, alone = [], []
+            return {}
+        whole: dict[Way, Profile] = {}
+        alone: dict[Way, Profile] = {}
         if self.gaussian is not None:
-            alone.append(gaussian_profile(self.gaussian, draws, left))
+            alone["pld"] = gaussian_profile(self.gaussian, draws, left)
         elif not (self.eta and draws):
-            alone.append(NOTHING)
+            alone["ranges"] = NOTHING
         else:
             by_budgets, by_range = self.budgets_rho, zcdp_of_range(self.eta, draws)
             least, by_ranges = by_budgets, None
@@ -186,25 +187,27 @@ class ApproximateAccountant:
                     self.eta, draws, left, laplace=self.laplace, pure=self._pure
                 )
             if by_ranges is not None:
-                whole.append(self._beside_delta(by_ranges))
+                whole["ranges"] = self._beside_delta(by_ranges)
             else:
                 least = min(least, by_range)
             if least < LARGEST:
-                alone.append(zcdp_profile(least, left))
-        return whole + [self.beside_clusters(each, delta) for each in alone]
+                alone["zcdp"] = zcdp_profile(least, left)
+        together = self.beside_clusters([*alone.values()], delta)
+        return whole | dict(zip(alone, together, strict=True))
 
-    def beside_clusters(self, texts: Profile, delta: float) -> Profile:
-        """Return the profile of texts, which have the given one, and of clusters.
+    def beside_clusters(self, texts: Sequence[Profile], delta: float) -> list[Profile]:
+        """Return the profiles of texts, which have the given ones, and of clusters.
 
         Args:
-            texts: as `without_clusters` has it.
+            texts: as `without_clusters` has them.
             delta: as for `profiles`; the centres' own is less.
         """
         left, pure = self.delta_left(delta), sum_up([*self.laplace, *self._pure])
-        if pure:
+        if pure and texts:
             events = privacy_profile(0.0, 0, left, laplace=self.laplace, pure=self._pure)
-            texts = profile_of_both(texts, events or pure_profile(pure), left)
-        return self._beside_delta(texts)
+            clusters = events or pure_profile(pure)
+            texts = [profile_of_both(each, clusters, left) for each in texts]
+        return [self._beside_delta(each) for each in texts]
 
     def attack_curve(self, tokens: int, delta: float) -> AttackCurve:
         """Bound what someone who knows a record's batches can tell about one unit.
@@ -216,10 +219,11 @@ class ApproximateAccountant:
         draws = tokens * self.rounds
         most = sum_up([self.eta * draws if draws else 0.0, *self.laplace, self.centers])
         # No loss lies beyond the sum of all ranges and epsilons.
-        curve = AttackCurve.of_epsilon(most * (1 + 4 * ULP), self.centers_delta)
-        for profile in self.profiles(tokens, delta):
-            curve = curve.meet(AttackCurve.of_profile(profile))
-        return curve
+        whole = AttackCurve.of_epsilon(most * (1 + 4 * ULP), self.centers_delta)
+        if not (found := self.profiles(tokens, delta)):
+            return whole
+        curves = [AttackCurve.of_profile(profile, way) for way, profile in found.items()]
+        return replace(whole, ways=()).meet(*curves)
 
     @property
     def _pure(self) -> tuple[float, ...]:
