@@ -87,19 +87,10 @@ def subject(relation: Relation, unit: Unit, most: int | None) -> Subject:
     if person and most is not None:
         values["most"] = most
     question = f"risk.{replaced}{'persons-were' if person else 'was'}-used"
-    others, batches = (
-        ("other-persons-records", "their-batches")
-        if person
-        else (
-            "other-records",
-            "its-batch",
-        )
-    )
-    return Subject(
-        Finding(code=question, values=values),
-        Finding(code=f"risk.{others}"),
-        Finding(code=f"risk.{batches}"),
-    )
+    others, batches = "other-records", Finding(code="risk.units-batch", values={"unit": unit})
+    if person:
+        others, batches = "other-persons-records", Finding(code="risk.persons-batches")
+    return Subject(Finding(code=question, values=values), Finding(code=f"risk.{others}"), batches)
 
 
 def box(result: AuditResult) -> Iterator[Block]:
@@ -147,11 +138,12 @@ def rates_in_short(result: AuditResult) -> str:
     if told is None:
         return "nothing bounds them in general" if result.guarantees.no_attack is not None else ""
     levels = {"release level": told.release, "batch level": told.batch}
+    if not told.apart:
+        levels = {"both levels": told.release}
     return "; ".join(
         f"advantage {bound(each.advantage)}, {bound(100 * each.tpr_at_1pct, 3)}% true alarms at 1% "
-        f"false ones ({name if told.apart else 'both levels'})"
+        f"false ones ({name})"
         for name, each in levels.items()
-        if told.apart or each is told.release
     )
 
 

@@ -83,7 +83,7 @@ def _epsilons(result: AuditResult) -> Iterator[Block]:
         )
         yield Paragraph(f"Recomputed: {levels.recomputed_words(claim, result.guarantees)}.")
         if said := attacks.in_short(result):
-            yield Paragraph(f"Attackers: {said[0].lower()}{said[1:]}")
+            yield Paragraph(said)
         return
     if claim is not None:
         yield Paragraph(f"{epsilons(result)}.")

@@ -107,10 +107,12 @@ def test_claims_that_fail_and_costs_of_these_texts_have_no_number(samples: Sampl
 def test_the_sentences_are_about_the_claims_own_unit_and_relation(samples: Samples) -> None:
     mean = samples["mean"]()
     assert mean.claim is not None
-    changes = {"relation": "replace", "unit": "user", "records_per_user": 3}
-    toss_up, *_ = attacks.sentences(
-        mean.model_copy(update={"claim": mean.claim.model_copy(update=changes)})
-    )
+    changed = mean.claim.model_copy(update={"relation": "replace", "unit": "user"})
+    person, *_ = attacks.sentences(mean.model_copy(update={"claim": changed}))
+    of_three = changed.model_copy(update={"records_per_user": 3})
+    toss_up, *_ = attacks.sentences(mean.model_copy(update={"claim": of_three}))
     plain, *_ = attacks.sentences(mean)
-    assert "user with at most 3 records" in toss_up and "another in its place" in toss_up
-    assert "record was used" in plain and "another in its place" not in plain
+    for said in (person, toss_up):
+        assert "person's records" in said and "in their place" in said and "user" not in said
+    assert 3 in numbers(toss_up) and 3 not in numbers(person)
+    assert "record was used" in plain and "in its place" not in plain
