@@ -41,6 +41,8 @@ MOST_TOKENS = 1 << 40
 _TOO_MANY = "this epsilon affords more than 2^40 tokens under these settings: check them"
 #: Optimal composition saves a tenth of epsilon or so; twice the rho costs two fifths more.
 _FAR = 2.0
+#: Clusters that cost more nats protect nobody: no profile is worked out beside them.
+_MOST_CLUSTERS = 500.0
 
 
 @dataclass(frozen=True)
@@ -171,7 +173,7 @@ class ApproximateAccountant:
             delta: in (0, 1), of everything, the least that matters.
         """
         left, draws = self.delta_left(delta), tokens * self.rounds
-        if not left:
+        if not left or self._clusters > _MOST_CLUSTERS:
             return {}
         whole: dict[Way, Profile] = {}
         alone: dict[Way, Profile] = {}
@@ -196,13 +198,15 @@ class ApproximateAccountant:
         return whole | dict(zip(alone, together, strict=True))
 
     def beside_clusters(self, texts: Sequence[Profile], delta: float) -> list[Profile]:
-        """Return the profiles of texts, which have the given ones, and of clusters.
+        """Return the profiles of texts, which have the given ones, and of clusters; perhaps none.
 
         Args:
             texts: as `without_clusters` has them.
             delta: as for `profiles`; the centres' own is less.
         """
-        left, pure = self.delta_left(delta), sum_up([*self.laplace, *self._pure])
+        left, pure = self.delta_left(delta), self._clusters
+        if pure > _MOST_CLUSTERS:
+            return []
         if pure and texts:
             events = privacy_profile(0.0, 0, left, laplace=self.laplace, pure=self._pure)
             clusters = events or pure_profile(pure)
@@ -217,7 +221,7 @@ class ApproximateAccountant:
             delta: in (0, 1), the least that matters. The bound holds at every false-positive rate.
         """
         draws = tokens * self.rounds
-        most = sum_up([self.eta * draws if draws else 0.0, *self.laplace, self.centers])
+        most = sum_up([self.eta * draws if draws else 0.0, self._clusters])
         # No loss lies beyond the sum of all ranges and epsilons.
         whole = AttackCurve.of_epsilon(most * (1 + 4 * ULP), self.centers_delta)
         if not (found := self.profiles(tokens, delta)):
@@ -228,6 +232,11 @@ class ApproximateAccountant:
     @property
     def _pure(self) -> tuple[float, ...]:
         return (self.centers,) * bool(self.centers)
+
+    @property
+    def _clusters(self) -> float:
+        """Pure epsilon of noisy counts and centres together, rounded up."""
+        return sum_up([*self.laplace, *self._pure])
 
     def _beside_delta(self, profile: Profile) -> Profile:
         """Return a profile with the centres' delta added."""

@@ -223,7 +223,7 @@ class AttackSettings(Result):
     unit: BatchCost
     record: BatchCost | None = None
     groups: Annotated[tuple[tuple[_Count, Annotated[int, Field(ge=0)]], ...], _MOST_GROUPS] = ()
-    records: _Count = 1
+    records: Annotated[int, Field(ge=1, le=1 << 20)] = 1
     tokens: Annotated[int, Field(ge=0, le=1 << 40)]
     rounds: Annotated[int, Field(ge=1, le=1 << 20)] = 1
     shares: Annotated[int, Field(ge=1, le=1 << 20)] = 1
