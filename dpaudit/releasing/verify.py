@@ -12,6 +12,8 @@ allow.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -22,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
+from dpaudit.mechanisms import Mechanism, context_change
 from dpaudit.releasing.attestation import (
     MAX_BYTES,
     Opened,
@@ -409,6 +412,41 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Messag
         yield _problem("no-pass", name=_REPORT_JSON)
         return
     yield from _contradictions(found.predicate, expected)
+    yield from _cheaper_batches(report)
+
+
+def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
+    """Yield where bounds on attacks rest on a cheaper batch than the report's settings have.
+
+    Nothing is known where these are withheld, or of a plug-in's mechanism that is not installed.
+    """
+    settings, claim, found = report.run.settings, report.claim, report.guarantees.attacks
+    stated = None if found is None else found.attack_settings
+    if settings is None or claim is None or stated is None:
+        return
+    least: list[tuple[str, float | None, float]] = []
+    if (decoding := settings.decoding) is not None:
+        tokens = decoding.tokens_per_batch or decoding.max_tokens
+        least.append(("tokens", stated.tokens, tokens))
+    if (mechanism := _mechanism(settings.mechanism)) is not None:
+        rule, most = settings.batching.rule, claim.records_per_user
+        change = context_change(claim.unit, claim.relation, rule, records_per_user=most)
+        one = context_change("record", "add_remove", rule)
+        for cost, of in ((stated.unit, change), (stated.record, one)):
+            eta = None if of is None else mechanism.eta(of)
+            if cost is not None and cost.noise is None:
+                least.append(("eta", cost.eta, math.inf if eta is None else eta))
+    for name, figure, most_of in least:
+        if figure is not None and figure < most_of * (1 - _RECOMPUTED):
+            yield _problem("attacks-of-cheaper", name=name, stated=figure, least=most_of)
+
+
+def _mechanism(settings: Mapping[str, Any] | None) -> Mechanism | None:
+    """Return the mechanism of a report's settings; None if they have none, or it is not here."""
+    try:
+        return None if settings is None else Mechanism.model_validate_json(json.dumps(settings))
+    except ValueError:  # pydantic's
+        return None
 
 
 def _attack_problems(found: TestResultStatement) -> Iterator[Message]:
