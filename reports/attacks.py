@@ -141,7 +141,7 @@ def rates_in_short(result: AuditResult) -> str:
     if not told.apart:
         levels = {"both levels": told.release}
     return "; ".join(
-        f"advantage {bound(each.advantage)}, {bound(100 * each.tpr_at_1pct, 3)}% true alarms at 1% "
+        f"advantage {bound(each.advantage)}, {percent_bound(each.tpr_at_1pct)} true alarms at 1% "
         f"false ones ({name})"
         for name, each in levels.items()
     )
@@ -243,7 +243,12 @@ def _curve(told: Told) -> Iterator[Block]:
 
 def _percentages(bounds: AttackBound) -> tuple[str, ...]:
     curve = bounds.curve
-    return tuple(f"{bound(100 * curve.true_positives(rate), 3)}%" for rate in _STATED_RATES)
+    return tuple(percent_bound(curve.true_positives(rate)) for rate in _STATED_RATES)
+
+
+def percent_bound(share: float) -> str:
+    """Return a bound on a share in percent, three digits, rounded up."""
+    return f"{bound(100 * share, 3)}%"
 
 
 def _lower_bounds(result: AuditResult) -> Iterator[str]:

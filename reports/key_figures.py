@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 from dpaudit.mechanisms.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
-from dpaudit.reports.attacks import found_by
+from dpaudit.reports.attacks import found_by, percent_bound
 from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.levels import claim_words, digits_for, neighbours_of, secret_batches
@@ -16,7 +16,6 @@ from dpaudit.reports.wording import METHOD_NAMES, neighbours, signed
 from dpaudit.results import (
     Approximate,
     Asked,
-    AttackBound,
     AuditResult,
     BoundsAttacks,
     ClaimResult,
@@ -36,11 +35,6 @@ from dpaudit.results.rounding import (
 )
 
 NEIGHBOURS = "Neighbours"
-#: Upper bounds on attacks, by their names.
-_ATTACKS: dict[str, Callable[[AttackBound], float]] = {
-    "Attackers' advantage": lambda found: found.advantage,
-    "True alarms at 1% false ones": lambda found: found.tpr_at_1pct,
-}
 
 
 class KeyFigure(NamedTuple):
@@ -48,7 +42,7 @@ class KeyFigure(NamedTuple):
 
     Attributes:
         shown: how it is shown, rounded to the safe side.
-        unit: of what is shown; empty for a count, or words.
+        unit: of what is shown: "nats", or "share" of 1; empty for a count, or words.
         value: the figure itself; None if it is no number, or was not computed.
         of_batch: whether it is of the batch level alone.
     """
@@ -157,14 +151,16 @@ def _zcdp(result: AuditResult) -> Iterator[KeyFigure]:
 
 def _attacks(found: BoundsAttacks) -> Iterator[KeyFigure]:
     """Yield what attacks can do at both levels, and how that was found."""
-    levels = {"release": found.attack, "batch": found.batch_attack}
-    for name, of in _ATTACKS.items():
-        for level, bounds in levels.items():
-            if bounds is not None:
-                value = of(bounds)
-                yield KeyFigure(f"{name}, {level} level", bound(value), value=value)
-    if found.attack is not None and (said := found_by(found.attack)):
-        yield KeyFigure("What attackers can do", said)
+    if (release := found.attack) is None or (batch := found.batch_attack) is None:
+        return
+    levels = {"release": release, "batch": batch}
+    for level, bounds in levels.items():
+        most = bounds.advantage
+        yield KeyFigure(f"Advantage, {level} level", bound(most), "share", most)
+    alarms = (f"{percent_bound(each.tpr_at_1pct)} ({name} level)" for name, each in levels.items())
+    yield KeyFigure("True alarms at 1% false ones", ", ".join(alarms))
+    if said := found_by(release):
+        yield KeyFigure("Bounds on attacks", said)
 
 
 def _tokens(most: int, *, any_length: bool, rounds: int = 1) -> KeyFigure:
