@@ -95,16 +95,14 @@ def subject(relation: Relation, unit: Unit, most: int | None) -> Subject:
 
 def box(result: AuditResult) -> Iterator[Block]:
     """Yield what an attacker can do, or why nothing bounds it; nothing where no claim holds."""
-    if not holding(result):
-        return
-    if (told := _told(result)) is not None:
+    if holding(result) and (told := _told(result)) is not None:
         yield Paragraph(say("what-attacks-are"), lead=TITLE)
         yield Items(list(_sentences(told)))
         yield from _curve(told)
         if not is_public(result) and (seen := list(_lower_bounds(result))):
             yield Items(seen, "quiet")
-    elif (reason := result.guarantees.no_attack) is not None:
-        yield Paragraph(one_line(reason), lead=TITLE)
+    elif reason := _unbounded(result):
+        yield Paragraph(reason, lead=TITLE)
         if odds := posterior_odds(result):
             yield Paragraph(odds)
 
@@ -116,15 +114,13 @@ def sentences(result: AuditResult) -> Iterator[str]:
 
 
 def in_short(result: AuditResult) -> str:
-    """Return what attacks can do in one sentence, or why nothing bounds them.
+    """Return what attacks can do in a few lines, or why nothing bounds them.
 
     It is empty where no claim holds.
     """
-    if not holding(result):
-        return ""
-    if (told := _told(result)) is not None:
+    if holding(result) and (told := _told(result)) is not None:
         return in_a_sentence(told)
-    return one_line(result.guarantees.no_attack or "")
+    return _unbounded(result)
 
 
 def rates_in_short(result: AuditResult) -> str:
@@ -132,11 +128,8 @@ def rates_in_short(result: AuditResult) -> str:
 
     It is empty where no claim holds.
     """
-    if not holding(result):
-        return ""
-    told = _told(result)
-    if told is None:
-        return "nothing bounds them in general" if result.guarantees.no_attack is not None else ""
+    if not holding(result) or (told := _told(result)) is None:
+        return "nothing bounds them in general" if _unbounded(result) else ""
     levels = {"release level": told.release, "batch level": told.batch}
     if not told.apart:
         levels = {"both levels": told.release}
@@ -145,6 +138,12 @@ def rates_in_short(result: AuditResult) -> str:
         f"false ones ({name})"
         for name, each in levels.items()
     )
+
+
+def _unbounded(result: AuditResult) -> str:
+    """Return why nothing bounds attacks on a run that passed; empty if something does."""
+    reason = result.guarantees.no_attack
+    return "" if reason is None or result.verdict != "pass" else one_line(reason)
 
 
 def in_a_sentence(told: Told) -> str:
