@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpaudit.reports import findings, levels, quality
+from dpaudit.reports import attacks, findings, levels, quality
 from dpaudit.reports.document import (
     Block,
     Commands,
@@ -82,6 +82,8 @@ def _epsilons(result: AuditResult) -> Iterator[Block]:
             [KeyFigure(each.name, each.figure, each.promise or each.readers) for each in held]
         )
         yield Paragraph(f"Recomputed: {levels.recomputed_words(claim, result.guarantees)}.")
+        if said := attacks.in_short(result):
+            yield Paragraph(said)
         return
     if claim is not None:
         yield Paragraph(f"{epsilons(result)}.")

@@ -25,6 +25,7 @@ from dpaudit.accounting.ex_post import ExPostAccountant as ExPostAccountant
 from dpaudit.accounting.ex_post import exact_cost as exact_cost
 from dpaudit.accounting.ex_post import theorem1_cost as theorem1_cost
 from dpaudit.accounting.joint import Parts as Parts
+from dpaudit.accounting.joint import joint_attacks as joint_attacks
 from dpaudit.accounting.joint import joint_epsilon as joint_epsilon
 from dpaudit.accounting.rebalancing import batches_by_counts as batches_by_counts
 from dpaudit.accounting.rebalancing import kept_by_counts as kept_by_counts

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 from typing import TypeAlias
@@ -34,7 +34,7 @@ from dpaudit.accounting.renyi import (
     zcdp_of_pure,
     zcdp_of_range,
 )
-from dpaudit.accounting.risk import AttackCurve, AttackLimit
+from dpaudit.accounting.risk import AttackCurve, AttackLimit, Way
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
@@ -48,6 +48,8 @@ _TOO_MANY = "this affords more than 2^40 tokens under these settings: check them
 _CLOSE, _CORRECTIONS = 2.0**-24, 2
 #: Optimal composition saves a tenth of epsilon or so; twice the rho costs two fifths more.
 _FAR = 2.0
+#: Clusters that cost more nats protect nobody: no profile is worked out beside them.
+_MOST_CLUSTERS = 500.0
 
 
 @dataclass(frozen=True)
@@ -168,23 +170,24 @@ class ApproximateAccountant:
             return delta
         return max(0.0, math.nextafter(delta - self.centers_delta, 0.0))
 
-    def profiles(self, tokens: int, delta: float) -> list[Profile]:
-        """Return bounds on delta(e) of a run of up to `tokens` tokens in every batch; perhaps none.
+    def profiles(self, tokens: int, delta: float) -> dict[Way, Profile]:
+        """Return bounds on delta(e) of a run of up to `tokens` tokens in every batch, by their way.
 
-        Clusters are included.
+        Clusters are included. There may be none.
 
         Args:
             tokens: as for `epsilon`.
             delta: in (0, 1), of everything, the least that matters.
         """
         left, draws = self.delta_left(delta), tokens * self.rounds
-        if not left:
-            return []
-        whole, alone = [], []
+        if not left or self._clusters > _MOST_CLUSTERS:
+            return {}
+        whole: dict[Way, Profile] = {}
+        alone: dict[Way, Profile] = {}
         if self.gaussian is not None:
-            alone.append(gaussian_profile(self.gaussian, draws, left))
+            alone["pld"] = gaussian_profile(self.gaussian, draws, left)
         elif not (self.eta and draws):
-            alone.append(NOTHING)
+            alone["ranges"] = NOTHING
         else:
             by_budgets, by_range = self.budgets_rho, zcdp_of_range(self.eta, draws)
             least, by_ranges = by_budgets, None
@@ -193,25 +196,29 @@ class ApproximateAccountant:
                     self.eta, draws, left, laplace=self.laplace, pure=self._pure
                 )
             if by_ranges is not None:
-                whole.append(self._beside_delta(by_ranges))
+                whole["ranges"] = self._beside_delta(by_ranges)
             else:
                 least = min(least, by_range)
             if least < LARGEST:
-                alone.append(zcdp_profile(least, left))
-        return whole + [self.beside_clusters(each, delta) for each in alone]
+                alone["zcdp"] = zcdp_profile(least, left)
+        together = self.beside_clusters([*alone.values()], delta)
+        return whole | dict(zip(alone, together, strict=True))
 
-    def beside_clusters(self, texts: Profile, delta: float) -> Profile:
-        """Return the profile of texts, which have the given one, and of clusters.
+    def beside_clusters(self, texts: Sequence[Profile], delta: float) -> list[Profile]:
+        """Return the profiles of texts, which have the given ones, and of clusters; perhaps none.
 
         Args:
-            texts: as `without_clusters` has it.
+            texts: as `without_clusters` has them.
             delta: as for `profiles`; the centres' own is less.
         """
-        left, pure = self.delta_left(delta), sum_up([*self.laplace, *self._pure])
-        if pure:
+        left, pure = self.delta_left(delta), self._clusters
+        if pure > _MOST_CLUSTERS:
+            return []
+        if pure and texts:
             events = privacy_profile(0.0, 0, left, laplace=self.laplace, pure=self._pure)
-            texts = profile_of_both(texts, events or pure_profile(pure), left)
-        return self._beside_delta(texts)
+            clusters = events or pure_profile(pure)
+            texts = [profile_of_both(each, clusters, left) for each in texts]
+        return [self._beside_delta(each) for each in texts]
 
     def attack_curve(self, tokens: int, delta: float) -> AttackCurve:
         """Bound what someone who knows a record's batches can tell about one unit.
@@ -221,16 +228,22 @@ class ApproximateAccountant:
             delta: in (0, 1), the least that matters. The bound holds at every false-positive rate.
         """
         draws = tokens * self.rounds
-        most = sum_up([self.eta * draws if draws else 0.0, *self.laplace, self.centers])
+        most = sum_up([self.eta * draws if draws else 0.0, self._clusters])
         # No loss lies beyond the sum of all ranges and epsilons.
-        curve = AttackCurve.of_epsilon(most * (1 + 4 * ULP), self.centers_delta)
-        for profile in self.profiles(tokens, delta):
-            curve = curve.meet(AttackCurve.of_profile(profile))
-        return curve
+        whole = AttackCurve.of_epsilon(most * (1 + 4 * ULP), self.centers_delta)
+        if not (found := self.profiles(tokens, delta)):
+            return whole
+        curves = [AttackCurve.of_profile(profile, way) for way, profile in found.items()]
+        return replace(whole, ways=()).meet(*curves)
 
     @property
     def _pure(self) -> tuple[float, ...]:
         return (self.centers,) * bool(self.centers)
+
+    @property
+    def _clusters(self) -> float:
+        """Pure epsilon of noisy counts and centres together, rounded up."""
+        return sum_up([*self.laplace, *self._pure])
 
     def _beside_delta(self, profile: Profile) -> Profile:
         """Return a profile with the centres' delta added."""

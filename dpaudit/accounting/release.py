@@ -207,11 +207,15 @@ class ReleaseAccountant:
         if self.shares > 1:
             return self._all_possible_rounds.attack_curve(tokens, delta)
         curve = self.batch.attack_curve(tokens, delta)
-        if self.batch.delta_left(delta):
-            for texts in self._texts(tokens, delta):
-                profile = self.batch.beside_clusters(texts, delta)
-                curve = curve.meet(AttackCurve.of_profile(profile))
-        return curve
+        if not self.batch.delta_left(delta) or not (texts := self._texts(tokens, delta)):
+            return curve
+        found = self.batch.beside_clusters(texts, delta)
+        return curve.meet(*(AttackCurve.of_profile(each, "secret-batches") for each in found))
+
+    def attack_curves(self, tokens: int, delta: float) -> tuple[AttackCurve, AttackCurve]:
+        """Bound attacks at the release and at the batch level."""
+        batch = self.batch_attack_curve(tokens, delta)
+        return (batch if self.secret is None else self.attack_curve(tokens, delta)), batch
 
     def batch_attack_curve(self, tokens: int, delta: float) -> AttackCurve:
         """Bound what someone who knows a record's batches can tell, as `attack_curve` has it."""
@@ -232,7 +236,7 @@ class ReleaseAccountant:
             return self.batch.parts(tokens)
         texts = self._texts(tokens, delta)
         return self._parts_with_clusters(
-            least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)])
+            least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta).values()])
         )
 
     def spent(self, limit: Limit, tokens: int, delta: float) -> float:
@@ -595,7 +599,7 @@ def _round_profiles(batch: _Batch, pair: tuple[int, int], least: float) -> tuple
     They end where `least` is all that is left of delta.
     """
     batches, generated = pair
-    each = product(*(one.profiles(tokens, least) for one, tokens in batch))
+    each = product(*(one.profiles(tokens, least).values() for one, tokens in batch))
     together = (reduce(partial(profile_of_both, delta=least), profiles) for profiles in each)
     return tuple(allocated(profile, batches, generated, least) for profile in together)
 

@@ -10,14 +10,20 @@ interpolated.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting.profiles import Profile, lower_hull
 from dpaudit.accounting.renyi import Doubles
+
+#: How bounds on attacks are found: by optimal composition of the draws' ranges, by the region of
+#: zCDP or of Renyi divergences, by dp-accounting's privacy loss distributions, by hiding a record's
+#: batch among others, or by one epsilon and its delta alone.
+Way: TypeAlias = Literal["ranges", "zcdp", "pld", "secret-batches", "epsilon-delta"]
 
 #: Relative room for a dozen operations.
 _ROOM = 2.0**-40
@@ -39,13 +45,15 @@ class AttackCurve:
     Attributes:
         slopes: of the lines, exp(e) each; positive, the steepest first [n].
         intercepts: the lines' true-positive rates at a false-positive rate of 0 [n].
+        ways: how the bounds were found whose lines these are, each once.
     """
 
     slopes: Doubles
     intercepts: Doubles
+    ways: tuple[Way, ...] = ()
 
     @classmethod
-    def of_profile(cls, profile: Profile) -> AttackCurve:
+    def of_profile(cls, profile: Profile, *ways: Way) -> AttackCurve:
         """Take both directions: a test's and its complement's."""
         deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0)
         losses = np.arange(len(deltas)) * profile.step
@@ -54,6 +62,7 @@ class AttackCurve:
         return cls(
             np.concatenate([steep[::-1], flat[1:]]) * (1 + _ROOM),
             np.concatenate([deltas[::-1], (flat * deltas - np.expm1(-losses))[1:]]) * (1 + _ROOM),
+            ways,
         )
 
     @classmethod
@@ -62,20 +71,31 @@ class AttackCurve:
         if not 0 < epsilon < _LARGEST_LOSS:
             # Without any loss there is one line; with a very large one, none of use.
             deltas = np.full(2, 1.0 if epsilon else delta)
-            return cls.of_profile(Profile(1.0, deltas))
+            return cls.of_profile(Profile(1.0, deltas), "epsilon-delta")
         both = (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) * (1 + _ROOM)
-        return cls.of_profile(Profile(epsilon, np.array([both, delta])))
+        return cls.of_profile(Profile(epsilon, np.array([both, delta])), "epsilon-delta")
 
-    def meet(self, other: AttackCurve) -> AttackCurve:
-        """Return the smaller of two bounds on the same tests, everywhere."""
-        slopes = np.concatenate([self.slopes, other.slopes])
-        intercepts = np.concatenate([self.intercepts, other.intercepts])
+    def meet(self, *others: AttackCurve) -> AttackCurve:
+        """Return the smallest of bounds on the same tests, everywhere."""
+        slopes = np.concatenate([self.slopes, *(other.slopes for other in others)])
+        intercepts = np.concatenate([self.intercepts, *(other.intercepts for other in others)])
         lowest_first = np.lexsort((intercepts, slopes))
         slopes, first = np.unique(slopes[lowest_first], return_index=True)
         intercepts = intercepts[lowest_first][first]
         # A mean of two lines is a bound, too, so what lies above one is left out.
         corners = lower_hull(slopes, intercepts)[::-1]
-        return AttackCurve(slopes[corners], intercepts[corners])
+        ways = dict.fromkeys(way for curve in (self, *others) for way in curve.ways)
+        return AttackCurve(slopes[corners], intercepts[corners], tuple(ways))
+
+    def beside(self, delta: float) -> AttackCurve:
+        """Return the bound beside outputs that tell everything, with a probability of `delta`.
+
+        It is an epsilon's delta: delta(e) grows by it at every e, and every line by no more.
+        """
+        if not delta:
+            return self
+        intercepts = np.minimum((self.intercepts + delta) * (1 + _ROOM), 1.0)
+        return replace(self, intercepts=intercepts)
 
     def true_positives(self, false_positives: float) -> float:
         """Bound the true-positive rate at a false-positive rate.
@@ -154,7 +174,7 @@ class AttackCurve:
         steep = int(np.count_nonzero(self.slopes >= 1))
         lines |= {max(steep - 1, 0), min(steep, len(self.slopes) - 1)}
         places = sorted(lines)
-        return AttackCurve(self.slopes[places], self.intercepts[places])
+        return replace(self, slopes=self.slopes[places], intercepts=self.intercepts[places])
 
     def guess(self, blind: float) -> float:
         """Bound how often an attack guesses a secret of hers right.
@@ -245,7 +265,11 @@ class AttackCurve:
         ) * (1 + _ROOM)
         steepest_first = np.argsort(-slopes, kind="stable")
         steepest_first = steepest_first[np.isfinite(slopes[steepest_first])]
-        return AttackCurve(slopes[steepest_first], np.minimum(intercepts, 1.0)[steepest_first])
+        return replace(
+            self,
+            slopes=slopes[steepest_first],
+            intercepts=np.minimum(intercepts, 1.0)[steepest_first],
+        )
 
 
 @dataclass(frozen=True)

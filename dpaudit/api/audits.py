@@ -17,7 +17,7 @@ from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file, require_there
 from dpaudit.auditing.run import EVIDENCE, Question, audit_run
 from dpaudit.mechanisms.claims import ApproximateClaim
-from dpaudit.reports import findings, levels
+from dpaudit.reports import attacks, findings, levels
 from dpaudit.results import AuditResult
 from dpaudit.results.shell import WITH_MODEL
 from dpaudit.runs import Claim, InputError, KnownDigests, RunReader, read_seed
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
         CheckResult,
         ClaimResult,
         ExPost,
-        Zcdp,
     )
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
@@ -140,18 +139,14 @@ class Audit(Shown[AuditResult]):
         the claim, and a guarantee only where the verdict is "pass". None where all that is known
         is the cost of these very texts (an ex-post claim), which bounds no attack in general.
         """
-        found = None if self._bounded is None else self._bounded.attack
-        return None if found is None else found.curve
+        found = self.result.guarantees.attacks
+        return None if found is None or found.attack is None else found.attack.curve
 
     @property
     def batch_attack(self) -> AttackCurve | None:
         """The most that someone can do who knows a record's batch, as `attack`."""
-        found = None if self._bounded is None else self._bounded.batch_attack
-        return None if found is None else found.curve
-
-    @property
-    def _bounded(self) -> Approximate | Zcdp | None:
-        return self.result.guarantees.zcdp or self.result.guarantees.approximate
+        found = self.result.guarantees.attacks
+        return None if found is None or found.batch_attack is None else found.batch_attack.curve
 
     @property
     def _recomputed(self) -> ExPost | Approximate | None:
@@ -262,6 +257,7 @@ class Audit(Shown[AuditResult]):
         return [
             ("claimed", claimed),
             ("recomputed", recomputed),
+            *(("attacks", said) for said in filter(None, [attacks.rates_in_short(self.result)])),
             ("checks", f"{findings.counts(self.result)} (evidence level {self.result.evidence})"),
             ("more", ".guarantee, .check(id), .to_dataframe(), .save(folder), .result"),
         ]

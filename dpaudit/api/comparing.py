@@ -51,6 +51,8 @@ class RunComparison(Shown[Comparison]):
                 "batch_epsilon": found.batch_epsilon,
                 "rho": found.rho,
                 "delta": None if found.claim is None else found.claim.delta,
+                "advantage": found.attack and found.attack.advantage,
+                "batch_advantage": found.batch_attack and found.batch_attack.advantage,
                 "batches": found.result.run.batches,
                 "texts": found.result.run.texts,
                 "tokens": found.result.run.steps,
@@ -233,6 +235,16 @@ class RunComposition(Shown[JointCost]):
                 if total.figure
             ]
             rows.append((kind, f"epsilon {', '.join(said)}" if said else "no total of this kind"))
+        curves = {
+            "release": self.result.approximate.attack,
+            "batch": self.result.batch_approximate.attack,
+        }
+        found = [
+            f"advantage {bound(each.advantage)} ({level} level)"
+            for level, each in curves.items()
+            if each is not None
+        ]
+        rows.append(("attacks", ", ".join(found) or "nothing bounds them"))
         if (rho := self.result.zcdp) is not None:
             rows.append((ZcdpClaim.id, f"rho {bound(rho.rho)} (batch level)"))
         return rows

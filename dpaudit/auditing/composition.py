@@ -15,6 +15,7 @@ from dpaudit.accounting import (
     Parts,
     ReleaseAccountant,
     RenyiTable,
+    joint_attacks,
     joint_epsilon,
     of_one_key,
     rounded_sum,
@@ -24,6 +25,7 @@ from dpaudit.auditing.checks.levels import Level, release_accountant
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim
 from dpaudit.results import (
+    AttackBound,
     AuditResult,
     Continued,
     ExPost,
@@ -189,7 +191,7 @@ def compose_runs(
         relation=relation,
         unit=unit,
         releases=(*(_release(run, delta) for run in runs), *map(_stated, statements)),
-        approximate=totals["release"][0],
+        approximate=_of_readers(totals["release"][0], totals["batch"][0]),
         ex_post=totals["release"][1],
         batch_approximate=totals["batch"][0],
         batch_ex_post=totals["batch"][1],
@@ -200,6 +202,9 @@ def compose_runs(
             for chain in chains
             if len(chain) > 1
         ),
+        no_attack=message(Finding(code="compose.no-attack-bound"))
+        if totals["release"][0].attack is None
+        else None,
         notes=tuple(_notes(runs, chains, known)),
     )
 
@@ -465,7 +470,16 @@ def _approximate(
         figure=figure,
         method=found.method,
         reason=reason,
+        attack=AttackBound.of(joint_attacks(parts, delta)),
     )
+
+
+def _of_readers(release: Total, batch: Total) -> Total:
+    """Return a release level's total: what someone can who knows the batches bounds readers too."""
+    if release.attack is None or batch.attack is None or release.attack == batch.attack:
+        return release
+    curve = release.attack.curve.meet(batch.attack.curve)
+    return release.model_copy(update={"attack": AttackBound.of(curve)})
 
 
 def _zcdp(

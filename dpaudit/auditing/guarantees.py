@@ -39,7 +39,6 @@ from dpaudit.mechanisms.claims import (
 from dpaudit.results import (
     Approximate,
     Attack,
-    AttackBound,
     CanaryGuesses,
     Empirical,
     ExPost,
@@ -96,7 +95,7 @@ def approximate(run: AuditedRun) -> Approximate | None:
         centers=costs.grouping.centers,
         centers_delta=costs.grouping.delta,
         others=tuple(_between_others(run)) if run.manifest.recorded is not None else (),
-        **_attacks(costs),
+        **({} if costs.attacks is None else costs.attacks._asdict()),
     )
 
 
@@ -113,16 +112,8 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
         tokens=run.manifest.decoding.most_tokens,
         any_length=math.isfinite(accountant.most_rho),
         advantage=most_variation(run.claim.rho),
-        **_attacks(costs),
+        **({} if costs.attacks is None else costs.attacks._asdict()),
     )
-
-
-def _attacks(costs: Costs) -> dict[str, Any]:
-    """Return what attacks can do at both levels, by its fields in results."""
-    if costs.attacks is None:
-        return {}
-    release, batch = map(AttackBound.of, costs.attacks)
-    return {"attack": release, "batch_attack": batch}
 
 
 def no_attack(run: AuditedRun) -> Finding | None:

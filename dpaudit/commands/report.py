@@ -188,6 +188,7 @@ def verify(
         # A gate's output lands in logs: the texts are not released yet.
         print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
+        from dpaudit.reports.attacks import in_short
         from dpaudit.reports.findings import still_to_make
         from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
@@ -198,6 +199,7 @@ def verify(
         lacking = (f"not made: {group.described}" for group in still_to_make(result))
         for line in (
             f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}",
+            *filter(None, [in_short(result)]),
             *result.caveats,
             *lacking,
         ):

@@ -16,9 +16,12 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import CryptoSigner, Signature, SSlibKey
 
-from dpaudit.results import AuditResult, ClaimKind, Status
+from dpaudit.results import AttackBound, AuditResult, ClaimKind, Status
 from dpaudit.results.attestation import (
     PAYLOAD_TYPE,
+    Attacks,
+    AttestedAttacks,
+    AttestedBound,
     Audit,
     AuditMade,
     ClaimTested,
@@ -126,8 +129,10 @@ def _configuration(
     public: AuditResult, kind: ClaimKind, commitment: str | None
 ) -> tuple[Configured, ...]:
     versions = public.run.model_dump(include={"dpaudit", "dp_accounting", "plugins"})
+    attacked = attacks(public)
     found: list[Configured] = [
         ClaimTested(annotations=stated_claim(public, kind)),
+        *([] if attacked is None else [Attacks(annotations=attacked)]),
         Audit(
             annotations=AuditMade(
                 evidence=public.evidence,
@@ -150,6 +155,23 @@ def stated_claim(public: AuditResult, kind: ClaimKind) -> StatedClaim:
     if public.claim is None:
         return StatedClaim(kind=kind, withheld=str(public.guarantee))
     return StatedClaim.model_validate(public.claim.model_dump())
+
+
+def attacks(public: AuditResult) -> AttestedAttacks | None:
+    """Return what attacks can do as a public form has it; None if it says nothing of them."""
+    found, reason = public.guarantees.attacks, public.guarantees.no_attack
+    if found is None or found.attack is None or found.batch_attack is None:
+        return None if reason is None else AttestedAttacks(unbounded=str(reason))
+    return AttestedAttacks(
+        release=attested_bound(found.attack),
+        batch=attested_bound(found.batch_attack),
+        settings=found.attack_settings,
+    )
+
+
+def attested_bound(found: AttackBound) -> AttestedBound:
+    """Return a bound's figures, as they are attested."""
+    return AttestedBound(**found.model_dump(include=set(AttestedBound.model_fields)))
 
 
 def _named(result: AuditResult, *statuses: Status) -> tuple[str, ...]:

@@ -147,10 +147,8 @@ def _true_positives(facts: Facts) -> Outcome:
 
 def _attack_curve(result: AuditResult) -> AttackCurve | None:
     """Return the audited bound on what readers can do; None without one."""
-    found = result.guarantees.zcdp or result.guarantees.approximate
-    if found is None or found.attack is None:
-        return None
-    return found.attack.curve
+    found = result.guarantees.attacks
+    return None if found is None or found.attack is None else found.attack.curve
 
 
 def _within(found: float, most: float, values: dict[str, Value]) -> Outcome:

@@ -12,6 +12,8 @@ allow.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -22,15 +24,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
-from dpaudit.releasing.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
+from dpaudit.mechanisms import Mechanism, context_change
+from dpaudit.releasing.attestation import (
+    MAX_BYTES,
+    Opened,
+    attested_bound,
+    found_by,
+    opened,
+    properties,
+    verifier,
+)
 from dpaudit.releasing.policy import PolicyFile
 from dpaudit.results import AuditResult, Finding, Message, Quantity, Value
 from dpaudit.results.attestation import (
     ATTESTATION,
+    Attacks,
+    AttestedBound,
     Audit,
     ClaimTested,
     Commitment,
     PolicyMet,
+    StatedClaim,
     SvrStatement,
     TestResult,
     TestResultStatement,
@@ -59,6 +73,8 @@ _MOST_ENTRIES = 1_000
 #: public report.
 _MOST_TABLE, _MOST_BYTES, _MOST_VALUES = 1 << 33, 1 << 24, 1 << 18
 _CHUNK = 1 << 20
+#: How far other processors' sums may be apart, of bounds that are recomputed.
+_RECOMPUTED = 1e-9
 #: What hosts of data sets and their clients add to a copy, at its top; no release has it, and
 #: nobody vouches for it.
 _ADDED_BY_HOSTS = frozenset({".cache", ".git", ".gitattributes", ".huggingface"})
@@ -149,6 +165,7 @@ def verify_folder(
     problems += _content_problems(held, named)
     problems += _statement_problems(attested)
     problems += _report_problems(held, attested.found)
+    problems += _attack_problems(attested.found)
     audit = attested.found.configured(Audit)
     evidence = None if audit is None else audit.annotations.evidence
     problems += _asked_problems(attested.found, evidence, level, policy, key, commitment)
@@ -395,6 +412,84 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Messag
         yield _problem("no-pass", name=_REPORT_JSON)
         return
     yield from _contradictions(found.predicate, expected)
+    yield from _cheaper_batches(report)
+
+
+def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
+    """Yield where bounds on attacks rest on a cheaper batch than the report's settings have.
+
+    Nothing is known where these are withheld, or of a plug-in's mechanism that is not installed.
+    """
+    settings, claim, found = report.run.settings, report.claim, report.guarantees.attacks
+    stated = None if found is None else found.attack_settings
+    if settings is None or claim is None or stated is None:
+        return
+    least: list[tuple[str, float | None, float]] = []
+    if (decoding := settings.decoding) is not None:
+        tokens = decoding.tokens_per_batch or decoding.max_tokens
+        least.append(("tokens", stated.tokens, tokens))
+    if (mechanism := _mechanism(settings.mechanism)) is not None:
+        rule, most = settings.batching.rule, claim.records_per_user
+        change = context_change(claim.unit, claim.relation, rule, records_per_user=most)
+        one = context_change("record", "add_remove", rule)
+        for cost, of in ((stated.unit, change), (stated.record, one)):
+            eta = None if of is None else mechanism.eta(of)
+            if cost is not None and cost.noise is None:
+                least.append(("eta", cost.eta, math.inf if eta is None else eta))
+    for name, figure, most_of in least:
+        if figure is not None and figure < most_of * (1 - _RECOMPUTED):
+            yield _problem("attacks-of-cheaper", name=name, stated=figure, least=most_of)
+
+
+def _mechanism(settings: Mapping[str, Any] | None) -> Mechanism | None:
+    """Return the mechanism of a report's settings; None if they have none, or it is not here."""
+    try:
+        return None if settings is None else Mechanism.model_validate_json(json.dumps(settings))
+    except ValueError:  # pydantic's
+        return None
+
+
+def _attack_problems(found: TestResultStatement) -> Iterator[Message]:
+    """Yield where bounds on attacks do not follow from the settings and the claim beside them."""
+    claim, attacked = found.configured(ClaimTested), found.configured(Attacks)
+    if claim is None:  # a problem of its own
+        return
+    stated = claim.annotations
+    if attacked is None:
+        if stated.withheld is None:
+            yield _problem("no-attacks")
+        return
+    bounds, settings = attacked.annotations, attacked.annotations.settings
+    known = stated.terms.beforehand and stated.withheld is None
+    if known if settings is None else not known:
+        yield _problem("attacks-of-other-kind", kind=stated.kind)
+    if settings is None or bounds.release is None or bounds.batch is None:
+        return
+    if settings.record is not None and settings.records < _least_records(stated):
+        yield _problem("attacks-of-fewer", records=settings.records, least=_least_records(stated))
+    try:
+        recomputed = settings.bounds()
+    except (ValueError, OverflowError):
+        yield _problem("attacks-unusable")
+        return
+    for level, mine, theirs in zip(
+        ("release", "batch"),
+        map(attested_bound, recomputed),
+        (bounds.release, bounds.batch),
+        strict=True,
+    ):
+        for name in AttestedBound.model_fields:
+            least, figure = getattr(mine, name), getattr(theirs, name)
+            if figure < least * (1 - _RECOMPUTED):
+                yield _problem(
+                    "attacks-too-low", level=level, name=name, figure=figure, least=least
+                )
+
+
+def _least_records(claim: StatedClaim) -> int:
+    """Return how many records one unit of a claim changes at least, one after another."""
+    most = claim.records_per_user if claim.unit == "user" else None
+    return (most or 1) * (2 if claim.relation == "replace" else 1)
 
 
 def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[Message]:
@@ -409,6 +504,7 @@ def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[Mess
             yield _problem("other-audit")
     for kind, code in (
         (ClaimTested, "other-claim"),
+        (Attacks, "other-attacks"),
         (Tool, "other-tool"),
         (PolicyMet, "other-met-policy"),
     ):

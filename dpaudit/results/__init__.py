@@ -15,8 +15,10 @@ from dpaudit.results.audit import Asked as Asked
 from dpaudit.results.audit import Attack as Attack
 from dpaudit.results.audit import AttackBound as AttackBound
 from dpaudit.results.audit import AttackLine as AttackLine
+from dpaudit.results.audit import AttackSettings as AttackSettings
 from dpaudit.results.audit import AuditResult as AuditResult
 from dpaudit.results.audit import BatchResult as BatchResult
+from dpaudit.results.audit import BoundsAttacks as BoundsAttacks
 from dpaudit.results.audit import BudgetUse as BudgetUse
 from dpaudit.results.audit import CanaryGuesses as CanaryGuesses
 from dpaudit.results.audit import CheckResult as CheckResult

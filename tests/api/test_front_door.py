@@ -82,10 +82,15 @@ def test_a_mean_runs_figures_are_the_approximate_ones(make_run):
     assert found.epsilon == found.result.guarantees.approximate.epsilon
 
 
-def test_repr_has_five_lines(found):
-    lines = repr(found).splitlines()
-    assert len(lines) == 5
-    assert max(map(len, lines[1:])) < 200
+def test_repr_has_six_lines(found, make_run):
+    mean = dpaudit.audit(make_run(aggregator="mean", contexts=True).path)
+    for shown in (found, mean):
+        lines = repr(shown).splitlines()
+        assert len(lines) == 6
+        assert max(map(len, lines[1:])) < 200
+    advantage = mean.result.guarantees.approximate.attack.advantage
+    assert f"{advantage:.2f}"[:-1] in repr(mean)
+    assert found.attack is None and found.result.guarantees.no_attack.code == "risk.no-attack-bound"
 
 
 def test_unknown_checks_are_input_errors(found):
@@ -225,7 +230,7 @@ def test_compose(make_run):
     found = dpaudit.compose(*runs)
     apart = [dpaudit.audit(run).epsilon for run in runs]
     assert max(apart) <= found.result.approximate.figure.epsilon <= sum(apart) + 1e-9
-    assert len(repr(found).splitlines()) == 3
+    assert len(repr(found).splitlines()) == 4
 
 
 def test_a_failing_run_is_not_composed(make_run):

@@ -2668,7 +2668,7 @@ def noisy_counts_put_into_the_secret_batches(run):
     spec = run.spec
     (batches, generated), *_ = spec.release.secret.groups
     together = replace(spec.release.one, laplace=spec.release.batch.laplace)
-    profiles = together.profiles(spec.decoding.most_tokens, DELTA)
+    profiles = together.profiles(spec.decoding.most_tokens, DELTA).values()
     figure = min(
         epsilon_of_profile(allocated(each, batches, generated, DELTA), DELTA) for each in profiles
     )
@@ -2692,7 +2692,7 @@ def added_records_alone_claimed(run):
     """What is gone can be told better than what was added."""
     spec = run.spec
     (batches, generated), *_ = spec.release.secret.groups
-    profile = spec.release.one.profiles(spec.decoding.most_tokens, DELTA)[0]
+    profile, *_ = spec.release.one.profiles(spec.decoding.most_tokens, DELTA).values()
     ratios, most = _ratios(profile), 8.0
     total = _Sum.of(ratios, batches, generated, most, 1 << 17)
     at = np.exp(np.linspace(0.0, most, 4096).astype(np.longdouble))
