@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from dpaudit.api.monitor import Monitor, Progress, Steps
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Seconds between lines that tell how far something is, where no bar shows it, and until the first
 #: line about something that takes longer than a moment.
-PATIENCE, SOON = 30.0, 1.0
+PATIENCE, SOON = 30.0, 1.5
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a
 #: token.
 FEW, WELL = 8, 30
@@ -162,8 +162,8 @@ class TerminalMonitor(Monitor):
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Say what is going on, once it takes a moment."""
-        with progress_bars() as bars, Pulse(lambda: what):
-            bars.add_task(what, total=None)
+        bare = session().quiet or not sys.stderr.isatty()
+        with nullcontext() if bare else console(stderr=True).status(what), Pulse(lambda: what):
             yield
 
     def titled(self, title: str) -> TerminalMonitor:
