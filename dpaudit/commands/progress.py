@@ -245,7 +245,7 @@ class GenerationProgress:
                 self._end_batch(event.batch, event.tokens, resumed=event.resumed)
                 self._go_on()
                 if self._bars.disable:
-                    note(self._line())
+                    note(self._with_time(f"{self._title}: {self._all_done()}"))
                     self.pulse.wait(PATIENCE)
 
     def _end_batch(self, batch: int, tokens: int, *, resumed: bool) -> None:
@@ -296,6 +296,9 @@ class GenerationProgress:
             return f"batches {first:,} to {last:,} of {self._batches:,}"
         if last == first:
             return f"batch {first:,} of {self._batches:,}"
+        return self._all_done()
+
+    def _all_done(self) -> str:
         return f"{self._done:,} of {self._batches:,} batches done"
 
     def _left(self) -> str:
@@ -308,8 +311,11 @@ class GenerationProgress:
 
     def _line(self) -> str:
         """Return what is going on, and about how long the rest takes."""
+        return self._with_time(self._doing)
+
+    def _with_time(self, said: str) -> str:
         left = self._left() if self._batches else ""
-        return f"{self._doing}, {left}" if left else self._doing
+        return f"{said}, {left}" if left else said
 
 
 def _tell_resumed(title: str, resumed: RunResumed) -> None:
