@@ -6,10 +6,13 @@ few steps, which are timed, weighed and dropped: nothing of them is shown or kep
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,7 +20,7 @@ from numpy.typing import NDArray
 from dpaudit.accounting.one_run import most_refutable
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare, silent
-from dpaudit.generation.config import Config
+from dpaudit.generation.config import BatchingConfig, Config, DataConfig
 from dpaudit.generation.events import Event, PhaseBegan, Progress
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
@@ -124,6 +127,39 @@ class _Rate:
     def seconds(self, contexts: float, longer: float, tokens: int) -> float:
         """Return the time of so many contexts; their prompts are so many times as long."""
         return contexts * (self.prompt * longer + self.step * tokens)
+
+
+def timed(menu: Menu, config: Config, progress: Progress = silent) -> Menu:
+    """Return a menu with the time of each plan, measured on made-up records: none is read.
+
+    Args:
+        menu: the plans.
+        config: that of one of them, with one record in a context.
+        progress: told of the phases.
+
+    Raises:
+        InputError: the model cannot be used.
+    """
+    contexts = round(menu.offers[0].contexts)
+    labels, text = config.data.groups, "word " * config.prompt.max_example_tokens
+    with TemporaryDirectory(prefix="dpaudit-") as folder:
+        file = Path(folder) / "made-up.jsonl"
+        records = (
+            {"text": f"{number} {text}", "label": label}
+            for label in labels
+            for number in range(contexts)
+        )
+        file.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+        one = config.model_copy(
+            update={
+                "data": DataConfig(path=str(file), labels=config.data.labels),
+                "batching": BatchingConfig(batches_per_label=1),
+            }
+        )
+        ready = prepare(one, progress=progress)
+    progress(PhaseBegan("timing"))
+    prompts, step, _, _, tried = _trial(ready)
+    return _timed(menu, _Rate(prompts / tried, step / tried), 1)
 
 
 def _timed(menu: Menu, rate: _Rate, examples: int) -> Menu:

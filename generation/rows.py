@@ -58,8 +58,8 @@ _PACKED = {
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", "Save it as CSV in UTF-8."),
 }
 _PARQUET = b"PAR1"
-#: A longer name of a column is taken for a record's text.
-_LONGEST_NAME = 60
+#: A longer name of a column is taken for a record's text, and one without a letter for its value.
+_LONGEST_NAME = 40
 _COUNTED = "not shown: without a header line they would be a record"
 #: The library's number for a row without a class.
 _UNLABELLED = -1
@@ -124,7 +124,9 @@ def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
     config = DataConfig(path=str(file), encoding=encoding)
     with _reading(config, FIELDS, file):
         columns = _first_columns(config, file)
-    if not columns or not all(name and len(name) <= _LONGEST_NAME for name in columns):
+    if not columns or not all(
+        len(name) <= _LONGEST_NAME and any(map(str.isalpha, name)) for name in columns
+    ):
         problem = f"its first line does not look like names of columns ({_COUNTED})."
         remedy = "Put a line with a short name for each column first."
         raise InputError(str(file), problem, remedy, NO_COLUMN)

@@ -108,8 +108,8 @@ class Sizes:
 
 def _cells_of(contexts: int, examples: int) -> int:
     """Return how many cells give so many contexts, by the rate at which records give most."""
-    rate = float(examples - 1)
-    share = rate**examples * math.exp(-rate) / math.factorial(examples)  # Poisson
+    rate = examples - 1
+    share = float(rate) ** examples * math.exp(-rate) / math.factorial(examples)  # Poisson
     return math.ceil(contexts / share)
 
 

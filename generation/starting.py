@@ -143,12 +143,14 @@ class First:
 
     Attributes:
         text: as YAML.
+        own: what it says of the records.
         config: the same, checked.
         menu: the plans that it is one of.
         planned: the run of this config.
     """
 
     text: str
+    own: Own
     config: Config
     menu: Menu
     planned: PlannedRun
@@ -293,7 +295,7 @@ def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice])
     )
     config = _checked(body)
     planned = planned_run(config, _labelled(config.data))
-    return First(title + body, config, menu_of(own, choices), planned)
+    return First(title + body, own, config, menu_of(own, choices), planned)
 
 
 def _limited(own: Own) -> str:

@@ -8,7 +8,7 @@ from dpaudit.reports.document import Definitions, Document, Entry
 from dpaudit.reports.levels import FEWEST_BATCHES, attack_words, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results.catalogue import sentence
-from dpaudit.results.plan import Menu, Offer, Plan
+from dpaudit.results.plan import Menu, Offer, Plan, PlanName
 from dpaudit.results.rounding import bound, lower_bound
 
 #: With so many contexts on average, or more, a batch without any is seldom: of 1,000 some two.
@@ -28,6 +28,13 @@ def headline(menu: Menu, texts: int, epsilon: float | None) -> str:
     given = f"{counted(texts, 'text')} of up to {counted(menu.tokens, 'token')}"
     cost = "" if epsilon is None else f" at epsilon {bound(epsilon)}"
     return f"About {counted(menu.records, 'record')}{labels} give {given}{cost}."
+
+
+def menu_document(menu: Menu, chosen: PlanName) -> Document:
+    """Return the menu, under what the chosen plan gives."""
+    offer = next(offer for offer in menu.offers if offer.name == chosen)
+    entries = [Entry(name, words) for name, words in menu_lines(menu)]
+    return Document(headline(menu, offer.texts, offer.epsilon), [Definitions(entries)])
 
 
 def menu_lines(menu: Menu) -> Iterator[tuple[str, str]]:

@@ -1700,6 +1700,8 @@ def dpaudit(
 ) -> Callable[..., tuple[int, str, str]]:
     """Runs the entry point in an empty folder: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
+    # What takes a moment is said, and what that is depends on the machine.
+    monkeypatch.setattr("dpaudit.commands.progress.SOON", 600.0)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         code: object = 0

@@ -335,8 +335,8 @@ class ReleaseAccountant:
         def within(texts: Profile) -> bool:
             unit = _unit_profile(texts, self.records)
             if isinstance(limit, AttackLimit):
-                profile = self.batch.beside_clusters(unit, delta)
-                return limit.allows(AttackCurve.of_profile(profile))
+                beside = self.batch.beside_clusters([unit], delta)
+                return any(limit.allows(AttackCurve.of_profile(each)) for each in beside)
             return joint_epsilon([self._parts_with_clusters(unit)], delta).epsilon <= limit
 
         least = _least_delta(delta, rounds, self.records)

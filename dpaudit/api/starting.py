@@ -13,8 +13,9 @@ from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.auditing.checks.preflight import obstacles, refuse
+from dpaudit.generation import events
 from dpaudit.generation.rows import read_columns as read_columns
-from dpaudit.generation.sources import locate
+from dpaudit.generation.sources import installed_model, locate
 from dpaudit.generation.starting import MODEL as MODEL
 from dpaudit.generation.starting import (
     PARTS,
@@ -22,7 +23,6 @@ from dpaudit.generation.starting import (
     example_config,
     first_config,
     first_menu,
-    menu_of,
     missing_parts,
 )
 from dpaudit.generation.starting import Demo as Demo
@@ -52,14 +52,21 @@ class Starter:
     needs: str
 
 
-def menu(own: Own, *, aggregator: Demo = "mean") -> Menu:
-    """Return the plans for your records, by public numbers alone: no file is opened.
+def timed_menu(found: First, *, monitor: Monitor = SILENT) -> Menu:
+    """Return the plans with their times, where the model is installed: it generates a few tokens.
+
+    This loads torch and the model. No record is read. Without the model, times stay out.
 
     Raises:
-        InputError: the records give no text of each label at that epsilon.
+        InputError: the model cannot be used.
     """
-    _require_consistent(own, aggregator)
-    return menu_of(own, first_menu(aggregator, own))
+    if installed_model(found.config.model.name) is None:
+        return found.menu
+    with monitor.generation(found.menu.tokens) as watch:
+        watch(events.PhaseBegan("starting"))
+        from dpaudit.generation.planning import timed
+
+        return timed(found.menu, found.config, watch)
 
 
 def first(own: Own, *, aggregator: Demo = "mean") -> First:

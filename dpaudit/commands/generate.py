@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.init import show_menu
+from dpaudit.commands.init import WORKING, show_menu
 from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
@@ -132,7 +132,7 @@ def generate(
         show_document(planned, as_json, lambda found: build(found, str(source)))
         return
     if first is not None:
-        show_menu(first.menu, given.plan or "many")
+        show_menu(first.menu, first.own.plan)
     monitor = TERMINAL.titled(last_part(out))
     if public_only:
         generating.generate_public(config, out, monitor=monitor)
@@ -163,7 +163,7 @@ def _first(source: Path, given: Given) -> First | None:
     from dpaudit.api import starting
 
     own = given.own(str(source))
-    with TERMINAL.waiting("reading the records and working out the plans"):
+    with TERMINAL.waiting(WORKING):
         return starting.first(own, aggregator=given.aggregator)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,10 +12,14 @@ import click
 from dpaudit.commands.options import NamedPath, TitledCommand, output_options
 from dpaudit.commands.own_data import Given, ask, ask_plan, is_terminal, own_data_options
 from dpaudit.commands.progress import TERMINAL
-from dpaudit.commands.terminal import note, print_json, print_line
+from dpaudit.commands.terminal import console, note, print_json, print_line, session
 
 if TYPE_CHECKING:
+    from dpaudit.api.starting import Demo, Own
     from dpaudit.results.plan import Menu, PlanName
+
+#: What takes a moment.
+WORKING = "reading the records and working out the plans"
 
 
 @click.command(cls=TitledCommand)
@@ -54,14 +59,10 @@ def init(config: Path, data: str | None, given: Given, force: bool, as_json: boo
     own, asks = None, data is not None and is_terminal() and not as_json
     if data is not None:
         given = ask(given, data) if asks else given
-        own, aggregator = given.own(data), given.aggregator
-        if asks:
-            with TERMINAL.waiting("working out the plans"):
-                found = starting.menu(own, aggregator=aggregator)
-            show_menu(found)
-            given = ask_plan(given, tuple(offer.name for offer in found.offers))
-            own = given.own(data)
-    with TERMINAL.waiting("reading the records and working out the plans"):
+        own = given.own(data)
+        if asks and given.plan is None:
+            own = _with_plan(own, given.aggregator)
+    with TERMINAL.waiting(WORKING):
         written = starting.init(config, own, aggregator=given.aggregator, overwrite=force)
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
@@ -72,7 +73,7 @@ def init(config: Path, data: str | None, given: Given, force: bool, as_json: boo
     else:
         print_line(f"  {in_a_line(config)}")
     if first is not None and not asks:
-        show_menu(first.menu, given.plan or "many")
+        show_menu(first.menu, first.own.plan)
     if written.needs:
         what = "the example's model and texts" if first is None else "the model"
         note(f"To install {what}: {written.needs}")
@@ -81,11 +82,21 @@ def init(config: Path, data: str | None, given: Given, force: bool, as_json: boo
     note(f"Next: {then}")
 
 
-def show_menu(menu: Menu, chosen: PlanName = "many") -> None:
-    """Show the plans, and what the chosen one gives first."""
-    from dpaudit.reports.planning import headline, menu_lines
+def _with_plan(own: Own, aggregator: Demo) -> Own:
+    """Show the plans, with their times where they can be measured, and ask which is wanted."""
+    from dpaudit.api import starting
 
-    offer = next(offer for offer in menu.offers if offer.name == chosen)
-    note(headline(menu, offer.texts, offer.epsilon), wrapped=True)
-    for name, words in menu_lines(menu):
-        note(f"  {name}: {words}", wrapped=True)
+    with TERMINAL.waiting(WORKING):
+        first = starting.first(own, aggregator=aggregator)
+    menu = starting.timed_menu(first, monitor=TERMINAL)
+    show_menu(menu, "many")
+    return replace(own, plan=ask_plan(tuple(offer.name for offer in menu.offers)))
+
+
+def show_menu(menu: Menu, chosen: PlanName) -> None:
+    """Show the plans on stderr, and what the chosen one gives before them."""
+    from dpaudit.reports.planning import menu_document
+    from dpaudit.reports.writers import terminal
+
+    if not session().quiet:
+        terminal.print_document(menu_document(menu, chosen), console(stderr=True))

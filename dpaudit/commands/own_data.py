@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dpaudit.api.starting import Own
     from dpaudit.commands.options import Command
+    from dpaudit.results.plan import PlanName
 
 _HEADING = "Your records"
 #: As in dpaudit.runs.manifest, which is not loaded for this; a test compares them.
@@ -43,7 +44,7 @@ class Given:
     epsilon: float | None
     advantage: float | None
     true_positives: dict[str, float] | None
-    plan: Literal["many", "close", "careful"] | None
+    plan: PlanName | None
     aggregator: Literal["mean", "central"]
     model: str | None
     template: Literal["it", "pt", "own"] | None
@@ -96,8 +97,8 @@ class Given:
         from dpaudit.reports.text import in_a_line
 
         if missing := self.missing():
-            problem = "more has to be known of these records."
-            raise InputError(in_a_line(data), problem, f"Give {'; and '.join(missing)}.")
+            problem = "what everyone may know of these records is not stated."
+            raise InputError(in_a_line(data), problem, f"Give {'; '.join(missing)}.")
         assert self.records is not None  # or it is missing
         return Own(
             data=data,
@@ -273,18 +274,20 @@ def ask(given: Given, data: str) -> Given:
     return given
 
 
-def ask_plan(given: Given, names: tuple[str, ...]) -> Given:
+def ask_plan(names: tuple[PlanName, ...]) -> PlanName:
     """Ask which of the plans that were shown is wanted."""
-    if given.plan is not None or len(names) == 1:
-        return given
-    chosen = _ask("Which plan? [many]", _Optional(click.Choice(names)))
-    return replace(given, plan=chosen or "many")
+    if len(names) == 1:
+        return names[0]
+    chosen: PlanName | None = _ask(f"Which plan? [{names[0]}]", _Optional(click.Choice(names)))
+    return chosen or names[0]
 
 
 def _ask(question: str, kind: click.ParamType[Any]) -> Any:
     optional = isinstance(kind, _Optional)
     default = "" if optional else None
-    answer = click.prompt(question, default=default, type=kind, show_default=False, err=True)
+    answer = click.prompt(
+        question, default=default, type=kind, show_default=False, show_choices=False, err=True
+    )
     return None if optional and answer == "" else answer
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from dpaudit.api.monitor import Monitor, Progress, Steps
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Seconds between lines that tell how far something is, where no bar shows it, and until the first
 #: line about something that takes longer than a moment.
-PATIENCE, SOON = 30.0, 1.0
+PATIENCE, SOON = 30.0, 1.5
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a
 #: token.
 FEW, WELL = 8, 30
@@ -162,8 +162,8 @@ class TerminalMonitor(Monitor):
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
         """Say what is going on, once it takes a moment."""
-        with progress_bars() as bars, Pulse(lambda: what):
-            bars.add_task(what, total=None)
+        bare = session().quiet or not sys.stderr.isatty()
+        with nullcontext() if bare else console(stderr=True).status(what), Pulse(lambda: what):
             yield
 
     def titled(self, title: str) -> TerminalMonitor:
@@ -245,7 +245,7 @@ class GenerationProgress:
                 self._end_batch(event.batch, event.tokens, resumed=event.resumed)
                 self._go_on()
                 if self._bars.disable:
-                    note(self._line())
+                    note(self._with_time(f"{self._title}: {self._all_done()}"))
                     self.pulse.wait(PATIENCE)
 
     def _end_batch(self, batch: int, tokens: int, *, resumed: bool) -> None:
@@ -296,6 +296,9 @@ class GenerationProgress:
             return f"batches {first:,} to {last:,} of {self._batches:,}"
         if last == first:
             return f"batch {first:,} of {self._batches:,}"
+        return self._all_done()
+
+    def _all_done(self) -> str:
         return f"{self._done:,} of {self._batches:,} batches done"
 
     def _left(self) -> str:
@@ -308,8 +311,11 @@ class GenerationProgress:
 
     def _line(self) -> str:
         """Return what is going on, and about how long the rest takes."""
+        return self._with_time(self._doing)
+
+    def _with_time(self, said: str) -> str:
         left = self._left() if self._batches else ""
-        return f"{self._doing}, {left}" if left else self._doing
+        return f"{said}, {left}" if left else said
 
 
 def _tell_resumed(title: str, resumed: RunResumed) -> None:

@@ -126,12 +126,13 @@ def risk_is_within_the_settings(run: AuditedRun) -> Outcome:
     values: dict[str, Value] = {"most": limit.most, "field": run.manifest.privacy.limit or ""}
     if limit.at is not None:
         values["at"] = limit.at
-    if (curves := run[Costs].attacks) is None:
+    if (bounds := run[Costs].attacks) is None:
         return Outcome("fail", "no-figure", values)
-    values["found"] = limit.reached(curves[0])
+    readers = bounds.attack.curve
+    values["found"] = limit.reached(readers)
     return (
         Outcome("pass", "within", values)
-        if limit.allows(curves[0])
+        if limit.allows(readers)
         else Outcome("fail", "exceeded", values)
     )
 
