@@ -113,6 +113,7 @@ def generate(
     spent: Sequence[Location] = (),
     redraw: bool = False,
     stop_after: int | None = None,
+    afterwards: Callable[[Ready], None] | None = None,
 ) -> Location:
     """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
@@ -127,6 +128,7 @@ def generate(
         redraw: whether finished batches whose files are gone may be drawn again
             (`RunWriter.resume`).
         stop_after: finish so many of the rounds, and the run with them; None for all of them.
+        afterwards: told the run's parts once it is finished.
 
     Returns:
         The run directory, as it was named.
@@ -178,6 +180,8 @@ def generate(
             exact, cost = accountant.epsilon, accountant.batch_cost
             claim = ex_post_claim(config, writer.manifest, ready.clusters, exact, cost)
         writer.finish(claim)
+    if afterwards is not None:
+        afterwards(ready)
     return out
 
 

@@ -61,6 +61,12 @@ if TYPE_CHECKING:
     help="Generate even if the run cannot pass its audit: for experiments whose texts are not "
     "released.",
 )
+@click.option(
+    "--no-worth",
+    is_flag=True,
+    help="Leave out the texts of the same prompts without any record, and the gain of held-out "
+    "records.",
+)
 @model_engine_options
 @output_options
 def generate(
@@ -71,6 +77,7 @@ def generate(
     spent: tuple[Location, ...],
     stop_after: int | None,
     unverified: bool,
+    no_worth: bool,
     engine: Engine | None,
     as_json: bool,
 ) -> None:
@@ -122,6 +129,7 @@ def generate(
         spent=spent,
         stop_after=stop_after,
         unverified=unverified,
+        worth=not no_worth,
         engine=engine,
         monitor=monitor,
     )
