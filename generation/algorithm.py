@@ -119,6 +119,7 @@ def generate(
     redraw: bool = False,
     stop_after: int | None = None,
     made_config: str | None = None,
+    afterwards: Callable[[Ready], None] | None = None,
 ) -> Location:
     """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
@@ -135,6 +136,7 @@ def generate(
         stop_after: finish so many of the rounds, and the run with them; None for all of them.
         made_config: the config as YAML, to stand in the run directory; None for one that stands
             elsewhere.
+        afterwards: told the run's parts once it is finished.
 
     Returns:
         The run directory, as it was named.
@@ -188,6 +190,8 @@ def generate(
             exact, cost = accountant.epsilon, accountant.batch_cost
             claim = ex_post_claim(config, writer.manifest, ready.clusters, exact, cost)
         writer.finish(claim)
+    if afterwards is not None:
+        afterwards(ready)
     return out
 
 

@@ -27,15 +27,14 @@ from dpaudit.generation.prompt_encoding import PromptEncoder, encode
 from dpaudit.generation.wording import Part, Wording, WordingError, require_seen
 from dpaudit.runs import ForbiddenTokens, InputError
 from dpaudit.runs.rules import Ids
+from dpaudit.runs.vacuity import IT_HEAD, IT_REQUEST
 
 FENCE = "```"
 END_OF_TURN = "<end_of_turn>"
 
 _PT_EXAMPLE = FENCE + "\n{label}\n{example}\n" + FENCE + "\n\n"
 _PT_END = FENCE + "\n"
-_IT_HEAD = "Here are texts with Label: {label}.\n\n"
 _IT_EXAMPLE = "Text: {example}\n\n"
-_IT_REQUEST = "Please give another one. No formatting or explanations."
 #: Where the request stands in a chat format.
 _REQUEST = "{request}"
 _IT_TURNS = f"<start_of_turn>user\n{_REQUEST}<end_of_turn>\n<start_of_turn>model\n"
@@ -114,7 +113,7 @@ class InstructionTemplate(Template):
         turns = tokenizer.chat_template
         end = END_OF_TURN if not turns or END_OF_TURN in tokenizer.get_vocab() else None
         super().__init__(
-            tokenizer, end, _IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS)
+            tokenizer, end, IT_HEAD, _IT_EXAMPLE, IT_REQUEST, _IT_END, str(turns or _IT_TURNS)
         )
         self._turns = _chat_turns(tokenizer) if turns else _IT_TURNS
 
@@ -125,8 +124,8 @@ class InstructionTemplate(Template):
         shown = chain.from_iterable(
             _fill_placeholders(_IT_EXAMPLE, example=example) for example in examples
         )
-        head = _fill_placeholders(_IT_HEAD, label=label)
-        return [Part(before, False), *head, *shown, Part(_IT_REQUEST + after + _IT_END, False)]
+        head = _fill_placeholders(IT_HEAD, label=label)
+        return [Part(before, False), *head, *shown, Part(IT_REQUEST + after + _IT_END, False)]
 
     @override
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 
-from dpaudit.generation.algorithm import prompting, silent
+from dpaudit.generation.algorithm import Prompting, prompting, silent
 from dpaudit.generation.config import (
     BatchingConfig,
     ClaimConfig,
@@ -32,7 +32,16 @@ from dpaudit.generation.partition import Batch
 from dpaudit.generation.passes import free_memory, planned_rows
 from dpaudit.generation.worker import Worker
 from dpaudit.mechanisms import AnchoredDifferences, Mean, Mechanism
-from dpaudit.runs import BatchHeader, Clustering, Clusters, InputError, Manifest, Sample, Step
+from dpaudit.runs import (
+    BatchHeader,
+    Clustering,
+    Clusters,
+    InputError,
+    Manifest,
+    Sample,
+    Step,
+    as_released,
+)
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.public import new_folder, write_public
@@ -42,13 +51,19 @@ from dpaudit.runs.storage import Location
 _KEY = "00" * KEY_BYTES
 
 
-def generate_public(config: Config, out: Location, progress: Progress = silent) -> Location:
+def generate_public(
+    config: Config,
+    out: Location,
+    progress: Progress = silent,
+    made_with: Prompting | None = None,
+) -> Location:
     """Write the baseline of a config's runs. Its data is not looked at, and need not be there.
 
     Args:
         config: all settings; of batching, those that say how many batches there are.
         out: path or URL of a new or empty directory.
         progress: told of every text and of every step.
+        made_with: the config's model and prompts; None to load them.
 
     Returns:
         The directory, as it was named.
@@ -59,7 +74,7 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
     """
     asked = _without_records(config)
     free = free_memory(device_of(asked.model))
-    model, prompts, decoding = prompting(asked, progress)
+    model, prompts, decoding = made_with or prompting(asked, progress)
     rows = asked.model.rows or planned_rows(model, prompts.places, asked.decoding.longest, free)
     batching, privacy = (
         declared_batching(asked, Clusters(), _KEY, secret=False),
@@ -172,7 +187,13 @@ class _Batch:
             (self._header.id, self._header.label),
         )
         sample = Sample(
-            id=id_, number=number, label=label, cluster=None, tokens=tokens, text=text, stop=stop
+            id=id_,
+            number=number,
+            label=label,
+            cluster=None,
+            tokens=tokens,
+            text=None if text is None else as_released(text),
+            stop=stop,
         )
         self.samples.append(sample)
         self._tokens = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpaudit.reports import attacks, findings, levels, quality
+from dpaudit.reports import attacks, findings, levels, quality, worth
 from dpaudit.reports.document import (
     Block,
     Commands,
@@ -68,6 +68,8 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
         )
     elif result.released is not None:
         yield Paragraph(f"Texts: {findings.texts(result.released)}.")
+    if result.worth is not None:
+        yield Paragraph(f"Worth: {next(worth.sentences(result))}")
     yield from _checks(result)
     elsewhere = "see the report" if findings.is_public(result) else "`dpaudit verify`"
     if said := fitting(result.caveats, elsewhere, lambda said: len(said) <= _MOST_OF_CAVEATS):

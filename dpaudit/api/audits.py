@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
+    from dpaudit.results.worth import Worth
     from dpaudit.runs.engines import Engine
     from dpaudit.runs.storage import Location
 
@@ -183,12 +184,21 @@ class Audit(Shown[AuditResult]):
         return quality_of(self.run)
 
     @cached_property
+    def worth(self) -> Worth | None:
+        """What the records added to the run's texts, as far as it was measured. Private."""
+        worth, problem = worth_of(self.run)
+        if problem:
+            self._monitor.warn(problem)
+        return worth
+
+    @cached_property
     def report(self) -> AuditResult:
         """The result that `save` writes, with the run's evaluation unless it is public."""
         if self.result.verdict == "error" or self.result.audience == "public":
             return self.result
         quality = self.with_digests().quality
-        return self.result.model_copy(update={"quality": quality and quality.without_digests()})
+        measured = {"quality": quality and quality.without_digests(), "worth": self.worth}
+        return self.result.model_copy(update=measured)
 
     def with_digests(self) -> AuditResult:
         """Return the result and the evaluation with private texts' digests, for comparisons."""
@@ -380,6 +390,8 @@ def audit(
         found = _installed_replay(where, question, monitor)
         result = result if found is None else audited(found)
     made = Audit(where, result, monitor)
+    if made.verdict != "error" and made.worth is not None:
+        made.result = result.model_copy(update={"paid": made.worth.paid})
     if rules is not None:
         made.result = _held_to(made, rules, signer)
     return made
@@ -519,6 +531,17 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
 
     try:
         return read_quality(places.reports_of(run), lambda: RunReader(run).digest(SAMPLES)), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def worth_of(run: Location) -> tuple[Worth | None, str]:
+    """Return what the records added to a run's texts, or None, and why it cannot be shown."""
+    from dpaudit.results.quality_file import read_worth
+    from dpaudit.runs.layout import SAMPLES
+
+    try:
+        return read_worth(places.reports_of(run), lambda: RunReader(run).digest(SAMPLES)), ""
     except InputError as error:
         return None, str(error)
 

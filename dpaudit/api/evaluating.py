@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit.api import places
-from dpaudit.api.audits import quality_of
+from dpaudit.api.audits import quality_of, worth_of
 from dpaudit.api.missing import missing
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, records_file, require_there
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import nearest
-from dpaudit.runs import RunReader
+from dpaudit.runs import InputError, RunReader
 
 if TYPE_CHECKING:
     from dpaudit.runs.engines import Engine
@@ -58,6 +58,7 @@ def evaluate(
     baseline: str | os.PathLike[str] | None = None,
     text: str | None = None,
     label: str | None = None,
+    epsilon: float | None = None,
     private_cache: str | os.PathLike[str] | None = None,
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
@@ -73,7 +74,11 @@ def evaluate(
             datasets.Dataset.
         test: held-out real records for accuracy and likelihood; None to hold out a share of the
             reference.
-        baseline: a folder of `generate_public`, to be measured beside the run.
+        baseline: a folder of `generate_public`, to be measured beside the run; None for the one
+            that `generate` made, if any.
+        epsilon: also measure the gain of the records that the run held out, with noise that costs
+            this epsilon, in nats: a figure for a public card and for a policy. The reference is
+            the run's private data then. Each call pays anew.
         text: their column of texts; None for the run's own.
         label: their column of labels; None for the run's own.
         private_cache: keep embeddings of all texts in this folder. They are as sensitive as the
@@ -86,14 +91,16 @@ def evaluate(
     Raises:
         InputError: a package is missing, or the run, the records or a setting cannot be used.
     """
-    from dpaudit.results.quality_file import EVALUATION, require_place, write_quality
+    from dpaudit.results.quality_file import EVALUATION, WORTH, require_place, write_measures
     from dpaudit.runs.public import PublicReader
 
     where = places.location_of(run)
     reader = RunReader(where)  # a mistyped path is told before torch is loaded
-    public = None if baseline is None else PublicReader(places.location_of(baseline, "baseline"))
+    beside = places.baseline_of(where) if baseline is None else baseline
+    public = None if beside is None else PublicReader(places.location_of(beside, "baseline"))
     folder = places.report_folder(where, "internal")
-    require_place(folder / EVALUATION)
+    for name in (EVALUATION, WORTH):
+        require_place(folder / name)
     for argument, records in (("reference", reference), ("test", test)):
         require_there(records, argument, reader.manifest)
     try:
@@ -118,9 +125,19 @@ def evaluate(
         nullcontext() if test is None else records_file(test, "test") as held_out,
         monitor.steps() as watch,
     ):
+        data = RealData(real, held_out, text, label)
+        if epsilon is not None:
+            from dpaudit.generation.evaluation.worth import pay_for_gain
+
+            worth, problem = worth_of(where)
+            if problem:
+                raise InputError("--epsilon", problem, "Then give the command again.")
+            measured = pay_for_gain(reader, data, epsilon, worth, watch)
+            # written before anybody sees it: what it cost is spent by then
+            write_measures(measured, folder)
         quality = run_evaluation(
             reader,
-            RealData(real, held_out, text, label),
+            data,
             chosen,
             baseline=public,
             cache=cache,
@@ -131,4 +148,4 @@ def evaluate(
         )
     for warning in quality.warnings:
         monitor.warn(warning)
-    return Evaluation(where, quality, write_quality(quality, folder))
+    return Evaluation(where, quality, write_measures(quality, folder))

@@ -21,13 +21,14 @@ from dpaudit.generation.events import Event as Event
 from dpaudit.generation.events import Phase as Phase
 from dpaudit.generation.events import RecordsPlaced as RecordsPlaced
 from dpaudit.generation.events import RunResumed as RunResumed
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, layout
 from dpaudit.runs.engines import LocalEngine
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
     from dpaudit.auditing.checks.preflight import Obstacle
+    from dpaudit.generation.algorithm import Ready
     from dpaudit.results.plan import Menu, Plan
     from dpaudit.runs.engines import Engine
 
@@ -120,6 +121,7 @@ def generate(
     spent: Sequence[str | os.PathLike[str]] = (),
     stop_after: int | None = None,
     unverified: bool = False,
+    worth: bool = True,
     engine: Engine | None = None,
     made_config: str | None = None,
     monitor: Monitor = SILENT,
@@ -140,6 +142,9 @@ def generate(
         spent: finished runs of the same records: go on with what they left of the records' budgets.
         stop_after: finish this many of batching.rounds, and the run with them.
         unverified: generate what cannot pass its audit, too, for no release.
+        worth: also write the texts of the same prompts without any record into the run directory,
+            and measure what the records added to the likelihood of those that are held out
+            (batching.held_out), for reports for readers inside. Not with an engine.
         engine: where batches are generated; None for this process.
         made_config: the config as YAML, to stand in the run directory as config.yaml.
         monitor: receives progress, as events (`dpaudit.generation.events`), and warnings.
@@ -158,6 +163,7 @@ def generate(
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
+        parts: list[Ready] = []
         with monitor.generation(asked.decoding.most_tokens) as watch:
             watch(events.PhaseBegan("reading"))
             for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
@@ -174,8 +180,28 @@ def generate(
                 redraw=unverified,
                 stop_after=stop_after,
                 made_config=made_config,
+                afterwards=parts.append,
             )
+        if worth and engine is None:
+            _measure_worth(asked, place, parts[0], monitor)
     return open_run(place)
+
+
+def _measure_worth(
+    config: settings.Config, run: places.Location, parts: Ready, monitor: Monitor
+) -> None:
+    """Write a run's baseline, and what the records added; the run is finished, whatever happens."""
+    from dpaudit.generation.evaluation.worth import worth_at_the_end
+    from dpaudit.results.quality_file import write_measures
+
+    monitor.note("Writing the public baseline, and measuring what the records added")
+    baseline = places.inside(run, layout.BASELINE)
+    try:
+        with monitor.generation(config.decoding.most_tokens) as watch:
+            found = worth_at_the_end(config, run, baseline, parts, watch)
+        write_measures(found, places.report_folder(run, "internal"))
+    except InputError as error:
+        monitor.warn(f"what the records added was not measured: {error}")
 
 
 def generate_public(

@@ -55,6 +55,7 @@ def public_form(result: AuditResult) -> AuditResult:
         asked=result.asked,
         own_claim=_own_claim(result),
         policy=result.policy,
+        paid=result.paid,
     )
 
 

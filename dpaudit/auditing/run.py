@@ -264,7 +264,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         ),
         run=_summary(run),
         samples=released_texts(run.reader, run[ExpensiveTokens]),
-        released=TextCounts(texts=texts.number, empty=texts.empty, very_short=texts.very_short),
+        released=TextCounts.of(texts.number, texts.vacuous),
         budgets=run[BudgetSums].result(),
     )
 

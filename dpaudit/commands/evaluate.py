@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     "--baseline",
     type=RUN_DIR,
     metavar="DIR",
-    help="Public-only texts of the run's config. Measured too, they show what the records added.",
+    help="Public-only texts of the run's config. Measured too, they show what the records added "
+    "[default: the run's own, if generate made them].",
 )
 @click.option(
     "--likelihood",
@@ -55,6 +56,13 @@ if TYPE_CHECKING:
     metavar="N",
     help="Also measure held-out likelihood in the run's batches, for up to N texts of each label "
     "[default: no].",
+)
+@click.option(
+    "--epsilon",
+    type=POSITIVE,
+    metavar="EPSILON",
+    help="Also pay this much for the gain of held-out records, with noise: a figure that may be "
+    "published. Each call pays anew.",
 )
 @click.option("--text", help="Column of the real texts [default: the run's].")
 @click.option("--label", help="Column of their labels [default: the run's].")

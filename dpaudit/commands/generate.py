@@ -69,6 +69,12 @@ _CONFIGS = (".yaml", ".yml")
     help="Generate even if the run cannot pass its audit: for experiments whose texts are not "
     "released.",
 )
+@click.option(
+    "--no-worth",
+    is_flag=True,
+    help="Leave out the texts of the same prompts without any record, and the gain of held-out "
+    "records.",
+)
 @model_engine_options
 @output_options
 def generate(
@@ -80,6 +86,7 @@ def generate(
     spent: tuple[Location, ...],
     stop_after: int | None,
     unverified: bool,
+    no_worth: bool,
     engine: Engine | None,
     as_json: bool,
 ) -> None:
@@ -144,6 +151,7 @@ def generate(
         spent=spent,
         stop_after=stop_after,
         unverified=unverified,
+        worth=not no_worth,
         engine=engine,
         made_config=None if first is None else first.text,
         monitor=monitor,

@@ -30,6 +30,7 @@ from dpaudit.results.attestation import (
     DsseEnvelope,
     DsseSignature,
     Made,
+    PaidFigure,
     PolicyDigest,
     PolicyMet,
     PolicyName,
@@ -43,6 +44,7 @@ from dpaudit.results.attestation import (
     TestResultStatement,
     Tool,
     Verifier,
+    WorthPaid,
 )
 from dpaudit.runs import strict_json
 
@@ -147,6 +149,9 @@ def _configuration(
     if public.policy is not None:
         name = PolicyName(name=public.policy.name)
         found.append(PolicyMet(digest=Sha256(sha256=public.policy.sha256), annotations=name))
+    if (paid := public.paid) is not None:
+        figure = paid.model_dump(include={"gain", "at_least", "relation", "unit"})
+        found.append(WorthPaid(annotations=PaidFigure(epsilon=paid.spent, **figure)))
     return tuple(found)
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
+from dpaudit.accounting.worth import composed_epsilon, composed_rho, cost_for
 from dpaudit.mechanisms import Mechanism, context_change
 from dpaudit.releasing.attestation import (
     MAX_BYTES,
@@ -49,6 +50,7 @@ from dpaudit.results.attestation import (
     TestResult,
     TestResultStatement,
     Tool,
+    WorthPaid,
 )
 from dpaudit.results.catalogue import message
 from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
@@ -507,6 +509,7 @@ def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[Mess
         (Attacks, "other-attacks"),
         (Tool, "other-tool"),
         (PolicyMet, "other-met-policy"),
+        (WorthPaid, "other-worth"),
     ):
         if mine.get(kind) != theirs.get(kind):
             yield _problem(code)
@@ -565,13 +568,15 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
             yield _problem("other-figure", promised=promised, name=name)
     if question.batch_epsilon is not None and claim.batch_epsilon is None:
         yield _problem("no-batch-level")
+    paid = _paid(found, claim)
     stated_and_asked = (
-        ("epsilon", claim.epsilon, question.epsilon),
-        ("batch_epsilon", claim.batch_epsilon, question.batch_epsilon),
-        ("rho", claim.rho, question.rho),
-        ("delta", claim.delta, question.delta),
+        ("epsilon", claim.epsilon, question.epsilon, composed_epsilon),
+        ("batch_epsilon", claim.batch_epsilon, question.batch_epsilon, composed_epsilon),
+        ("rho", claim.rho, question.rho, composed_rho),
+        ("delta", claim.delta, question.delta, None),
     )
-    for name, stated, most in stated_and_asked:
+    for name, alone, most, compose in stated_and_asked:
+        stated = alone if alone is None or compose is None else compose(alone, paid)
         if most is not None and stated is not None and not stated <= most:
             yield _problem(
                 "claim-larger", name=name, stated=Quantity(value=stated), most=Quantity(value=most)
@@ -582,6 +587,15 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
     ):
         if wanted is not None and of != wanted:
             yield _problem("claim-of-others", name=name, stated=of or "", wanted=wanted)
+
+
+def _paid(found: TestResultStatement, claim: StatedClaim) -> float:
+    """Return what the folder's worth figure costs beside the claim, in nats."""
+    paid = found.configured(WorthPaid)
+    if paid is None or claim.relation is None or claim.unit is None:
+        return 0.0
+    figure = paid.annotations
+    return cost_for(figure.epsilon, figure.relation, figure.unit, claim.relation, claim.unit)
 
 
 def _policy(name: str | None, digest: str) -> str:

@@ -7,7 +7,6 @@ from dpaudit.mechanisms.claims import Kind as Kind
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
 from dpaudit.results.audit import EXIT_CODES as EXIT_CODES
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
-from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Alternative as Alternative
 from dpaudit.results.audit import Amplification as Amplification
 from dpaudit.results.audit import Approximate as Approximate
@@ -61,3 +60,4 @@ from dpaudit.results.values import Quantity as Quantity
 from dpaudit.results.values import Value as Value
 from dpaudit.results.values import finding_of as finding_of
 from dpaudit.results.values import finite_or_text as finite_or_text
+from dpaudit.runs.vacuity import VERY_SHORT as VERY_SHORT

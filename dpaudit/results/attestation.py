@@ -207,9 +207,35 @@ class PolicyMet(Attested):
     annotations: PolicyName = PolicyName()
 
 
-Entry = TypeVar("Entry", ClaimTested, Attacks, Audit, Tool, Commitment, PolicyMet)
+class PaidFigure(Attested):
+    """What the records added, with noise.
+
+    Attributes:
+        epsilon: the cost of all such figures of the run, in nats, beside the claim's.
+        gain: of held-out records, in nats a token.
+        at_least: the figure without noise is at least this, with a confidence of 95%.
+        relation, unit: what neighbouring data sets differ by.
+    """
+
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    gain: Annotated[float, Field(allow_inf_nan=False)]
+    at_least: Annotated[float, Field(allow_inf_nan=False)]
+    relation: Relation
+    unit: Unit
+
+
+class WorthPaid(Attested):
+    """The worth figure that was paid for, as a resource descriptor."""
+
+    name: Literal["worth"] = "worth"
+    uri: Literal["urn:dpaudit:worth"] = "urn:dpaudit:worth"
+    annotations: PaidFigure
+
+
+Entry = TypeVar("Entry", ClaimTested, Attacks, Audit, Tool, Commitment, PolicyMet, WorthPaid)
 Configured = Annotated[
-    ClaimTested | Attacks | Audit | Tool | Commitment | PolicyMet, Field(discriminator="name")
+    ClaimTested | Attacks | Audit | Tool | Commitment | PolicyMet | WorthPaid,
+    Field(discriminator="name"),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Final, Literal, Self
 
@@ -19,8 +20,10 @@ from dpaudit.results.policy import FAMILY, AppliedPolicy
 from dpaudit.results.quality import Quality
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
+from dpaudit.results.worth import PaidGain, Worth
 from dpaudit.runs import NoGain, NotSecret, SecretBatches
 from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.vacuity import VACUITIES, Vacuity
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "not_verified", "fail", "error"]
@@ -33,9 +36,6 @@ SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
 
 #: Pairs of numbers of batches, of which no other covers one: a run has one or two.
 _MOST_GROUPS = Field(max_length=64)
-
-#: A text with fewer tokens before its end is very short.
-VERY_SHORT = 5
 
 
 class Result(BaseModel):
@@ -650,16 +650,38 @@ class SampleText(Result):
 
 
 class TextCounts(Result):
-    """The number of released texts, and of those that are empty or nearly so.
+    """The number of released texts, and of those that say nothing (`dpaudit.runs.vacuity`).
+
+    Each counts once, for the first of these that holds.
 
     Attributes:
         empty: those of white space alone; of token ids without text, those that end at once.
         very_short: the others with fewer than VERY_SHORT tokens before their end.
+        digits: those of digits and signs, rather than letters.
+        lists: those that are lists of items.
+        repetitions: those that repeat themselves.
+        prompts: those that repeat the prompt's words, or a public example.
+        other_language: those that are not in the language of the public examples.
     """
 
     texts: int
     empty: int
     very_short: int
+    digits: int = 0
+    lists: int = 0
+    repetitions: int = 0
+    prompts: int = 0
+    other_language: int = 0
+
+    @classmethod
+    def of(cls, texts: int, found: Mapping[Vacuity, int]) -> TextCounts:
+        """Return the counts of so many texts, by how they say nothing."""
+        return cls(texts=texts, **{name: found.get(name, 0) for name in VACUITIES})
+
+    @property
+    def nothing(self) -> int:
+        """The number of texts that say nothing."""
+        return sum(getattr(self, name) for name in VACUITIES)
 
 
 class CheckResult(Result):
@@ -719,6 +741,10 @@ class AuditResult(Result):
         not_checked: ids of the checks that are about the run and were not made, at any level.
         quality: how good the texts are, where that was evaluated. No part of the audit, and never
             public.
+        worth: what the records added to the texts, where that was measured. No part of the audit,
+            and never public.
+        paid: what the records added, with noise that an epsilon beside the claim's pays for.
+            Public: its cost adds to the claim's. None if nothing was paid.
         asked: fields of the claim that were given to the audit, in place of the run's own.
         samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public:
             the verdict does not say that they may be.
@@ -746,6 +772,8 @@ class AuditResult(Result):
     not_checked: tuple[str, ...]
     run: RunSummary
     quality: Quality | None = None
+    worth: Worth | None = None
+    paid: PaidGain | None = None
     asked: tuple[Asked, ...] = ()
     samples: tuple[SampleText, ...] = ()
     own_claim: ClaimResult | None = None

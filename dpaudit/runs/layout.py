@@ -22,6 +22,8 @@ PUBLIC = "public.json"
 REPORT = "report"
 #: The config that `dpaudit generate DATA` made; may be edited, and is not part of the record.
 CONFIG = "config.yaml"
+#: Public-only texts of the run's config, beside its own; not part of the record.
+BASELINE = "baseline"
 #: Names the writer of a folder that cannot be locked itself; not part of the record.
 LOCK = "writer.lock"
 

@@ -34,6 +34,7 @@ from dpaudit.mechanisms import (
 )
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
+from dpaudit.runs.assignment import MILLION
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
@@ -378,6 +379,9 @@ class BatchingSettings(Fields):
         cells: cells per batch for "hashed-cells", None for the others. One that holds exactly
             prompt.examples_per_context records is a context; the records of other cells are not
             shown.
+        held_out: the share of records that no prompt shows, in millionths: a hash of each record
+            alone decides, by the run's key, before its batch. They show what the others added to
+            the texts (docs/evaluation.md). A public number.
     """
 
     rule: Literal["hashed", "hashed-records", "hashed-slots", "hashed-cells", "paper-slices"]
@@ -391,6 +395,12 @@ class BatchingSettings(Fields):
     least_batches: Count | None = None
     slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    held_out: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+
+    @property
+    def held_out_millionths(self) -> int:
+        """The share of records that no prompt shows, in millionths."""
+        return round(self.held_out * MILLION)
 
     @property
     def full_rule(self) -> BatchingRule:
@@ -419,6 +429,8 @@ class BatchingSettings(Fields):
             raise clash("batches_per_label", number, allowed)
         if self.slots is None:
             raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
+        if self.held_out:
+            raise clash("held_out", self.held_out, "0 when rule is paper-slices")
         if self.rounds > 1:
             allowed = "1 when rule is paper-slices: every round would cut the same slices"
             raise clash("rounds", self.rounds, allowed)
@@ -476,6 +488,8 @@ class Batching(BatchingSettings):
         if self.batches % self.rounds:
             raise ValueError("batches is not a multiple of rounds: each round has as many")
         by_rule = self.generate_per_cluster or (per_label and generated)
+        if self.held_out and self.key is None:
+            raise ValueError("held_out needs a key, which says which records are held out")
         if self.rounds > 1 and (self.key is None or not by_rule):
             raise ValueError(
                 "rounds need a key, and batches_per_label with generate_per_label, or "
@@ -1102,6 +1116,9 @@ class Settings(Fields):
             if getattr(batching, field) is not None:
                 allowed = f"{alone}: each is a context by itself"
                 raise clash(f"batching.{field}", getattr(batching, field), allowed)
+        if batching.held_out:
+            allowed = "0 with privacy.canaries, whose coins say who is in"
+            raise clash("batching.held_out", batching.held_out, allowed)
         if self.clustering is not None and self.clustered:
             raise clash("clustering", self.clustering.method, alone)
         if self.own_allowances:

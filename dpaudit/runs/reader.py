@@ -356,7 +356,7 @@ class RunReader(FolderReader):
                 ]
             elif not (
                 name in (layout.HASHES, layout.JOURNAL, layout.LOCK, layout.CONFIG)
-                or (name == layout.REPORT and folder)
+                or (name in (layout.REPORT, layout.BASELINE) and folder)
             ):
                 names.append(name)
         return sorted(names)

@@ -125,7 +125,7 @@ def measure(
     manifest = ready.manifest
     with enough_memory():
         parts = RunParts(manifest, ready.model, ready.prompts, ready.records.batches)
-        measurement = Measurement(parts, batches, held_out, watch)
+        measurement = Measurement(parts, batches, held_out, watch, charge=True)
         figures = measurement.figures()
     filled = [sum(map(bool, batch.contexts)) for batch in measurement.batches]
     claim, delta, ex_post = manifest.claim, manifest.clustering.delta or 0.0, None

@@ -481,6 +481,35 @@ plain("record_in_an_undeclared_batch", moved("7"), "partition.disjoint")
 plain("record_in_another_batch", moved("1"), *BOTH, sizes=(4, 4, 4))
 plain("slot_of_a_rule_without", moved(slot="0"), *BOTH)
 plain("slot_out_of_range", moved(slot="4"), *BOTH, **SLOTS)
+
+
+@fault("partition.stable", sizes=(4, 4), held_out=0.2)
+def held_out_record_shown(run):
+    """A record that is held out is in the batch of its hash; another of the batch is in none."""
+    batching = RunReader(run.path).manifest.batching
+    master, count = KeyedHash(bytes.fromhex(batching.key)), batching.batches_per_label
+
+    def change(lines):
+        found = next(
+            line
+            for line in lines
+            if line[1] == "-"
+            and master.holds_out(line[0], batching.held_out_millionths)
+            and master.of_round(0).batch(line[0], count) == 0
+        )
+        other = next(line for line in lines if line[1] == "0")
+        found[1], other[1] = "0", "-"
+
+    assigned(change)(run)
+
+
+plain(
+    "held_out_records_shown_in_a_round",
+    manifest(batching__held_out=0.5),
+    "partition.disjoint",
+    sizes=(4, 4),
+    rounds=2,
+)
 plain("digests_out_of_order", assigned(lambda lines: lines.reverse()), "partition.disjoint")
 plain("other_key", manifest(batching__key="ab" * 32), "partition.stable")
 plain(

@@ -1,0 +1,94 @@
+"""A worth figure that is paid for: the mean over batches of a gain that is cut off, with noise.
+
+docs/mathematics.md ("A paid worth figure") has the proofs. Gains are added up as integers, so no
+rounding of floats can tell more than the noise allows.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dpaudit.mechanisms import Relation, Unit
+
+#: A batch's gain is cut off at this, in nats a token. With clips of 2 to 4, gains of 0.1 to 0.3
+#: were measured.
+CLIP = 0.3
+#: Steps of a batch's gain in one nat a token.
+STEPS = 1000
+#: Of bounds on the figure without noise.
+CONFIDENCE = 0.95
+
+
+def steps_of(gain: float) -> int:
+    """Return a batch's gain, in nats a token, as an integer of steps within the cut-off.
+
+    What is no number counts as no gain: no record may stop the count.
+    """
+    if math.isnan(gain):
+        return 0
+    return round(min(max(gain, -CLIP), CLIP) * STEPS)
+
+
+def sensitivity(records: int) -> int:
+    """Return how far the sum of all batches' steps moves where `records` records come or go.
+
+    Each changes the gain of one batch at most, from one cut-off to the other.
+    """
+    return 2 * steps_of(CLIP) * records
+
+
+def noise_scale(epsilon: float, records: int) -> float:
+    """Return the scale of Laplace noise on the sum, in steps, rounded up; epsilon in nats."""
+    return math.nextafter(sensitivity(records) / epsilon, math.inf)
+
+
+def noise_reach(scale: float) -> int:
+    """Return the steps that rounded Laplace noise exceeds once in twenty times at most.
+
+    P(noise > t) = exp(-(t + 1/2) / scale) / 2 for whole t >= 0.
+    """
+    return max(0, math.ceil(scale * math.log(0.5 / (1 - CONFIDENCE))))
+
+
+def cost_for(
+    spent: float, relation: Relation, unit: Unit, asked_relation: Relation, asked_unit: Unit
+) -> float:
+    """Return what figures cost for the neighbouring data sets of a claim, in nats.
+
+    Args:
+        spent: their cost for their own neighbouring data sets, in nats.
+        relation, unit: of those.
+        asked_relation, asked_unit: of the claim.
+    """
+    if unit != asked_unit:
+        return math.inf
+    # a replaced unit is one that goes and one that comes
+    twice = (relation, asked_relation) == ("add_remove", "replace")
+    return spent * 2 if twice else spent
+
+
+def composed_rho(rho: float, epsilon: float) -> float:
+    """Return rho of zCDP with an epsilon-DP figure, which is epsilon^2 / 2-zCDP."""
+    return math.nextafter(rho + epsilon * epsilon / 2, math.inf) if epsilon else rho
+
+
+def composed_epsilon(stated: float, epsilon: float) -> float:
+    """Return the epsilon of both, at the claim's delta."""
+    return math.nextafter(stated + epsilon, math.inf) if epsilon else stated
+
+
+def composed_advantage(advantage: float, epsilon: float) -> float:
+    """Return the bound on an attack's advantage where an epsilon-DP figure is shown, too.
+
+    Total variations add up, and that of an epsilon-DP figure is at most tanh(epsilon / 2).
+    """
+    found = advantage + math.tanh(epsilon / 2)
+    return min(1.0, math.nextafter(found, math.inf)) if epsilon else advantage
+
+
+def composed_true_positives(rate: float, epsilon: float) -> float:
+    """Return the bound on true positives, at the same false positives, with an epsilon-DP figure.
+
+    With it every set is at most exp(epsilon) times as probable as without.
+    """
+    return min(1.0, math.nextafter(rate * math.exp(epsilon), math.inf)) if epsilon else rate

@@ -1,0 +1,176 @@
+"""What the records added: an unpaid figure leaves the house nowhere, a paid one is charged for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit.api.audits import audit
+from dpaudit.api.publishing import release, verify_release
+from dpaudit.auditing.disclosure import public_form
+from dpaudit.releasing.policy import PolicyFile, apply_policy
+from dpaudit.reports.write import documents
+from dpaudit.results import AuditResult
+from dpaudit.results.policy import Policy
+from dpaudit.results.quality import PerToken
+from dpaudit.results.quality_file import write_measures
+from dpaudit.results.worth import Gain, Nothing, PaidGain, Worth
+from dpaudit.runs import RunReader
+
+Run = Any
+#: Digits that stand nowhere else.
+UNPAID, PAID, BOUND = "0.17391", "0.24683", "0.21357"
+
+
+def paid_gain(**fields: Any) -> PaidGain:
+    stated: dict[str, Any] = {
+        "epsilon": 0.1,
+        "spent": 0.25,
+        "unit": "record",
+        "relation": "add_remove",
+        "records": 1,
+        "clip": 0.3,
+        "batches": 40,
+        "gain": float(PAID),
+        "at_least": float(BOUND),
+    }
+    return PaidGain.model_validate({**stated, **fields})
+
+
+def worth_of(run: Run, paid: PaidGain | None = None) -> Worth:
+    found = PerToken(mean=float(UNPAID), error=float(UNPAID) / 10)
+    return Worth(
+        samples=RunReader(run.path).digest("samples.jsonl"),
+        gain=Gain(
+            held_out=73821391, texts=73821390, tokens=98217315, supported=91827364, gain=found
+        ),
+        baseline=Nothing(texts=61738291, nothing=19378261),
+        paid=paid,
+    )
+
+
+COUNTS = ("73821391", "73821390", "98217315", "91827364", "61738291", "19378261")
+PRIVATE = (UNPAID, "0.174", "0.1739", *COUNTS)
+
+
+@pytest.fixture
+def run(make_run: Callable[..., Run]) -> Run:
+    return make_run(aggregator="mean", sizes=(3, 4, 5, 4))
+
+
+@pytest.mark.parametrize("paid", [None, paid_gain()], ids=["unpaid", "paid"])
+def test_no_byte_of_a_release_has_the_unpaid_gain(
+    run: Run, tmp_path: Path, contents: Any, paid: PaidGain | None, empty_figures: None
+) -> None:
+    """Neither card nor report nor attestation; the private report has it, so it was there."""
+    pytest.importorskip("pyarrow")
+    write_measures(worth_of(run, paid), run / "report")
+    inside = audit(run.path).to_html()
+    assert "0.174" in inside
+    assert "73821390" in inside.replace(",", "")
+    release(run.path, tmp_path / "texts", unsigned=True)
+    for name, text in contents(tmp_path / "texts").items():
+        for private in PRIVATE:
+            assert private not in text.replace(",", ""), (name, private)
+    card = (tmp_path / "texts" / "README.md").read_text()
+    assert ("0.247" in card and "0.213" in card) == (paid is not None)
+
+
+def test_the_public_form_has_the_paid_figure_alone(run: Run) -> None:
+    found = run.audit().model_copy(update={"worth": worth_of(run, paid_gain()), "paid": None})
+    public = public_form(found)
+    assert (public.worth, public.paid) == (None, None)
+    for text in documents(public).values():
+        assert not any(private in str(text) for private in PRIVATE[:3])
+    known = public_form(found.model_copy(update={"paid": paid_gain()}))
+    assert known.worth is None
+    assert known.paid == paid_gain()
+
+
+def judged(result: AuditResult, **rules: Any) -> str:
+    policy = Policy.model_validate({"policy_version": 1, **rules})
+    found = apply_policy(result, PolicyFile(policy, "ab" * 32))
+    (rule,) = (check for check in found.checks if check.id.startswith("policy."))
+    return f"{found.verdict} {rule.code.rpartition(':')[2]}"
+
+
+def test_a_policy_is_held_to_the_lower_bound(run: Run) -> None:
+    result = run.audit()
+    paid = result.model_copy(update={"paid": paid_gain()})
+    assert judged(result, worth={"gain_at_least": 0.05}).startswith("not_verified")
+    assert judged(paid, worth={"gain_at_least": float(BOUND)}).startswith("pass")
+    # the figure would do, its bound does not
+    assert judged(paid, worth={"gain_at_least": 0.23}).startswith("fail")
+
+
+def test_an_unpaid_gain_meets_no_policy(run: Run) -> None:
+    write_measures(worth_of(run), run / "report")
+    policy = run / "report" / "policy.yaml"
+    policy.write_text("policy_version: 1\nworth: {gain_at_least: 0.05}\n")
+    assert audit(run.path, policy=policy).verdict == "not_verified"
+    write_measures(worth_of(run, paid_gain()), run / "report")
+    assert audit(run.path, policy=policy).verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("unit", "relation", "cost"),
+    [("record", "add_remove", 0.25), ("record", "replace", 0.25), ("user", "add_remove", None)],
+)
+def test_a_policy_counts_what_figures_have_cost(
+    run: Run, unit: str, relation: str, cost: float | None
+) -> None:
+    """All of them, also those that were paid for before: composition adds up."""
+    result = run.audit()
+    assert result.claim is not None
+    paid = result.model_copy(update={"paid": paid_gain(unit=unit, relation=relation)})
+    claimed = result.claim.epsilon
+    assert judged(result, epsilon=claimed).startswith("pass")
+    assert judged(paid, epsilon=claimed).startswith("fail")
+    assert judged(paid, epsilon=claimed + 0.2499).startswith("fail")
+    if cost is None:
+        assert judged(paid, epsilon=1e9).startswith("fail")
+    else:
+        assert judged(paid, epsilon=claimed + cost + 1e-9).startswith("pass")
+
+
+def test_a_policy_on_attacks_counts_them_too(run: Run) -> None:
+    result = run.audit()
+    found = result.guarantees.approximate
+    assert found is not None
+    assert found.attack is not None
+    paid = result.model_copy(update={"paid": paid_gain()})
+    curve = found.attack.curve
+    advantage, rate = curve.advantage, curve.true_positives(0.01)
+    assert judged(result, most_advantage=advantage).startswith("pass")
+    assert judged(result, most_true_positives={"at": 0.01, "most": rate}).startswith("pass")
+    if advantage < 1:
+        assert judged(paid, most_advantage=advantage).startswith("fail")
+    if rate < 1:
+        assert judged(paid, most_true_positives={"at": 0.01, "most": rate}).startswith("fail")
+
+
+def test_a_released_figure_counts_for_whoever_verifies_the_folder(
+    run: Run, tmp_path: Path, empty_figures: None
+) -> None:
+    pytest.importorskip("pyarrow")
+    write_measures(worth_of(run, paid_gain()), run / "report")
+    made = release(run.path, tmp_path / "texts", unsigned=True)
+    claim = made.audit.claim
+    assert claim is not None
+    assert claim.epsilon is not None
+    problems = {
+        most: [
+            problem.code for problem in verify_release(tmp_path / "texts", epsilon=most).problems
+        ]
+        for most in (claim.epsilon, claim.epsilon + 0.26)
+    }
+    assert problems == {claim.epsilon: ["released.claim-larger"], claim.epsilon + 0.26: []}
+    # the report says nothing of it any more
+    report = tmp_path / "texts" / "report" / "report.json"
+    assert '"paid"' in report.read_text()
+    report.write_text(report.read_text().replace(PAID, "0.9"))
+    codes = {problem.code for problem in verify_release(tmp_path / "texts").problems}
+    assert "released.other-worth" in codes
