@@ -20,7 +20,9 @@ ROOT_PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
+    "examples/paper/README.md": "tables.md",
     "examples/laptop/README.md": "laptop.md",
+    "examples/likelihood/README.md": "likelihoods.md",
 }
 EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".ipynb", ".py", ".yaml")

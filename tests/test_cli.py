@@ -1483,7 +1483,7 @@ def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(
 
 
 def test_completion_in_bash_completes(tmp_path):
-    """In a real shell, by click's own way, as docs/inspect.md has it."""
+    """In a real shell, by click's own way, as docs/command-line.md has it."""
     (tmp_path / "dpaudit").write_text(f'#!/bin/sh\nexec {sys.executable} -m dpaudit "$@"\n')
     (tmp_path / "dpaudit").chmod(0o755)
     script = """

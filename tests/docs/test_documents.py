@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").glob("*.md")),
-    ROOT / "examples/laptop/README.md",
+    *sorted(ROOT.glob("examples/*/README.md")),
     ROOT / ".github/ISSUE_TEMPLATE/release.md",
 ]
 BLOCK = re.compile(
@@ -129,10 +129,9 @@ YAML = {
     "claims.md": config_with,
     "ci.md": dict,  # tests/releasing/test_action.py looks at it
     "composition.md": TypeAdapter(list[Statement]).validate_python,
-    "experiments.md": TableConfig.model_validate,
     "generation.md": config_with,
+    "README.md": TableConfig.model_validate,  # of examples/paper
     "release.md": About.model_validate,
-    "which-mechanism.md": config_with,
 }
 
 

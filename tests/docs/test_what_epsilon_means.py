@@ -35,8 +35,8 @@ BLOCK = re.compile(r"(?<=<!-- begin )([\w-]+) -->\n(.*?)(?=<!-- end \1 -->)", re
 CONFIG = load_config(ROOT / DEMO)
 ROUNDS, TOKENS, DELTA = CONFIG.batching.rounds, CONFIG.decoding.max_tokens, CONFIG.privacy.delta
 #: Base rates, as one in so many; factors of odds; records; releases; epsilons.
-ONE_IN, FACTORS, RECORDS, RELEASES = (2, 5, 10, 100, 1000), (2, 3, 5, 10), (1, 2, 5, 20), (1, 3, 10)
-EPSILONS = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0)
+ONE_IN, FACTORS, RECORDS, RELEASES = (2, 10, 100, 1000), (2, 3, 10), (1, 2, 5, 20), (1, 3, 10)
+EPSILONS = (0.1, 1.0, 2.0, 3.0, 8.0)
 FALSE_ALARMS = 0.01
 
 
@@ -65,8 +65,8 @@ def figures(curve: AttackCurve) -> tuple[float, float]:
 
 def table(header: str, rows: Iterable[Iterable[str]]) -> str:
     columns = header.split("; ")
-    lines = (columns, ["---"] * len(columns), *rows)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    head, *body = (f"| {' | '.join(cells)} |" for cells in (columns, *rows))
+    return "\n".join([head, "|---" * len(columns) + "|", *body])
 
 
 def of_100(*shares: float) -> list[str]:
@@ -244,7 +244,7 @@ def cells(name: str, page: str) -> dict[str, list[float]]:
     """Return a table's rows by their first cell."""
     block = dict(BLOCK.findall(page))[name]
     rows = [line.strip("| ").split(" | ") for line in block.splitlines() if line.startswith("| ")]
-    return {first: [float(cell) for cell in rest] for first, *rest in rows[2:]}
+    return {first: [float(cell) for cell in rest] for first, *rest in rows[1:]}
 
 
 def reached(attack: float, bound: float) -> bool:
