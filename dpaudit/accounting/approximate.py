@@ -44,8 +44,9 @@ Limit: TypeAlias = float | AttackLimit
 MOST_TOKENS = 1 << 40
 _TOO_MANY = "this affords more than 2^40 tokens under these settings: check them"
 #: The search for a budget aims at this share of what attacks may gain, and is content with its
-#: square. It ends where budgets are as close as this, relatively, and leaves out a part at least.
-_BELOW, _CLOSE, _LEAST_PART = 1 - 2.0**-20, 2.0**-30, 2.0**-8
+#: square. It ends where budgets are as close as this, relatively or in nats, and leaves out a part
+#: at least.
+_BELOW, _CLOSE, _LEAST_RHO, _LEAST_PART = 1 - 2.0**-20, 2.0**-30, 1e-18, 2.0**-8
 #: How often a guess of tokens is corrected by the curve that it has.
 _CORRECTIONS = 2
 #: Optimal composition saves a tenth of epsilon or so; twice the rho costs two fifths more.
@@ -351,7 +352,7 @@ class ApproximateAccountant:
         while (told := reached(high)) <= limit.most:
             low, below, high = high, limit.deviations(told) ** 2, 2 * high
         above, aimed = limit.deviations(told) ** 2, limit.deviations(limit.most * _BELOW) ** 2
-        while high - low > high * _CLOSE:
+        while high - low > max(high * _CLOSE, _LEAST_RHO):
             share = (aimed - below) / (above - below) if above > below else 0.5
             middle = low + (high - low) * min(max(share, _LEAST_PART), 1 - _LEAST_PART)
             told = reached(middle)
@@ -373,7 +374,8 @@ class ApproximateAccountant:
         if self.centers or self.centers_delta:
             spent = "the clusters alone cost"
         if isinstance(limit, AttackLimit):
-            if (reached := limit.reached(self.attack_curve(0, delta))) <= limit.most:
+            reached = limit.reached(self.attack_curve(0, delta))
+            if reached <= limit.most or self == self.without_clusters():
                 return self.delta_left(delta)
             raise ValueError(f"{limit} is less than {spent}: {math.ceil(reached * 1e4) / 1e4:g}")
         if not 0 < limit < math.inf:
@@ -429,7 +431,7 @@ class ApproximateAccountant:
             guess *= (limit.deviations() / further) ** 2 if further else 1.0
         if guess >= MOST_TOKENS:
             raise ValueError(_TOO_MANY)
-        return largest(lambda tokens: reached(tokens) <= limit.most, int(guess))
+        return largest(lambda tokens: not tokens or reached(tokens) <= limit.most, int(guess))
 
 
 def _all_rounds(rho: float, rounds: int) -> float:

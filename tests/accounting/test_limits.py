@@ -76,6 +76,9 @@ def test_noisy_counts_come_first_and_are_refused_with_their_own_figure() -> None
 def test_no_token_is_within_a_limit_below_one_draws() -> None:
     assert ApproximateAccountant(ETA).affordable_tokens(AttackLimit(0.0446), DELTA) == 0
     assert ApproximateAccountant(ETA).affordable_tokens(AttackLimit(0.0447), DELTA) == 1
+    for nothing in (AttackLimit(1e-300), AttackLimit(0.01 * (1 + 1e-15), at=0.01)):
+        assert ApproximateAccountant(ETA).affordable_tokens(nothing, DELTA) == 0
+        assert ApproximateAccountant(ETA).most_rho_within(nothing, DELTA) < 1e-15
     with pytest.raises(ValueError, match="more than"):
         ApproximateAccountant(0.0).affordable_tokens(FIFTH, DELTA)
     with pytest.raises(ValueError, match="more than"):

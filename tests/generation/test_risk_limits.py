@@ -17,9 +17,9 @@ from dpaudit.accounting import AttackLimit, limit_of
 from dpaudit.accounting.renyi import most_variation
 from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import prepare
-from dpaudit.generation.config import Config, load_config
+from dpaudit.generation.config import Config
 from dpaudit.generation.planning import plan
-from dpaudit.runs import InputError, RunReader
+from dpaudit.runs import RunReader
 
 MEAN = {"aggregator": "mean", "clip": 4.0, "divisor": 12.0, "contribution": "differences"}
 RATES = {"at": 0.01, "most": 0.05}
@@ -96,32 +96,38 @@ def test_one_limit_at_a_time_and_where_sums_keep_it(
         assert field in str(caught.value.errors()), sections
 
 
-def test_counts_that_exceed_a_limit_are_refused_with_their_own_figure(
-    make_config: MakeConfig, settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Any
+def test_what_a_limit_leaves_nothing_for_is_refused_before_the_model(
+    settings: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    encoder_folder: Path,
+    dpaudit: Dpaudit,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    counted = {
-        "clustering": {
-            "method": "public-centers-rebalanced",
-            "public": str(tmp_path / "public.csv"),
-            "embedder": "lsa",
-            "centers": 2,
-            "keep": 1,
-            "epsilon": 1.0,
-        },
-    }
-    del counted  # of clusters' counts see tests/accounting/test_limits.py
-    config = settings(**limited(advantage=1e-9))
-    (tmp_path / "mean.yaml").write_text(yaml.safe_dump(config))
-    code, out, err = dpaudit("generate", "mean.yaml", "--dry-run", "--unverified")
-    assert (code, out) in ((2, ""), (0, out)), err
-    with pytest.raises(InputError):
-        prepare(make_config(**limited(advantage=1e-300)))
+    """Noisy counts alone have an advantage of 1 - exp(-1/4), which is more than a fifth."""
+    monkeypatch.setattr("dpaudit.generation.algorithm.load_model", None)
+    public = tmp_path / "public.csv"
+    public.write_text("text\n" + "".join(f"nobody {number}\n" for number in range(9)))
+    counts = {"method": "public-centers-rebalanced", "centers": 2, "keep": 1, "epsilon": 0.5}
+    clustering = counts | {"embedding": str(encoder_folder), "public": str(public)}
+    labels = {"batches_per_label": None, "generate_per_label": None}
+    for sections, figure in (
+        ({"clustering": clustering, "batching": {"batches_per_cluster": 2} | labels}, "0.2213"),
+        ({"privacy": {"advantage": 1e-300}}, "nothing"),
+    ):
+        values = settings(**{**limited(advantage=0.2), "decoding": {"test_seed": None}} | sections)
+        values["privacy"]["delta"] = 1e-3
+        for name, fields in values.items():
+            values[name] = {key: field for key, field in fields.items() if field is not None}
+        (tmp_path / "mean.yaml").write_text(yaml.safe_dump(values))
+        for command in (("--dry-run",), ("--out", "run")):
+            code, out, err = dpaudit("generate", "mean.yaml", *command)
+            assert (code, out) == (2, "")
+            assert "privacy.advantage" in err and figure in err, err
 
 
 def test_plans_state_both_levels(
     make_config: MakeConfig, settings: Callable[..., dict[str, Any]], tmp_path: Path, dpaudit: Any
 ) -> None:
-    eta = 2 * 4.0 / (12.0 * 0.8)
     for privacy, times in (({}, 1), ({"unit": "user", "records_per_user": 2}, 2)):
         config = make_config(**limited(**privacy))
         found = plan(config)
