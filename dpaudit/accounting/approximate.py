@@ -43,9 +43,12 @@ Limit: TypeAlias = float | AttackLimit
 
 MOST_TOKENS = 1 << 40
 _TOO_MANY = "this affords more than 2^40 tokens under these settings: check them"
-#: How close the search for a budget comes to what attacks may gain, and how often a guess of tokens
-#: is corrected by the curve that it has.
-_CLOSE, _CORRECTIONS = 2.0**-24, 2
+#: The search for a budget aims at this share of what attacks may gain, and is content with its
+#: square. It ends where budgets are as close as this, relatively or in nats, and leaves out a part
+#: at least.
+_BELOW, _CLOSE, _LEAST_RHO, _LEAST_PART = 1 - 2.0**-20, 2.0**-30, 1e-18, 2.0**-8
+#: How often a guess of tokens is corrected by the curve that it has.
+_CORRECTIONS = 2
 #: Optimal composition saves a tenth of epsilon or so; twice the rho costs two fifths more.
 _FAR = 2.0
 #: Clusters that cost more nats protect nobody: no profile is worked out beside them.
@@ -337,23 +340,42 @@ class ApproximateAccountant:
             spent = zcdp_epsilon(_all_rounds(rho, self.rounds), left, laplace=self.laplace)
             return rounded_sum(spent, self.centers) <= limit
 
-        # rho-zCDP costs more than rho
-        return rounded_down(_bisected(within, 0.0, limit, 2.0**-40))
+        low, high = 0.0, limit  # rho-zCDP costs more than rho
+        while high - low > high * 2.0**-40:
+            middle = (low + high) / 2
+            if within(middle):
+                low = middle
+            else:
+                high = middle
+        return rounded_down(low)
 
     def _most_rho_at_risk(self, limit: AttackLimit, delta: float) -> float:
-        def within(rho: float) -> bool:
+        def reached(rho: float) -> float:
             budgets = replace(self, eta=math.inf, gaussian=None, most_rho=rho)
-            return limit.allows(budgets.attack_curve(1, delta))
+            return limit.reached(budgets.attack_curve(1, delta))
 
-        # Randomised response attains 2 v atanh v; clusters and other figures leave another part.
         high = limit.deviations() ** 2 / (2 * self.rounds)
         if limit.at is None:
+            # Randomised response attains 2 v atanh v; clusters leave less.
             high = 2 * limit.most * math.atanh(limit.most) * (1 - 4 * ULP) / self.rounds
-            if within(found := rounded_down(high)):
+            if reached(found := rounded_down(high)) <= limit.most:
                 return found
-        while within(high):
-            high *= 2
-        return rounded_down(_bisected(within, 0.0, high, _CLOSE))
+        # Squares of deviations are about linear in rho.
+        low, below = 0.0, limit.deviations(limit.reached(self.attack_curve(0, delta))) ** 2
+        while (told := reached(high)) <= limit.most:
+            low, below, high = high, limit.deviations(told) ** 2, 2 * high
+        above, aimed = limit.deviations(told) ** 2, limit.deviations(limit.most * _BELOW) ** 2
+        while high - low > max(high * _CLOSE, _LEAST_RHO):
+            share = (aimed - below) / (above - below) if above > below else 0.5
+            middle = low + (high - low) * min(max(share, _LEAST_PART), 1 - _LEAST_PART)
+            told = reached(middle)
+            if told > limit.most:
+                high, above = middle, limit.deviations(told) ** 2
+                continue
+            low, below = middle, limit.deviations(told) ** 2
+            if told >= limit.most * _BELOW**2:
+                break
+        return rounded_down(low)
 
     def _require_room(self, limit: Limit, delta: float) -> float:
         """Return what the centres leave of a delta.
@@ -365,7 +387,8 @@ class ApproximateAccountant:
         if self.centers or self.centers_delta:
             spent = "the clusters alone cost"
         if isinstance(limit, AttackLimit):
-            if (reached := limit.reached(self.attack_curve(0, delta))) <= limit.most:
+            reached = limit.reached(self.attack_curve(0, delta))
+            if reached <= limit.most or self == self.without_clusters():
                 return self.delta_left(delta)
             raise ValueError(f"{limit} is less than {spent}: {math.ceil(reached * 1e4) / 1e4:g}")
         if not 0 < limit < math.inf:
@@ -421,18 +444,7 @@ class ApproximateAccountant:
             guess *= (limit.deviations() / further) ** 2 if further else 1.0
         if guess >= MOST_TOKENS:
             raise ValueError(_TOO_MANY)
-        return largest(lambda tokens: reached(tokens) <= limit.most, int(guess))
-
-
-def _bisected(within: Callable[[float], bool], low: float, high: float, close: float) -> float:
-    """Return a number that is within, as close to the first that is not as `close`, relatively."""
-    while high - low > high * close:
-        middle = (low + high) / 2
-        if within(middle):
-            low = middle
-        else:
-            high = middle
-    return low
+        return largest(lambda tokens: not tokens or reached(tokens) <= limit.most, int(guess))
 
 
 def _all_rounds(rho: float, rounds: int) -> float:

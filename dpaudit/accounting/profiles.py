@@ -144,7 +144,7 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
             out=logs,
         )
     least = most_variation(least_divergence(rho, tables, bounds))
-    return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
+    return Profile(step, np.minimum(np.exp(logs) * (1 + _CONVERSION_ROOM), least) + TINY)
 
 
 def least_divergence(rho: float, tables: Sequence[RenyiTable], bounds: Doubles) -> float:

@@ -117,7 +117,7 @@ def rho_is_covered(run: AuditedRun) -> Outcome:
     return Outcome("fail", "exceeded", values, tuple(_why_larger(run, costs.rho, supported)))
 
 
-@SettingsCheck(id="claim.risk", gathers=(Costs,))
+@RunCheck(id="claim.risk", gathers=(Costs,))
 def risk_is_within_the_settings(run: AuditedRun) -> Outcome:
     """Compare what attacks can gain, recomputed for readers, with the most that settings name."""
     limit = limit_of(run.manifest.privacy)
