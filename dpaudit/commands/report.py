@@ -254,7 +254,8 @@ def _verify_released(
             f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released "
             f"{found.created}, {signed}."
         )
-        note(f"dpaudit: evidence level {found.evidence}. {one_line(found.guarantee)}", wrapped=True)
+        said = f"{one_line(found.guarantee)} {one_line(found.attacks)}".rstrip()
+        note(f"dpaudit: evidence level {found.evidence}. {said}", wrapped=True)
     if found.ignored:
         added = ", ".join(found.ignored)
         note(

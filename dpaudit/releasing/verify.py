@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
+from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting.renyi import TINY
 from dpaudit.accounting.worth import composed_epsilon, composed_rho, cost_for
-from dpaudit.mechanisms import Mechanism, context_change
+from dpaudit.mechanisms import ContextChange, Mechanism, context_change
 from dpaudit.releasing.attestation import (
     MAX_BYTES,
     Opened,
@@ -36,7 +38,16 @@ from dpaudit.releasing.attestation import (
     verifier,
 )
 from dpaudit.releasing.policy import PolicyFile
-from dpaudit.results import AuditResult, Finding, Message, Quantity, Value
+from dpaudit.reports.attacks import Told, in_a_sentence
+from dpaudit.results import (
+    AttackBound,
+    AuditResult,
+    Finding,
+    ForNeighbours,
+    Message,
+    Quantity,
+    Value,
+)
 from dpaudit.results.attestation import (
     ATTESTATION,
     Attacks,
@@ -52,6 +63,7 @@ from dpaudit.results.attestation import (
     Tool,
     WorthPaid,
 )
+from dpaudit.results.audit import BatchCost
 from dpaudit.results.catalogue import message
 from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
 from dpaudit.runs import InputError, strict_json
@@ -154,6 +166,7 @@ def verify_folder(
             verdict="fail",
             problems=(error.problem,),
             guarantee="",
+            attacks="",
             evidence=None,
             created="",
             signer=None,
@@ -167,7 +180,8 @@ def verify_folder(
     problems += _content_problems(held, named)
     problems += _statement_problems(attested)
     problems += _report_problems(held, attested.found)
-    problems += _attack_problems(attested.found)
+    recomputed = _recomputed(attested.found)
+    problems += _attack_problems(attested.found, recomputed)
     audit = attested.found.configured(Audit)
     evidence = None if audit is None else audit.annotations.evidence
     problems += _asked_problems(attested.found, evidence, level, policy, key, commitment)
@@ -178,6 +192,7 @@ def verify_folder(
         verdict="fail" if problems else "pass",
         problems=tuple(problems),
         guarantee="" if audit is None else audit.annotations.guarantee,
+        attacks=_said_of_attacks(attested.found, recomputed),
         evidence=evidence,
         created=attested.summary.predicate.time_created,
         signer=key.keyid if signed and key is not None else None,
@@ -432,15 +447,36 @@ def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
         least.append(("tokens", stated.tokens, tokens))
     if (mechanism := _mechanism(settings.mechanism)) is not None:
         rule, most = settings.batching.rule, claim.records_per_user
-        change = context_change(claim.unit, claim.relation, rule, records_per_user=most)
+        # The least that budgets can be: contexts of a user may share theirs.
+        shared = claim.unit == "user"
+        change = context_change(
+            claim.unit, claim.relation, rule, records_per_user=most, shared=shared
+        )
         one = context_change("record", "add_remove", rule)
+        told = settings.privacy.records_per_user_from == "declared"  # or budgets are left out
         for cost, of in ((stated.unit, change), (stated.record, one)):
-            eta = None if of is None else mechanism.eta(of)
-            if cost is not None and cost.noise is None:
-                least.append(("eta", cost.eta, math.inf if eta is None else eta))
+            if cost is not None:
+                least += _least_costs(mechanism, cost, of, budgets_told=told)
     for name, figure, most_of in least:
         if figure is not None and figure < most_of * (1 - _RECOMPUTED):
             yield _problem("attacks-of-cheaper", name=name, stated=figure, least=most_of)
+
+
+def _least_costs(
+    mechanism: Mechanism, cost: BatchCost, change: ContextChange | None, *, budgets_told: bool
+) -> Iterator[tuple[str, float | None, float]]:
+    """Yield what a batch is said to cost, by name, and what it costs at least."""
+    accountant = ApproximateAccountant.of(mechanism, change)
+    eta = math.inf if accountant is None else accountant.eta
+    rho = math.inf if accountant is None else accountant.most_rho
+    noise = None if accountant is None else accountant.gaussian
+    if cost.noise is None or noise is None:
+        yield "eta", cost.eta if cost.noise is None else 0.0, eta
+        if budgets_told:
+            yield "budget", cost.budget, rho
+        return
+    yield "rate", cost.noise.rate, noise.rate
+    yield "1 / multiplier", 1 / max(cost.noise.multiplier, TINY), 1 / noise.multiplier
 
 
 def _mechanism(settings: Mapping[str, Any] | None) -> Mechanism | None:
@@ -451,7 +487,35 @@ def _mechanism(settings: Mapping[str, Any] | None) -> Mechanism | None:
         return None
 
 
-def _attack_problems(found: TestResultStatement) -> Iterator[Message]:
+#: Bounds on attacks at the release and at the batch level.
+_Bounds = tuple[AttackBound, AttackBound]
+
+
+def _recomputed(found: TestResultStatement) -> _Bounds | None:
+    """Work bounds on attacks out from the attested settings; None without any that fit."""
+    attacked = found.configured(Attacks)
+    if attacked is None or (settings := attacked.annotations.settings) is None:
+        return None
+    try:
+        return settings.bounds()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _said_of_attacks(found: TestResultStatement, recomputed: _Bounds | None) -> str:
+    """Return what attackers can do, as recomputed, or why nothing bounds it; empty if withheld."""
+    claim, attacked = found.configured(ClaimTested), found.configured(Attacks)
+    if claim is None or attacked is None:
+        return ""
+    stated = claim.annotations
+    if recomputed is None or stated.relation is None or stated.unit is None:
+        return attacked.annotations.unbounded or ""
+    most = stated.records_per_user
+    about = ForNeighbours(relation=stated.relation, unit=stated.unit, records_per_user=most)
+    return in_a_sentence(Told(about, *recomputed))
+
+
+def _attack_problems(found: TestResultStatement, recomputed: _Bounds | None) -> Iterator[Message]:
     """Yield where bounds on attacks do not follow from the settings and the claim beside them."""
     claim, attacked = found.configured(ClaimTested), found.configured(Attacks)
     if claim is None:  # a problem of its own
@@ -469,9 +533,7 @@ def _attack_problems(found: TestResultStatement) -> Iterator[Message]:
         return
     if settings.record is not None and settings.records < _least_records(stated):
         yield _problem("attacks-of-fewer", records=settings.records, least=_least_records(stated))
-    try:
-        recomputed = settings.bounds()
-    except (ValueError, OverflowError):
+    if recomputed is None:
         yield _problem("attacks-unusable")
         return
     for level, mine, theirs in zip(

@@ -402,6 +402,8 @@ def test_bounds_on_attacks_are_recomputed_from_what_the_attestation_states(
         settings_of(tokens=tokens - 1): "attacks-of-cheaper",
         settings_of(unit={"eta": eta * 0.99}): "attacks-of-cheaper",
         settings_of(centers="inf"): "attacks-too-low",
+        settings_of(unit={"noise": {"multiplier": 1e9, "rate": 0.5}}): "attacks-of-cheaper",
+        settings_of(unit={"eta": eta, "budget": 1e-9}): "attacks-of-cheaper",
     }
     for change, code in faults.items():
         again = Path(shutil.copytree(folder, folder.with_name(f"{folder.name}-planted")))
