@@ -142,7 +142,12 @@ RUN = Path(__file__).parents[2] / "examples" / "runs" / "bbc-median"
 WITHOUT_TORCH = """
 import sys
 from dpaudit.commands.cli import main
-sys.modules["torch"] = sys.modules["transformers"] = None
+
+class Refused:
+    def find_spec(self, name, path, target=None):
+        assert name not in ("torch", "transformers"), name
+
+sys.meta_path.insert(0, Refused())
 main(sys.argv[1:])
 """
 
