@@ -294,7 +294,17 @@ def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice])
         for section in sections
     )
     config = _checked(body)
-    planned = planned_run(config, _labelled(config.data))
+    records = _labelled(config.data)
+    try:
+        planned = planned_run(config, records)
+    except InputError as error:
+        if error.where != "privacy.records_per_user":
+            raise
+        remedy = (
+            "State a larger number, or keep so many of every person's records, chosen by that "
+            "person's alone."
+        )
+        raise InputError("--records-per-user", error.problem, remedy) from None
     return First(title + body, own, config, menu_of(own, choices), planned)
 
 

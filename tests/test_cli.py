@@ -1229,7 +1229,7 @@ def test_no_command_is_answered_with_the_help(dpaudit):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["generate"], "Missing argument 'CONFIG'."),
+        (["generate"], "Missing argument 'DATA_OR_CONFIG'."),
         (["budget", "--epsilon"], "Option '--epsilon' requires an argument."),
         (
             ["budget", "--epsilon", "much"],

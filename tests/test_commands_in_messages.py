@@ -44,9 +44,9 @@ RUN = {
     "dpaudit checks sampling.distribution": "",
     "dpaudit checks {ids}": "dpaudit checks sampling.distribution",
     "dpaudit evaluate --help": "",
-    "dpaudit init mine.yaml --data YOUR_RECORDS.csv": "dpaudit init first.yaml --data records.csv",
-    "dpaudit init mine.yaml --data records.csv --text body --label topic --label-value sport "
-    "--label-value tech "
+    "dpaudit init mine.yaml --data YOUR_RECORDS.csv": "dpaudit init first.yaml --data records.csv "
+    "--labels sport,tech --skip-other-labels --text body --label topic --records 1200 --epsilon 3",
+    "dpaudit init mine.yaml --data records.csv --text body --label topic --labels sport,tech "
     "--records 1200 --epsilon 3": "",
     "dpaudit init {argument(str(config), 'CONFIG')}": "dpaudit init none.yaml",
     "dpaudit inspect examples/runs/bbc-median --batch 4 --step 7": "",
@@ -97,6 +97,8 @@ PARSED = {
     "dpaudit evaluate run --reference records.csv --baseline public": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8": ("", _MODEL),
+    "dpaudit generate claims.csv --text note --label kind --labels Motor,Theft --records 1200 "
+    "--epsilon 3 --texts 200 --out run": ("", "needs a model; docs/start.md shows it"),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
     "dpaudit generate CONFIG.yaml --out {run}": (
         "dpaudit generate CONFIG.yaml --out RUN_DIR",

@@ -37,11 +37,11 @@ WORKING = "reading the records and working out the plans"
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
 def init(config: Path, data: str | None, given: Given, force: bool, as_json: bool) -> None:
-    """Write a commented config for `dpaudit generate`, and show what it gives.
+    """Write a commented config for `dpaudit generate`.
 
     CONFIG is dpaudit.yaml unless you name another file. Without --data, it is the config of the
-    example, which runs as it is. On a terminal, `init` shows the columns of your file and asks for
-    what was not given.
+    example, which runs as it is. For your records, `init` shows what they give at your epsilon. On
+    a terminal, it shows the columns of your file and asks for what was not given.
 
     \b
     Example:
