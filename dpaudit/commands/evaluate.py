@@ -146,10 +146,14 @@ def evaluate(
 ) -> None:
     """Measure the texts: MAUVE, accuracy, held-out likelihood.
 
-    Real texts are measured in the same way, and with --baseline also texts of the same prompts
+    Real texts are measured in the same way, and the run's baseline, texts of the same prompts
     without records: the difference is what the records added. --likelihood compares the run's
     batches with the public prompt. It needs --test, the run's private data as --reference, and the
     run's model.
+
+    --epsilon measures the records that the run held out (batching.held_out), with noise that is
+    paid for: that figure may be published, and a policy can ask for it. It needs the run's private
+    data as --reference, and the run's model.
 
     The figures are computed from private records without noise. Show them only to people who may
     see the records. They are written to RUN_DIR/report/evaluation.json, which reports and
@@ -158,7 +162,7 @@ def evaluate(
     \b
     Example:
       dpaudit evaluate run --reference records.csv --test held-out.csv
-      dpaudit evaluate run --reference records.csv --baseline public
+      dpaudit evaluate run --reference records.csv --epsilon 0.1
       dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8
     """
     from dpaudit.api.evaluating import evaluate as measure

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from dpaudit.mechanisms import Fields
 from dpaudit.results.quality import Quality
 from dpaudit.results.worth import Worth
 from dpaudit.runs import InputError, strict_json
@@ -64,7 +65,7 @@ def _require_texts(path: Path, measured: str, samples: Callable[[], str]) -> Non
         raise InputError(str(path), problem, _REMEDY[path.name])
 
 
-_Measured = TypeVar("_Measured", bound=Quality | Worth)
+_Measured = TypeVar("_Measured", bound=Fields)
 
 
 def _read(path: Path, kind: type[_Measured]) -> _Measured | None:

@@ -17,7 +17,7 @@ from dpaudit.accounting.worth import (
     CONFIDENCE,
     STEPS,
     cost_for,
-    noise_reach,
+    most_noise,
     noise_scale,
 )
 from dpaudit.mechanisms import Fields, Relation, Unit
@@ -120,7 +120,7 @@ class PaidGain(Fields):
             earlier: what figures before this one have spent, in nats.
             about: the unit and the relation.
         """
-        reach = noise_reach(noise_scale(epsilon, records))
+        reach = most_noise(noise_scale(epsilon, records))
         return cls(
             epsilon=epsilon,
             spent=math.nextafter(epsilon + earlier, math.inf) if earlier else epsilon,
