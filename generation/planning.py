@@ -82,6 +82,7 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
         canaries=None if canaries is None else canaries.count,
         refutable=refutable,
         knows_tokenizer=_knows_tokenizer(ready.model),
+        held_out=config.batching.held_out,
     )
 
 

@@ -20,7 +20,7 @@ from dpaudit.commands.options import (
     private_cache_option,
 )
 from dpaudit.commands.progress import TERMINAL
-from dpaudit.commands.terminal import note, show_document
+from dpaudit.commands.terminal import note, print_line, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -167,6 +167,7 @@ def evaluate(
     """
     from dpaudit.api.evaluating import evaluate as measure
     from dpaudit.reports.quality import build
+    from dpaudit.reports.worth import paid_words
 
     if asked["test"] is not None and asked["test_share"] is not None:
         raise click.UsageError("--test-share does not go with --test, which gives the test texts.")
@@ -177,4 +178,6 @@ def evaluate(
     found = measure(run_dir, reference, monitor=TERMINAL, **asked)
     show_document(found.result, as_json, build)
     if not as_json:
+        if found.paid is not None:
+            print_line(paid_words(found.paid))
         note(f"Written: {found.file}. `dpaudit report` and `dpaudit compare` show it.")

@@ -40,6 +40,7 @@ class Plan(Result):
         refutable: the most that these could refute, at the claim's delta with 95% confidence, in
             nats.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
+        held_out: the share of the records that no prompt shows, already taken off `contexts`.
     """
 
     records: int
@@ -65,3 +66,4 @@ class Plan(Result):
     canaries: int | None
     refutable: float | None
     knows_tokenizer: bool
+    held_out: float = 0.0
