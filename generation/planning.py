@@ -17,6 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from dpaudit.accounting import limit_of
 from dpaudit.accounting.one_run import most_refutable
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare, silent
@@ -113,6 +114,7 @@ def plan(
         refutable=refutable,
         knows_tokenizer=_knows_tokenizer(ready.model),
         needs_data=needs_data,
+        held_out=config.batching.held_out,
         menu=None if menu is None else _timed(menu, rate, config.prompt.examples_per_context),
     )
 
@@ -188,16 +190,19 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
         claim is None
         or claim.epsilon is None
         or None in (contexts, margin, batching.batches_per_label)
-        or config.privacy.epsilon is not None
+        or limit_of(config.privacy) is not None
         or batching.slots is not None
     ):
         return None
     labels, examples = len(config.data.groups), config.prompt.examples_per_context
     sizes = Sizes(round(contexts), batching.batches_per_label or 1, 1, 1, examples)
-    records = sizes.records * sizes.batches * labels
+    placed, held_out = sizes.records * sizes.batches * labels, batching.held_out
+    records = round(placed / (1 - held_out))
     pricing = Pricing(config.mechanism, config.decoding.most_tokens, claim.delta, manifest.privacy)
     try:
-        offers = plans(Wish(labels, records, None, claim.epsilon), sizes.contexts, pricing)
+        offers = plans(
+            Wish(labels, records, None, claim.epsilon, held_out), sizes.contexts, pricing
+        )
     except InputError:  # batches of so few records that none else would do
         return None
     return Menu(

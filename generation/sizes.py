@@ -39,12 +39,19 @@ class Wish:
         texts: how many, at most; None for as many as the limit gives.
         limit: what the run may cost at the release level; None for a mechanism whose cost only its
             texts show.
+        held_out: the share of the records that no batch has.
     """
 
     labels: int
     records: int
     texts: int | None = None
     limit: Limit | None = None
+    held_out: float = 0.0
+
+    @property
+    def placed(self) -> float:
+        """How many records a label has in batches, about."""
+        return self.records * (1 - self.held_out) / self.labels
 
     @property
     def texts_of_label(self) -> int | None:
@@ -74,7 +81,7 @@ class Sizes:
     def of(cls, wish: Wish, contexts: int, examples: int = 1) -> Sizes:
         """Return one round of filled batches; there are none where the records fill none."""
         held = _records_of(contexts, examples)
-        batches = math.floor(wish.records / wish.labels / held + 0.5)
+        batches = math.floor(wish.placed / held + 0.5)
         most = batches if wish.texts_of_label is None else wish.texts_of_label
         return cls(contexts, batches, min(batches, most), 1, examples)
 
@@ -307,7 +314,7 @@ def _many(wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
 
 def _most_contexts(wish: Wish) -> int:
     """Return the most contexts that fill a batch of a label. Half as many still round up to one."""
-    return min(MOST, math.floor(wish.records / wish.labels / 0.5))
+    return min(MOST, math.floor(wish.placed / 0.5))
 
 
 def _name(limit: Limit) -> str:
@@ -347,7 +354,8 @@ def _too_few_error(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputEr
         f"a text needs {sizes.contexts:,} records of its label{at}: {wish.records:,} records are "
         "too few."
     )
-    ways = [f"{sizes.contexts * wish.labels:,} records or more"]
+    least = math.ceil(sizes.contexts * wish.labels / (1 - wish.held_out))
+    ways = [f"{least:,} records or more"]
     if pricing is not None and limit is not None and (most := _most_contexts(wish)) >= FEWEST:
         ways.insert(0, _option(limit, pricing.spent_of_batch(most, limit)))
     where = "--records" if limit is None else _name(limit)

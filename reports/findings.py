@@ -126,7 +126,7 @@ def texts(found: TextCounts) -> str:
     counts = ((getattr(found, name), what) for name, what in named.items())
     said = ", ".join(f"{count:,} {what}" for count, what in counts if count)
     if not said:
-        return f"{found.texts:,}, none of which says nothing by rule"
+        return f"{found.texts:,}; by rule, each of them says something"
     return f"{found.texts:,}, of which {found.nothing:,} say nothing: {said}"
 
 

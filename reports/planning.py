@@ -87,6 +87,12 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     rounds = f" in {plan.rounds:,} rounds" if plan.rounds > 1 else ""
     yield "data", f"{counted(plan.records, 'record')}{labels}"
     yield "batches", f"{counted(batches, 'batch', 'batches')}{rounds}, about {held} contexts each"
+    if plan.held_out:
+        yield (
+            "held out",
+            f"{100 * plan.held_out:.3g}% of the records, which no prompt shows: they show what the "
+            "others add, and batches are so much smaller",
+        )
     if plan.contexts < _SOME_EMPTY:
         yield (
             "warning",

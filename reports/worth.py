@@ -20,7 +20,7 @@ def sentences(result: AuditResult) -> Iterator[str]:
     worth, texts = result.worth, result.released
     evaluated = () if result.quality is None else quality.added(result.quality)
     if worth is None or (worth.gain is None and worth.baseline is None):
-        yield from evaluated or (say("not-evaluated"),)
+        yield from evaluated or (say("worth-not-measured"),)
         return
     yield say("worth-no-held-out") if worth.gain is None else gain_words(worth.gain)
     if worth.baseline is not None and texts is not None:
@@ -29,13 +29,10 @@ def sentences(result: AuditResult) -> Iterator[str]:
             f"Texts that say nothing, by rule: {_share(ours)} with the records, "
             f"{_share(worth.baseline)} without any."
         )
-    if evaluated:
-        yield from evaluated
-    elif texts is not None and texts.texts < FEWEST:
-        number = counted(texts.texts, "text")
-        yield f"MAUVE and accuracy: not measurable with {number}."
+    if texts is not None and texts.texts < FEWEST:
+        yield f"MAUVE and accuracy are not measurable with {counted(texts.texts, 'text')}."
     else:
-        yield say("not-evaluated")
+        yield from evaluated[1:] or (say("not-evaluated"),)
 
 
 def gain_words(found: Gain) -> str:
@@ -64,7 +61,7 @@ def paid_words(paid: PaidGain | None) -> str:
     return say(
         "worth-paid",
         gain=nearest(paid.gain, 3),
-        bound=lower_bound(paid.at_least),
+        bound=lower_bound(paid.at_least, 3),
         epsilon=exactly(paid.spent),
         batches=f"{paid.batches:,}",
         clip=exactly(paid.clip),

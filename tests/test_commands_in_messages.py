@@ -89,12 +89,17 @@ PARSED = {
         "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",
         _MODEL,
     ),
+    "dpaudit evaluate RUN --reference DATA": ("", _MODEL),
     "dpaudit evaluate RUN --reference DATA --baseline FOLDER": ("", _MODEL),
+    "dpaudit evaluate {run} --reference DATA --epsilon 0.1": (
+        "dpaudit evaluate RUN_DIR --reference DATA --epsilon 0.1",
+        _MODEL,
+    ),
     "dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline public",
         _MODEL,
     ),
-    "dpaudit evaluate run --reference records.csv --baseline public": ("", _MODEL),
+    "dpaudit evaluate run --reference records.csv --epsilon 0.1": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8": ("", _MODEL),
     "dpaudit generate claims.csv --text note --label kind --labels Motor,Theft --records 1200 "

@@ -14,10 +14,11 @@ from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, records_file, require_there
 from dpaudit.results.quality import Quality
-from dpaudit.results.rounding import nearest
+from dpaudit.results.rounding import lower_bound, nearest
 from dpaudit.runs import InputError, RunReader
 
 if TYPE_CHECKING:
+    from dpaudit.results.worth import PaidGain
     from dpaudit.runs.engines import Engine
 
 
@@ -27,11 +28,15 @@ class Evaluation(Shown[Quality]):
     Attributes:
         run: the run directory, as it was named.
         file: evaluation.json, which reports and comparisons of the run show.
+        paid: the gain of held-out records with noise that was paid for, the one figure here that
+            may be published; None without `epsilon`.
     """
 
-    def __init__(self, run: places.Location, result: Quality, file: Path) -> None:
+    def __init__(
+        self, run: places.Location, result: Quality, file: Path, paid: PaidGain | None
+    ) -> None:
         super().__init__(result)
-        self.run, self.file = run, file
+        self.run, self.file, self.paid = run, file, paid
 
     def _title(self) -> str:
         return f"Evaluation of {self.run} (private)"
@@ -47,6 +52,9 @@ class Evaluation(Shown[Quality]):
             (str(each.measure), f"{nearest(each.difference, 3)} added by the records")
             for each in self.result.added
         ]
+        if self.paid is not None:
+            least = lower_bound(self.paid.at_least, 3)
+            rows.append(("paid for", f"at least {least} nats a token, epsilon {self.paid.spent:g}"))
         return [*rows, ("warnings", str(len(self.result.warnings))), ("file", str(self.file))]
 
 
@@ -125,7 +133,7 @@ def evaluate(
         nullcontext() if test is None else records_file(test, "test") as held_out,
         monitor.steps() as watch,
     ):
-        data = RealData(real, held_out, text, label)
+        data, paid = RealData(real, held_out, text, label), None
         if epsilon is not None:
             from dpaudit.generation.evaluation.worth import pay_for_gain
 
@@ -135,6 +143,7 @@ def evaluate(
             measured = pay_for_gain(reader, data, epsilon, worth, watch)
             # written before anybody sees it: what it cost is spent by then
             write_measures(measured, folder)
+            paid = measured.paid
         quality = run_evaluation(
             reader,
             data,
@@ -148,4 +157,4 @@ def evaluate(
         )
     for warning in quality.warnings:
         monitor.warn(warning)
-    return Evaluation(where, quality, write_measures(quality, folder))
+    return Evaluation(where, quality, write_measures(quality, folder), paid)

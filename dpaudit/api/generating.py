@@ -21,7 +21,7 @@ from dpaudit.generation.events import Event as Event
 from dpaudit.generation.events import Phase as Phase
 from dpaudit.generation.events import RecordsPlaced as RecordsPlaced
 from dpaudit.generation.events import RunResumed as RunResumed
-from dpaudit.runs import InputError, layout
+from dpaudit.runs import InputError, RunReader, layout
 from dpaudit.runs.engines import LocalEngine
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -191,17 +191,21 @@ def _measure_worth(
     config: settings.Config, run: places.Location, parts: Ready, monitor: Monitor
 ) -> None:
     """Write a run's baseline, and what the records added; the run is finished, whatever happens."""
-    from dpaudit.generation.evaluation.worth import worth_at_the_end
+    from dpaudit.generation.evaluation.worth import gain_at_the_end, write_baseline
     from dpaudit.results.quality_file import write_measures
+    from dpaudit.results.worth import Worth
 
-    monitor.note("Writing the public baseline, and measuring what the records added")
     baseline = places.inside(run, layout.BASELINE)
+    samples, nothing, gain = RunReader(run).digest(layout.SAMPLES), None, None
     try:
-        with monitor.generation(config.decoding.most_tokens) as watch:
-            found = worth_at_the_end(config, run, baseline, parts, watch)
-        write_measures(found, places.report_folder(run, "internal"))
+        with monitor.titled(layout.BASELINE).generation(config.decoding.most_tokens) as watch:
+            nothing = write_baseline(config, baseline, parts, watch)
+        with monitor.progress("Measuring what the records added", "records") as show:
+            gain = gain_at_the_end(parts, show)
     except InputError as error:
         monitor.warn(f"what the records added was not measured: {error}")
+    measured = Worth(samples=samples, gain=gain, baseline=nothing)
+    write_measures(measured, places.report_folder(run, "internal"))
 
 
 def generate_public(

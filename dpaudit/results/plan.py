@@ -101,6 +101,7 @@ class Plan(Result):
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
         menu: what else the same epsilon gives; None where the epsilon is not known before the run,
             or nobody says how many records there are about.
+        held_out: the share of the records that no prompt shows, already taken off `contexts`.
     """
 
     records: int
@@ -130,3 +131,4 @@ class Plan(Result):
     refutable: float | None
     knows_tokenizer: bool
     menu: Menu | None
+    held_out: float = 0.0

@@ -16,8 +16,10 @@ from dpaudit.accounting.worth import (
     CLIP,
     CONFIDENCE,
     STEPS,
+    composed_epsilon,
+    composed_rho,
     cost_for,
-    noise_reach,
+    most_noise,
     noise_scale,
 )
 from dpaudit.mechanisms import Fields, Relation, Unit
@@ -120,7 +122,7 @@ class PaidGain(Fields):
             earlier: what figures before this one have spent, in nats.
             about: the unit and the relation.
         """
-        reach = noise_reach(noise_scale(epsilon, records))
+        reach = most_noise(noise_scale(epsilon, records))
         return cls(
             epsilon=epsilon,
             spent=math.nextafter(epsilon + earlier, math.inf) if earlier else epsilon,
@@ -135,6 +137,14 @@ class PaidGain(Fields):
     def cost(self, relation: Relation, unit: Unit) -> float:
         """Return the cost of all such figures for a claim's neighbouring data sets, in nats."""
         return cost_for(self.spent, self.relation, self.unit, relation, unit)
+
+    def total_epsilon(self, stated: float, relation: Relation, unit: Unit) -> float:
+        """Return a claim's epsilon with the cost of all such figures, in nats."""
+        return composed_epsilon(stated, self.cost(relation, unit))
+
+    def total_rho(self, stated: float, relation: Relation, unit: Unit) -> float:
+        """Return a claim's rho of zCDP with the cost of all such figures, in nats."""
+        return composed_rho(stated, self.cost(relation, unit))
 
     @model_validator(mode="after")
     def _figures_fit(self) -> PaidGain:

@@ -199,38 +199,32 @@ def pay_for_gain(
     return before.model_copy(update={"gain": found.gain, "paid": paid})
 
 
-def worth_at_the_end(
-    config: Config, out: Location, baseline: Location, ready: Ready, watch: Progress
-) -> Worth:
-    """Measure a finished run's gain, and write the texts of the same prompts without any record.
+def write_baseline(config: Config, out: Location, ready: Ready, progress: Progress) -> Nothing:
+    """Write the texts of a finished run's prompts without any record; count those of nothing.
 
     Args:
         config: all settings.
-        out: the run.
-        baseline: where to write these texts.
+        out: where to write.
         ready: the run's parts.
-        watch: told of the baseline's texts and of every step.
+        progress: told of every text and of every step.
 
     Raises:
-        InputError: only the records tell how many texts there are.
+        InputError: only the records tell how many texts there are, or they cannot be written.
     """
-    generate_public(
-        config, baseline, watch, Prompting(ready.model, ready.prompts, ready.manifest.decoding)
-    )
-    manifest = ready.manifest
-    sequences, public = manifest.decoding.sequences, PublicText.of(manifest)
+    made_with = Prompting(ready.model, ready.prompts, ready.manifest.decoding)
+    generate_public(config, out, progress, made_with)
+    sequences, public = ready.manifest.decoding.sequences, PublicText.of(ready.manifest)
     texts = [
         (sample.text, without_stop(sample.tokens, sequences))
-        for sample in PublicReader(baseline).samples()
+        for sample in PublicReader(out).samples()
     ]
-    gain = None
-    if ready.records.held_out:
-        run = RunParts(
-            manifest, ready.model, ready.prompts, ready.records.batches, ready.records.held_out
-        )
-        gain = GainByBatch(run, MOST_AT_THE_END, 1, lambda *_: None).gain
-    return Worth(
-        samples=RunReader(out).digest(SAMPLES),
-        gain=gain,
-        baseline=Nothing(texts=len(texts), nothing=vacuities(texts, public).total()),
-    )
+    return Nothing(texts=len(texts), nothing=vacuities(texts, public).total())
+
+
+def gain_at_the_end(ready: Ready, watch: Watch) -> Gain | None:
+    """Measure a finished run's gain on some records; None where it holds none out."""
+    held_out = ready.records.held_out
+    if not held_out:
+        return None
+    run = RunParts(ready.manifest, ready.model, ready.prompts, ready.records.batches, held_out)
+    return GainByBatch(run, MOST_AT_THE_END, 1, watch).gain

@@ -17,7 +17,7 @@ from dpaudit.accounting.worth import (
     composed_rho,
     composed_true_positives,
     cost_for,
-    noise_reach,
+    most_noise,
     noise_scale,
     sensitivity,
     steps_of,
@@ -102,13 +102,13 @@ def test_the_bound_is_below_the_figure_without_noise_in_19_of_20_cases() -> None
     """By probabilities, exactly; and by the very noise that is drawn."""
     for epsilon in (0.1, 1.0, 30.0, 2000.0):
         scale = noise_scale(epsilon, 1)
-        reach = noise_reach(scale)
+        reach = most_noise(scale)
         above = math.exp(-(reach + 0.5) / scale) / 2
         assert above <= 0.05
         assert reach == 0 or math.exp(-(reach - 1.5) / scale) / 2 > 0.05
     scale = noise_scale(1.0, 1)
     drawn = Noise(SeededStream(3, 0)).rounded_laplace(scale, 4000)
-    assert 0.035 < np.mean(drawn > noise_reach(scale)) < 0.065
+    assert 0.035 < np.mean(drawn > most_noise(scale)) < 0.065
 
 
 def test_costs_of_other_neighbours() -> None:

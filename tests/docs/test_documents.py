@@ -76,6 +76,7 @@ UNRUN = {
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
     "dpaudit demo --out dpaudit-demo": GENERATES,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
+    "dpaudit evaluate run --reference records.csv --epsilon 0.1": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dpaudit.api.audits import audit
 from dpaudit.api.publishing import release, verify_release
@@ -168,7 +169,10 @@ def test_a_released_figure_counts_for_whoever_verifies_the_folder(
         for most in (claim.epsilon, claim.epsilon + 0.26)
     }
     assert problems == {claim.epsilon: ["released.claim-larger"], claim.epsilon + 0.26: []}
-    # the report says nothing of it any more
+    entry = yaml.safe_load((tmp_path / "texts" / "opendp_deployment.yaml").read_text())
+    parameters = entry["deployment"]["privacy_loss"]["privacy_parameters"]
+    assert claim.epsilon + 0.25 <= parameters["epsilon"] < claim.epsilon + 0.2501
+    # the report says something else
     report = tmp_path / "texts" / "report" / "report.json"
     assert '"paid"' in report.read_text()
     report.write_text(report.read_text().replace(PAID, "0.9"))
