@@ -1045,6 +1045,62 @@ def test_budget_finds_the_fewest_contexts(dpaudit):
     assert "100 tokens" in said and "of 120 contexts" in said and "No fewer contexts" in said
 
 
+def test_budget_finds_the_fewest_contexts_for_what_attacks_may_gain(dpaudit):
+    demo = ("--temperature", 0.7, "--clip", 2, "--json")
+    for limit, size, reached in (
+        (("--advantage", 0.1), 80, 0.0993),
+        (("--true-positives", "0.05@0.01"), 30, 0.0482),
+    ):
+        found = strict_json(answer(dpaudit, *demo, "--tokens", 48, *limit))
+        figures = found["batch_attack"]
+        figure = figures["advantage" if size == 80 else "tpr_at_1pct"]
+        assert (found["batch_size"], figure) == (size, pytest.approx(reached, abs=5e-5))
+        assert found["batch_epsilon"] > 0
+        fewer = answer(dpaudit, *demo, "--batch-size", size - 1, *limit)
+        assert strict_json(fewer)["tokens"] < 48
+    found = strict_json(answer(dpaudit, *demo, "--batch-size", 32, "--advantage", 0.2))
+    assert (found["tokens"], found["asked_advantage"]) == (31, 0.2)
+    assert found["batch_attack"]["advantage"] == pytest.approx(0.1987, abs=1e-4)
+
+
+def test_budget_that_pays_for_nothing_says_so(dpaudit):
+    for limit in (
+        ("--epsilon", 1e-300),
+        ("--advantage", 1e-4),
+        ("--true-positives", "0.0101@0.01"),
+    ):
+        asked = ("--batch-size", 32, *limit)
+        found = strict_json(answer(dpaudit, *asked, "--json"))
+        one = strict_json(answer(dpaudit, "--batch-size", 32, "--tokens", 1, "--json"))
+        assert found["tokens"] == 0
+        for name in ("batch_epsilon", "batch_attack", "rho"):
+            assert found[name] == one[name]
+        assert "pays for no token" in answer(dpaudit, *asked)
+        rounds = (*asked, "--tokens", 64, "--labels", 1)
+        found = strict_json(answer(dpaudit, *rounds, "--json"))
+        assert (found["rounds"], found["texts"]) == (0, 0) and found["attack"]["advantage"] > 1e-4
+    code, out, err = dpaudit(
+        "budget", "--clip", 2, "--temperature", 0.7, "--records", 2127, "--batch-size", 32,
+        "--advantage", 0.2, "--rebalancing-epsilon", 0.5,
+    )  # fmt: skip
+    assert (code, out) == (2, "") and "0.2213" in err
+
+
+def test_budgets_of_their_own_keep_what_attacks_may_gain(dpaudit):
+    own = ("--individual", "--batch-size", 32, "--json")
+    found = strict_json(answer(dpaudit, *own, "--advantage", 0.2))
+    assert found["rho"] == pytest.approx(2 * 0.2 * math.atanh(0.2), rel=1e-8)
+    assert 0.2 * (1 - 1e-6) < found["batch_attack"]["advantage"] <= 0.2
+    assert found["batch_epsilon"] == pytest.approx(zcdp_epsilon(found["rho"], 1e-5))
+    found = strict_json(answer(dpaudit, *own, "--true-positives", "0.05@0.01"))
+    assert 0.05 * (1 - 1e-5) < found["batch_attack"]["tpr_at_1pct"] <= 0.05
+    readers = strict_json(answer(dpaudit, *own, "--advantage", 0.2, "--rounds", 2))
+    assert 0.2 * (1 - 1e-3) < readers["attack"]["advantage"] <= 0.2
+    assert readers["epsilon"] < readers["batch_epsilon"]
+    users = strict_json(answer(dpaudit, *own, "--advantage", 0.2, "--group-size", 3))
+    assert users["budget"] == pytest.approx(2 * 0.2 * math.atanh(0.2) / 9, rel=1e-8)
+
+
 def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
     own = ("--epsilon", 2, "--individual")
     found = strict_json(answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96, "--json"))

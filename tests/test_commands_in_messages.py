@@ -34,7 +34,10 @@ DIGEST = "a" * 64
 RUN = {
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 "
     "--individual": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --advantage 0.2": "",
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --true-positives "
+    "0.05@0.01": "",
     "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
     "1 --epsilon 2": "",
     "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "

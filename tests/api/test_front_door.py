@@ -340,6 +340,26 @@ def test_budgets_are_found_by_what_attacks_can_gain():
     assert more.attack.tpr_at_1pct > 0.02
 
 
+def test_the_smallest_batches_for_readers_are_found_by_a_scan():
+    """One record more a batch may leave a batch fewer, and cost readers more."""
+    asked = {"clip": 2.0, "temperature": 1.0, "records": 100, "tokens": 4, "delta": 1e-5}
+
+    def advantage(size, **others):
+        found = dpaudit.plan_budget(**asked, rounds=1, batch_size=size, **others)
+        return found.result.attack.advantage
+
+    costs = {size: advantage(size) for size in range(15, 23)}
+    assert costs[16] < costs[17] and costs[20] < costs[21]
+    for size in (16, 20):
+        found = dpaudit.plan_budget(**asked, rounds=1, advantage=costs[size]).result
+        assert found.batch_size == min(each for each in costs if costs[each] <= costs[size])
+        assert found.attack.advantage <= costs[size]
+    # With as many batches, whatever their size, larger ones cost less.
+    found = dpaudit.plan_budget(**asked, rounds=1, batches=5, advantage=0.04).result
+    most = [advantage(found.batch_size - fewer, batches=5) for fewer in (0, 1)]
+    assert most[0] == found.attack.advantage <= 0.04 < most[1]
+
+
 @pytest.mark.parametrize(
     ("changes", "argument"),
     [

@@ -533,6 +533,59 @@ def test_an_epsilon_decides_how_large_batches_are(dpaudit: Dpaudit, tmp_path: Pa
     assert seen[0] > 32 and seen[1:] == [32, 32]
 
 
+@pytest.mark.parametrize(
+    ("option", "asked", "privacy"),
+    [
+        ("--advantage", "0.03", {"advantage": 0.03}),
+        ("--true-positives", "0.012@0.01", {"true_positives": {"at": 0.01, "most": 0.012}}),
+    ],
+)
+def test_a_limit_on_attacks_decides_how_large_batches_are(
+    dpaudit: Dpaudit, tmp_path: Path, option: str, asked: str, privacy: dict[str, Any]
+) -> None:
+    own = [*own_records(tmp_path, 1200), "--records", 1200]
+    code, out, err = dpaudit("init", "own.yaml", *own, option, asked, "--json")
+    assert code == 0, err
+    config, found = load_config(tmp_path / "own.yaml"), json.loads(out)["menu"]["offers"][0]
+    # Batches of 32 cost more: larger ones are planned, and the config has the limit itself.
+    assert config.mechanism.model_dump()["aggregator"]["divisor"] == found["contexts"] > 32
+    stated = config.privacy.model_dump(include=set(privacy))
+    assert (stated, config.privacy.epsilon) == (privacy, None)
+    assert found["epsilon"] <= found["batch_epsilon"]
+    reached = found["attack"]["advantage"], found["attack"]["tpr_at_1pct"]
+    assert reached[option == "--true-positives"] <= float(asked.partition("@")[0])
+    assert found["attack"]["advantage"] < found["batch_attack"]["advantage"]
+    # As much in words, readers of the texts first.
+    code, _, err = dpaudit("init", "own.yaml", *own, option, asked, "--force")
+    assert code == 0 and "advantage of an attack" in err
+
+
+def test_a_limit_on_attacks_that_records_do_not_give_is_refused_with_one_that_they_do(
+    dpaudit: Dpaudit, tmp_path: Path
+) -> None:
+    own = [*own_records(tmp_path, 200), "--records", 200]
+    code, _, err = dpaudit("init", "own.yaml", *own, "--advantage", 0.03)
+    assert code == 2
+    (way,) = re.findall(r"--advantage ([\d.]+\d)", err.partition("Try: ")[2])
+    assert dpaudit("init", "own.yaml", *own, "--advantage", way)[0] == 0
+
+
+def test_first_configs_have_one_limit_at_most(dpaudit: Dpaudit, tmp_path: Path) -> None:
+    own = [*own_records(tmp_path, 1200), "--records", 1200]
+    for wrong in (
+        ["--advantage", "0.1", "--epsilon", "1"],
+        ["--advantage", "0.1", "--true-positives", "0.1@0.01"],
+        ["--advantage", "0.1", "--aggregator", "central"],
+        ["--advantage", "1"],
+        ["--true-positives", "0.1"],
+        ["--true-positives", "0.01@0.1"],
+        ["--true-positives", "nan@nan"],
+    ):
+        code, out, err = dpaudit("init", "own.yaml", *own, *wrong)
+        assert (code, out) == (2, ""), err
+        assert not (tmp_path / "own.yaml").exists()
+
+
 def test_what_records_do_not_give_is_refused_with_numbers_that_do(
     dpaudit: Dpaudit, tmp_path: Path
 ) -> None:
