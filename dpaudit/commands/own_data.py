@@ -141,7 +141,11 @@ def own_data_options(command: Command) -> Command:
         "not taken from your data.",
     )
     @option("--no-labels", is_flag=True, help="Your records have no labels.")
-    @option("--skip-other-labels", is_flag=True, help="Leave out rows with another label, or none.")
+    @option(
+        "--skip-other-labels",
+        is_flag=True,
+        help="Leave out rows with another label, or none, each by itself.",
+    )
     @option(
         "--user",
         metavar="COLUMN",
