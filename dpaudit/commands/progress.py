@@ -202,7 +202,7 @@ class GenerationProgress:
         self._doing = title
         self._batches = self._done = self._finished = self._written = 0
         self._under_way: dict[int, int] = {}
-        self._begun = self._ends = 0.0
+        self._begun = self._stepped = self._ends = 0.0
         self.pulse = Pulse(self._line)
 
     def __call__(self, event: Event) -> None:
@@ -238,6 +238,7 @@ class GenerationProgress:
                 self._batches, self._under_way[event.batch] = event.batches, 0
                 self._go_on()
             case events.StepDone():
+                self._stepped = self._stepped or time.monotonic()
                 self._under_way[event.batch] = event.tokens
                 self._go_on()
             case events.BatchDone():
@@ -264,17 +265,21 @@ class GenerationProgress:
         return started + usual * (self._batches - self._done - len(self._under_way))
 
     def seconds_left(self) -> float | None:
-        """Return how long it takes from now, about; None before a batch has a token.
+        """Return how long it takes from now, about; None before batches have some tokens.
 
         A batch takes as long as the finished ones on average, prompts included. Before one is
-        finished it is at most the result, but for the prompts to come.
+        finished, it is what the longest texts would take.
         """
         tokens, now = self._written + sum(self._under_way.values()), time.monotonic()
-        if not tokens:
+        if self._finished:
+            left = self._ends - now
+            return left if left > 0 else (now - self._begun) / max(1, tokens) * self._remaining()
+        if tokens <= len(self._under_way):
             return None
-        if self._finished and self._ends > now:
-            return self._ends - now
-        return (now - self._begun) / tokens * self._remaining()
+        prompts = (self._stepped - self._begun) / len(self._under_way)
+        step = (now - self._stepped) / (tokens - len(self._under_way))
+        to_begin = self._batches - self._done - len(self._under_way)
+        return to_begin * prompts + step * self._remaining()
 
     def _go_on(self) -> None:
         if self._batches:
