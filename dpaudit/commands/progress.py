@@ -127,12 +127,19 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """Show one bar, as a function of what is done, how much of it, and the total."""
-    with progress_bars() as progress:
-        task = progress.add_task("", total=None)
-        yield lambda what, done, total: progress.update(
-            task, description=what, completed=done, total=total
-        )
+    """Show one bar, as a function of what is done, how much of it, and the total; lines in a log."""
+    said = "starting"
+    with progress_bars() as bars, Pulse(lambda: said) as pulse:
+        task = bars.add_task(said, total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal said
+            bars.update(task, description=what, completed=done, total=total)
+            if not said.startswith(what):
+                pulse.wait()
+            said = f"{what}: {done:,} of {total:,}"
+
+        yield show
 
 
 class TerminalMonitor(Monitor):
