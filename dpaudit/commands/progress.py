@@ -127,7 +127,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """Show one bar, as a function of what is done, how much of it, and the total; lines in a log."""
+    """Show one bar, as a function of what, how much of it and the total; lines in a log."""
     said = "starting"
     with progress_bars() as bars, Pulse(lambda: said) as pulse:
         task = bars.add_task(said, total=None)
