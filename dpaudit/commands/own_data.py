@@ -223,6 +223,13 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
+def ask_data() -> str | None:
+    """Ask for the file of records; None for the example's."""
+    question = "Your records: a .csv, .jsonl or .parquet file, or a folder [the example's]"
+    data: str | None = _ask(question, _Optional(click.STRING))
+    return data
+
+
 def ask(given: Given, data: str) -> Given:
     """Ask at the terminal for what was not given. Of the data, the names of columns are shown."""
     from dpaudit.api.starting import promises, read_columns

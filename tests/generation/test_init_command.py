@@ -664,7 +664,12 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
         batching = config.batching
         made = len(config.data.groups) * (batching.generate_per_label or 0) * batching.rounds
         assert texts <= made <= max(texts, 40) and config.mechanism.clip == clip
-    terminal()
+    terminal("claims.csv", "note", "kind", "Motor,Theft", "", 1200, 2, 30, "")
+    assert dpaudit("init", "asked.yaml")[0] == 0
+    assert load_config(tmp_path / "asked.yaml").data.path == "claims.csv"
+    terminal("")
+    assert dpaudit("init", "example.yaml")[0] == 0
+    assert "package:" in str(load_config(tmp_path / "example.yaml").data.path)
     given = [*DIRECTIONS, *SIZES, "--texts", 4, "--text", "text", "--label", "label"]
     own_records(tmp_path, 99)
     (tmp_path / "records.csv").replace(tmp_path / "claims.csv")

@@ -64,6 +64,22 @@ def test_a_plan_says_what_else_its_epsilon_gives(make_config: Callable[..., Conf
     assert plan(make_config(**RECORDED | {"batching": {"slots": 3}})).menu is None
 
 
+def test_budgets_that_buy_nothing_are_named_beforehand(
+    settings: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    dpaudit: Callable[..., tuple[int, str, str]],
+) -> None:
+    for epsilon, buys in ((500.0, False), (0.01, True)):
+        made = settings(**RECORDED | {"privacy": {"delta": 1e-5, "epsilon": epsilon}})
+        (tmp_path / "own.yaml").write_text(yaml.safe_dump(made))
+        code, said, _ = dpaudit("generate", "own.yaml", "--dry-run", "--unverified", "--json")
+        found = Plan.model_validate_json(said)
+        assert code == 0 and found.sure is not None
+        assert (found.sure < found.tokens) == buys
+        said = dpaudit("generate", "own.yaml", "--dry-run", "--unverified")[1]
+        assert ("nothing" in said.partition("budgets")[2].splitlines()[0]) == (not buys)
+
+
 def test_slots_in_rounds_pass_with_a_replay_of_the_data_alone(
     settings: Callable[..., dict[str, Any]],
     tmp_path: Path,
