@@ -27,6 +27,8 @@ PATIENCE, SOON = 30.0, 1.5
 FEW, WELL = 8, 30
 #: Of the budgets, on average: where earlier runs left less, hardly any context takes part.
 NOTHING_LEFT = 0.01
+#: A text that is longer than most takes one in so many of the tokens that it may have still.
+_LONGER = 4
 #: Batches in a line.
 _LISTED = 10
 #: What phases are called.
@@ -266,9 +268,15 @@ class GenerationProgress:
         self._ends = now + (now - self._begun) / max(1, self._written) * self._remaining()
 
     def _remaining(self) -> float:
-        """Return about how many tokens there are to come: texts end as early as the others did."""
+        """Return about how many tokens there are to come: texts end as early as the others did.
+
+        One that is longer than most has a part of what it may have still.
+        """
         usual = self._written / self._finished if self._finished else self._steps
-        started = sum(max(1.0, usual - tokens) for tokens in self._under_way.values())
+        started = sum(
+            max(usual - tokens, (self._steps - tokens) / _LONGER)
+            for tokens in self._under_way.values()
+        )
         return started + usual * (self._batches - self._done - len(self._under_way))
 
     def seconds_left(self) -> float | None:
