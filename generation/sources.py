@@ -86,13 +86,22 @@ def installed_model(name: str) -> Path | None:
     Args:
         name: `model.name` of the run: of a package, or on the Hugging Face hub.
     """
-    libraries = ("torch", "transformers", "huggingface_hub")
-    if any(importlib.util.find_spec(needed) is None for needed in libraries):
+    if not _runs_models():
         return None
     try:
         return _packaged(name) if name.startswith(PACKAGE) else _cached(name)
     except (InputError, OSError, RuntimeError, ValueError):  # such as a name that no path has
         return None
+
+
+def is_installed(name: str) -> bool:
+    """Return whether a config's model is on this machine, with the libraries that run it."""
+    return _runs_models() and (Path(name).is_dir() or installed_model(name) is not None)
+
+
+def _runs_models() -> bool:
+    libraries = ("torch", "transformers", "huggingface_hub")
+    return all(importlib.util.find_spec(needed) is not None for needed in libraries)
 
 
 def _packaged(name: str) -> Path | None:

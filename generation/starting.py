@@ -305,8 +305,8 @@ def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice])
         if error.where != "privacy.records_per_user":
             raise
         remedy = (
-            "State a larger number, or keep so many of every person's records, chosen by that "
-            "person's alone."
+            "State a larger number, or keep so many of every user's records, chosen by that "
+            "user's alone."
         )
         raise InputError("--records-per-user", error.problem, remedy) from None
     return First(title + body, own, config, menu_of(own, choices), planned)

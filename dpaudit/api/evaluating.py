@@ -111,11 +111,6 @@ def evaluate(
         require_place(folder / name)
     for argument, records in (("reference", reference), ("test", test)):
         require_there(records, argument, reader.manifest)
-    try:
-        from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
-    except ModuleNotFoundError as error:
-        raise missing("evaluate", error.name, "evaluate") from None
-    from dpaudit.generation.caches import ScoreCache, VectorCache
     from dpaudit.generation.evaluation.settings import settings_from_options
     from dpaudit.generation.evaluation.texts import RealData
 
@@ -123,16 +118,16 @@ def evaluate(
         {name: value for name, value in settings.items() if value not in (None, (), False)}
     )
     previous, _ = quality_of(where)
-    vectors = None
-    if private_cache is not None:
-        vectors = VectorCache(folder=places.path_of(private_cache, "private_cache"))
-    cache = ScoreCache()
-    cache.require()
     with (
         records_file(reference, "reference") as real,
         nullcontext() if test is None else records_file(test, "test") as held_out,
         monitor.steps() as watch,
     ):
+        try:  # seconds of imports, which the monitor is to show
+            from dpaudit.generation.caches import ScoreCache, VectorCache
+            from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
+        except ModuleNotFoundError as error:
+            raise missing("evaluate", error.name, "evaluate") from None
         data, paid = RealData(real, held_out, text, label), None
         if epsilon is not None:
             from dpaudit.generation.evaluation.worth import pay_for_gain
@@ -144,6 +139,11 @@ def evaluate(
             # written before anybody sees it: what it cost is spent by then
             write_measures(measured, folder)
             paid = measured.paid
+        vectors = None
+        if private_cache is not None:
+            vectors = VectorCache(folder=places.path_of(private_cache, "private_cache"))
+        cache = ScoreCache()
+        cache.require()
         quality = run_evaluation(
             reader,
             data,

@@ -15,7 +15,7 @@ from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.auditing.checks.preflight import obstacles, refuse
 from dpaudit.generation import events
 from dpaudit.generation.rows import read_columns as read_columns
-from dpaudit.generation.sources import installed_model, locate
+from dpaudit.generation.sources import is_installed, locate
 from dpaudit.generation.starting import MODEL as MODEL
 from dpaudit.generation.starting import (
     PARTS,
@@ -60,7 +60,7 @@ def timed_menu(found: First, *, monitor: Monitor = SILENT) -> Menu:
     Raises:
         InputError: the model cannot be used.
     """
-    if installed_model(found.config.model.name) is None:
+    if not is_installed(found.config.model.name):
         return found.menu
     with monitor.generation(found.menu.tokens) as watch:
         watch(events.PhaseBegan("starting"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import NamedPath, TitledCommand, output_options
-from dpaudit.commands.own_data import Given, ask, ask_plan, is_terminal, own_data_options
+from dpaudit.commands.own_data import Given, ask, ask_data, ask_plan, is_terminal, own_data_options
 from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import console, note, print_json, print_line, session
 
@@ -41,13 +41,16 @@ def init(config: Path, data: str | None, given: Given, force: bool, as_json: boo
 
     CONFIG is dpaudit.yaml unless you name another file. Without --data, it is the config of the
     example, which runs as it is. For your records, `init` shows what they give at your epsilon. On
-    a terminal, it shows the columns of your file and asks for what was not given.
+    a terminal, it asks for what was not given, and shows the columns of your file.
 
     \b
     Example:
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --labels sport,tech --records 1200 --epsilon 3
     """
+    terminal = is_terminal() and not as_json
+    if data is None and terminal and not given.options:
+        data = ask_data()
     if data is None and (options := given.options) and options != ["--aggregator"]:
         raise click.UsageError(
             f"{', '.join(options)}: these are about records. Name them in --data."
@@ -56,7 +59,7 @@ def init(config: Path, data: str | None, given: Given, force: bool, as_json: boo
         from dpaudit.api import starting
         from dpaudit.reports.text import in_a_line
         from dpaudit.results.shell import argument
-    own, asks = None, data is not None and is_terminal() and not as_json
+    own, asks = None, data is not None and terminal
     if data is not None:
         given = ask(given, data) if asks else given
         own = given.own(data)

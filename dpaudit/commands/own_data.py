@@ -157,7 +157,11 @@ def own_data_options(command: Command) -> Command:
         "not taken from your data.",
     )
     @option("--no-labels", is_flag=True, help="Your records have no labels.")
-    @option("--skip-other-labels", is_flag=True, help="Leave out rows with another label, or none.")
+    @option(
+        "--skip-other-labels",
+        is_flag=True,
+        help="Leave out rows with another label, or none, each by itself.",
+    )
     @option(
         "--user",
         metavar="COLUMN",
@@ -234,6 +238,13 @@ def own_data_options(command: Command) -> Command:
 def is_terminal() -> bool:
     """Return whether questions can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask_data() -> str | None:
+    """Ask for the file of records; None for the example's."""
+    question = "Your records: a .csv, .jsonl or .parquet file, or a folder [the example's]"
+    data: str | None = _ask(question, _Optional(click.STRING))
+    return data
 
 
 def ask(given: Given, data: str) -> Given:

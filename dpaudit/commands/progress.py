@@ -27,6 +27,8 @@ PATIENCE, SOON = 30.0, 1.5
 FEW, WELL = 8, 30
 #: Of the budgets, on average: where earlier runs left less, hardly any context takes part.
 NOTHING_LEFT = 0.01
+#: A text that is longer than most takes one in so many of the tokens that it may have still.
+_LONGER = 4
 #: Batches in a line.
 _LISTED = 10
 #: What phases are called.
@@ -127,12 +129,19 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """Show one bar, as a function of what is done, how much of it, and the total."""
-    with progress_bars() as progress:
-        task = progress.add_task("", total=None)
-        yield lambda what, done, total: progress.update(
-            task, description=what, completed=done, total=total
-        )
+    """Show one bar, as a function of what, how much of it and the total; lines in a log."""
+    said = "starting"
+    with progress_bars() as bars, Pulse(lambda: said) as pulse:
+        task = bars.add_task(said, total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal said
+            bars.update(task, description=what, completed=done, total=total)
+            if not said.startswith(what):
+                pulse.wait()
+            said = f"{what}: {done:,} of {total:,}"
+
+        yield show
 
 
 class TerminalMonitor(Monitor):
@@ -202,7 +211,7 @@ class GenerationProgress:
         self._doing = title
         self._batches = self._done = self._finished = self._written = 0
         self._under_way: dict[int, int] = {}
-        self._begun = self._ends = 0.0
+        self._begun = self._stepped = self._ends = 0.0
         self.pulse = Pulse(self._line)
 
     def __call__(self, event: Event) -> None:
@@ -238,6 +247,7 @@ class GenerationProgress:
                 self._batches, self._under_way[event.batch] = event.batches, 0
                 self._go_on()
             case events.StepDone():
+                self._stepped = self._stepped or time.monotonic()
                 self._under_way[event.batch] = event.tokens
                 self._go_on()
             case events.BatchDone():
@@ -258,23 +268,33 @@ class GenerationProgress:
         self._ends = now + (now - self._begun) / max(1, self._written) * self._remaining()
 
     def _remaining(self) -> float:
-        """Return about how many tokens there are to come: texts end as early as the others did."""
+        """Return about how many tokens there are to come: texts end as early as the others did.
+
+        One that is longer than most has a part of what it may have still.
+        """
         usual = self._written / self._finished if self._finished else self._steps
-        started = sum(max(1.0, usual - tokens) for tokens in self._under_way.values())
+        started = sum(
+            max(usual - tokens, (self._steps - tokens) / _LONGER)
+            for tokens in self._under_way.values()
+        )
         return started + usual * (self._batches - self._done - len(self._under_way))
 
     def seconds_left(self) -> float | None:
-        """Return how long it takes from now, about; None before a batch has a token.
+        """Return how long it takes from now, about; None before batches have some tokens.
 
         A batch takes as long as the finished ones on average, prompts included. Before one is
-        finished it is at most the result, but for the prompts to come.
+        finished, it is what the longest texts would take.
         """
         tokens, now = self._written + sum(self._under_way.values()), time.monotonic()
-        if not tokens:
+        if self._finished:
+            left = self._ends - now
+            return left if left > 0 else (now - self._begun) / max(1, tokens) * self._remaining()
+        if tokens <= len(self._under_way):
             return None
-        if self._finished and self._ends > now:
-            return self._ends - now
-        return (now - self._begun) / tokens * self._remaining()
+        prompts = (self._stepped - self._begun) / len(self._under_way)
+        step = (now - self._stepped) / (tokens - len(self._under_way))
+        to_begin = self._batches - self._done - len(self._under_way)
+        return to_begin * prompts + step * self._remaining()
 
     def _go_on(self) -> None:
         if self._batches:

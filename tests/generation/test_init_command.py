@@ -685,7 +685,7 @@ def test_names_of_settings_in_paths_and_labels_stay(dpaudit: Dpaudit, tmp_path: 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """A terminal at which these lines are typed; no model is installed."""
     monkeypatch.setattr("dpaudit.commands.init.is_terminal", lambda: True)
-    monkeypatch.setattr("dpaudit.api.starting.installed_model", lambda name: None)
+    monkeypatch.setattr("dpaudit.api.starting.is_installed", lambda name: False)
     return lambda *answers: monkeypatch.setattr(
         "sys.stdin", io.StringIO("".join(f"{answer}\n" for answer in answers))
     )
@@ -717,7 +717,12 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
         batching = config.batching
         made = len(config.data.groups) * (batching.generate_per_label or 0) * batching.rounds
         assert texts <= made <= max(texts, 40) and config.mechanism.clip == clip
-    terminal()
+    terminal("claims.csv", "note", "kind", "Motor,Theft", "", 1200, 2, 30, "")
+    assert dpaudit("init", "asked.yaml")[0] == 0
+    assert load_config(tmp_path / "asked.yaml").data.path == "claims.csv"
+    terminal("")
+    assert dpaudit("init", "example.yaml")[0] == 0
+    assert "package:" in str(load_config(tmp_path / "example.yaml").data.path)
     given = [*DIRECTIONS, *SIZES, "--texts", 4, "--text", "text", "--label", "label"]
     own_records(tmp_path, 99)
     (tmp_path / "records.csv").replace(tmp_path / "claims.csv")
@@ -725,6 +730,18 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
     terminal("")  # of a person: that is asked for all the same
     assert dpaudit("init", "own.yaml", *asked)[0] == 0
     assert dpaudit("init", "own.yaml", "--data", "claims.csv", "--json")[0] == 2  # asks nothing
+
+
+def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
+    dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dpaudit.commands.init.is_terminal", lambda: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\ncareful\n"))
+    own = [*own_records(tmp_path, 99), *SIZES, "--texts", 4, "--text", "text", "--label", "label"]
+    code, _, err = dpaudit("init", "own.yaml", *own, "--model", tiny_folder)
+    assert code == 0, err
+    assert re.search(r"many .*; about \d+ \w+ *\n *careful .*; about \d+ \w+ *\n", err, re.DOTALL)
+    assert load_config(tmp_path / "own.yaml").mechanism.clip == 1.0
 
 
 def test_a_first_line_that_looks_like_a_record_is_not_shown(

@@ -143,6 +143,18 @@ def test_a_pulse_ends_with_what_it_is_about(
     assert not pulse._thread.is_alive()
 
 
+def test_a_log_tells_which_of_several_tasks_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "SOON", 0.05)
+    monkeypatch.setattr(progress, "PATIENCE", 0.1)
+    with TERMINAL.steps() as show:
+        show("embedding", 3, 9)
+        assert until(capfd, bool)[-1] == "embedding: 3 of 9"
+        show("training", 0, 5)
+        assert until(capfd, bool)[-1] == "training: 0 of 5"
+
+
 def test_a_log_tells_how_far_a_task_is(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
