@@ -98,13 +98,18 @@ def box(result: AuditResult) -> Iterator[Block]:
     if holding(result) and (told := _told(result)) is not None:
         yield Paragraph(f"{say('what-attacks-are')} {say('attacks-explained')}", lead=TITLE)
         yield Items(list(_sentences(told)))
-        yield from _curve(told)
-        if not is_public(result) and (seen := list(_lower_bounds(result))):
-            yield Items(seen, "quiet")
     elif reason := _unbounded(result):
         yield Paragraph(reason, lead=TITLE)
-        if odds := posterior_odds(result):
-            yield Paragraph(odds)
+
+
+def details(result: AuditResult) -> Iterator[Block]:
+    """Yield the bound at every rate and, inside, what attacks have shown; or these texts' odds."""
+    if holding(result) and (told := _told(result)) is not None:
+        yield from _curve(told)
+        if not is_public(result) and (seen := list(_lower_bounds(result))):
+            yield Items(seen)
+    elif _unbounded(result) and (odds := posterior_odds(result)):
+        yield Paragraph(odds)
 
 
 def sentences(result: AuditResult) -> Iterator[str]:

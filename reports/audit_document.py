@@ -72,6 +72,8 @@ def build(result: AuditResult) -> Document:
 
 
 def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Section]:
+    if bounds := list(attacks.details(result)):
+        yield _section("attacks", bounds)
     texts = ReleasedTexts(result)
     if len(texts):
         lead = Paragraph(

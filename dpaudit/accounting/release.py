@@ -51,7 +51,7 @@ _MOST_LOOKS = 3
 #: A cost in nats at which next to no round is affordable.
 _MUCH = 50.0
 #: The longest chain of records that is worked out: beyond it both levels are equal.
-_MOST_RECORDS = 1 << 8
+MOST_RECORDS = 1 << 8
 #: The profile that promises nothing.
 _EVERYTHING = Profile(1.0, np.ones(2))
 
@@ -616,7 +616,7 @@ def _unit_profile(profile: Profile, records: int) -> Profile:
     """Return the profile of `records` records, one after another."""
     if records == 1:
         return profile
-    if records > _MOST_RECORDS or profile.step < FINEST:
+    if records > MOST_RECORDS or profile.step < FINEST:
         return _EVERYTHING
     end, points = records * (len(profile.deltas) - 1) * profile.step, 2 * POINTS
     return AttackCurve.of_profile(profile).group(records).profile(end / (points - 1), points)

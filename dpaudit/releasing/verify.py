@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from securesystemslib.signer import SSlibKey
 
 from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting.release import MOST_RECORDS
 from dpaudit.accounting.renyi import TINY
 from dpaudit.accounting.worth import composed_epsilon, composed_rho, cost_for
 from dpaudit.mechanisms import ContextChange, Mechanism, context_change
@@ -87,6 +88,9 @@ _MOST_ENTRIES = 1_000
 #: public report.
 _MOST_TABLE, _MOST_BYTES, _MOST_VALUES = 1 << 33, 1 << 24, 1 << 18
 _CHUNK = 1 << 20
+#: Groups of batches times records of a unit whose bounds are recomputed: some forty seconds' work
+#: at the worst.
+_MOST_WORK = 1 << 10
 #: How far other processors' sums may be apart, of bounds that are recomputed.
 _RECOMPUTED = 1e-9
 #: What hosts of data sets and their clients add to a copy, at its top; no release has it, and
@@ -496,6 +500,8 @@ def _recomputed(found: TestResultStatement) -> _Bounds | None:
     attacked = found.configured(Attacks)
     if attacked is None or (settings := attacked.annotations.settings) is None:
         return None
+    if len(settings.groups) * settings.records > _MOST_WORK:
+        return None
     try:
         return settings.bounds()
     except (ValueError, OverflowError):
@@ -553,7 +559,7 @@ def _attack_problems(found: TestResultStatement, recomputed: _Bounds | None) -> 
 def _least_records(claim: StatedClaim) -> int:
     """Return how many records one unit of a claim changes at least, one after another."""
     most = claim.records_per_user if claim.unit == "user" else None
-    return (most or 1) * (2 if claim.relation == "replace" else 1)
+    return min((most or 1) * (2 if claim.relation == "replace" else 1), MOST_RECORDS + 1)
 
 
 def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[Message]:

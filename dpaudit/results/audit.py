@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-from dpaudit.accounting.release import costliest
+from dpaudit.accounting.release import MOST_RECORDS, costliest
 from dpaudit.accounting.risk import AttackCurve, Way
 from dpaudit.mechanisms import GaussianDraws, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
@@ -208,7 +208,8 @@ class AttackSettings(Result):
             equal.
         groups: how many batches a record's batch is hidden among, and how many of them are
             generated, for the groups that cost most; empty where both levels are equal.
-        records: how many records one unit changes, one after another.
+        records: how many records one unit changes, one after another. More than MOST_RECORDS gain
+            nothing from secret batches, however many they are.
         tokens: the most of a batch, in each round.
         rounds: how many.
         shares: over how many stopping points delta is split.
@@ -220,7 +221,7 @@ class AttackSettings(Result):
     unit: BatchCost
     record: BatchCost | None = None
     groups: Annotated[tuple[tuple[_Count, Annotated[int, Field(ge=0)]], ...], _MOST_GROUPS] = ()
-    records: Annotated[int, Field(ge=1, le=1 << 20)] = 1
+    records: Annotated[int, Field(ge=1, le=MOST_RECORDS + 1)] = 1
     tokens: Annotated[int, Field(ge=0, le=1 << 40)]
     rounds: Annotated[int, Field(ge=1, le=1 << 20)] = 1
     shares: Annotated[int, Field(ge=1, le=1 << 20)] = 1
@@ -237,7 +238,7 @@ class AttackSettings(Result):
             unit=BatchCost.of(batch),
             record=None if one is None or secret is None else BatchCost.of(one),
             groups=() if one is None or secret is None else costliest(secret),
-            records=accountant.records,
+            records=min(accountant.records, MOST_RECORDS + 1),
             tokens=tokens,
             rounds=batch.rounds,
             shares=accountant.shares,

@@ -19,7 +19,7 @@ from dpaudit.accounting import (
     joint,
     joint_attacks,
 )
-from dpaudit.accounting.profiles import NOTHING, Profile, pure_profile
+from dpaudit.accounting.profiles import NOTHING, Profile, _hull, lower_hull, pure_profile
 from dpaudit.accounting.renyi import Doubles, RenyiTable, most_variation
 from dpaudit.accounting.risk import AttackCurve
 from dpaudit.accounting.zcdp import renyi_attacks
@@ -445,6 +445,28 @@ def test_every_rounding_is_upwards() -> None:
             ]
         )
         assert curve.true_positives(x) >= min(1.0, lines.min())
+
+
+@pytest.mark.parametrize("end", [1.0, 40.0, 2000.0])
+def test_hulls_are_the_largest_convex_functions_below(end: float) -> None:
+    """By all chords there are, in exp(e) also where its differences would overflow."""
+    rng = np.random.default_rng(4)
+    x = np.sort(rng.uniform(0, 1, 40))
+    y = (x - 0.5) ** 2 + rng.uniform(0, 0.05, 40)
+    corners = lower_hull(x, y)
+    i, j = np.triu_indices(40, 1)
+    chords = y[i] + (y[j] - y[i]) / (x[j] - x[i]) * (x[:, None] - x[i])
+    inside = (x[i] <= x[:, None]) & (x[:, None] <= x[j])
+    expected = np.where(inside, chords, np.inf).min(1)
+    assert np.interp(x, x[corners], y[corners]) == pytest.approx(expected, rel=1e-12)
+    step = end / 39
+    values = np.exp(-np.arange(40) * step / end * 8) * rng.uniform(0.7, 1.0, 40)
+    hull = _hull(values, step)
+    assert (hull <= values).all()
+    # In units of the place in the middle, slopes ascend.
+    before, behind = np.diff(hull)[:-1] / -math.expm1(-step), np.diff(hull)[1:] / math.expm1(step)
+    assert (before <= behind + 1e-9).all()
+    assert hull[0] == values[0] and hull[-1] == values[-1]
 
 
 def test_the_smaller_of_two_bounds_is_one_everywhere() -> None:

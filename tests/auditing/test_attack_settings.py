@@ -72,7 +72,7 @@ def test_settings_are_of_the_claims_own_neighbours(make_run: Callable[..., Any])
     [
         {"tokens": 1 << 41},
         {"rounds": 1 << 21},
-        {"records": 1 << 21},
+        {"records": 258},
         {"delta": 0.0},
         {"laplace": (-1.0,)},
         {"unit": {"eta": "inf"}},

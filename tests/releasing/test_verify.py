@@ -443,7 +443,12 @@ def test_an_attestation_says_of_attacks_what_the_claim_allows(
         settings = entry(found, "attacks")["annotations"]["settings"]
         settings |= {"record": {"eta": 1.0}, "groups": [[2, 3]]}
 
+    def endless(found: dict[str, Any]) -> None:
+        settings = entry(found, "attacks")["annotations"]["settings"]
+        settings |= {"record": {"eta": 1.0}, "groups": [[9, 1]] * 6, "records": 200}
+
     faults = {
+        endless: {"released.attacks-unusable", "released.other-attacks"},
         without: {"released.no-attacks", "released.other-attacks"},
         unbounded: {"released.attacks-of-other-kind", "released.other-attacks"},
         unusable: {"released.attacks-unusable", "released.other-attacks"},

@@ -213,9 +213,9 @@ def test_the_odds_of_these_very_texts_are_the_officers_alone(samples: Samples) -
     assert "by a factor of at most" in render_markdown(inside)
     outside = inside.model_copy(update={"audience": "public"})
     assert attacks.posterior_odds(outside) == ""
-    assert "by a factor of at most" not in "".join(map(str, attacks.box(outside)))
+    assert list(attacks.details(outside)) == []
     failed = inside.model_copy(update={"verdict": "fail"})
-    assert list(attacks.box(failed)) == []
+    assert list(attacks.box(failed)) == list(attacks.details(failed)) == []
 
 
 def test_an_ex_post_run_says_why_nothing_bounds_attacks(make_run: Callable[..., Any]) -> None:
