@@ -242,7 +242,8 @@ def _yield(written: Starter) -> str:
         return ""
     groups, sizes, records = len(own.labels) or 1, found.sizes, own.records or found.records or 0
     labels = f", {counted(len(own.labels), 'label')}" if own.labels else ""
-    each = round(records / groups / sizes.batches)
+    shown = 1 - found.planned.manifest.batching.held_out
+    each = round(records * shown / groups / sizes.batches)
     cost, rounds = "", f" in {sizes.rounds:,} rounds" if sizes.rounds > 1 else ""
     if found.epsilon is not None and found.batch_epsilon is not None:
         cost = (
