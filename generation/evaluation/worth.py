@@ -187,16 +187,26 @@ def pay_for_gain(
         InputError: no proof holds for the run, or the reference or the model is not the run's.
     """
     require_payable(reader.manifest, epsilon)
-    records = read_real(reader.manifest, data.reference, "--reference", data)
     with naming_the_option(
         EPSILON, "Give the run's own data with --reference, and have its model where run.json says."
     ):
-        run = rebuild(reader, data.reference, records)
-    found = GainByBatch(run, None, MOST_OF_A_BATCH, partial(watch, "Gain of held-out records"))
+        found = gain_of_run(reader, data, watch)
     before = worth or Worth(samples=reader.digest(SAMPLES))
     earlier = 0.0 if before.paid is None else before.paid.spent
     paid = paid_gain(found, reader.manifest, epsilon, earlier)
     return before.model_copy(update={"gain": found.gain, "paid": paid})
+
+
+def gain_of_run(
+    reader: RunReader, data: RealData, watch: Callable[[str, int, int], None]
+) -> GainByBatch:
+    """Measure the gain of a finished run's held-out records in all batches of the first round.
+
+    Arguments and errors as for `pay_for_gain`.
+    """
+    records = read_real(reader.manifest, data.reference, "--reference", data)
+    run = rebuild(reader, data.reference, records)
+    return GainByBatch(run, None, MOST_OF_A_BATCH, partial(watch, "Gain of held-out records"))
 
 
 def write_baseline(config: Config, out: Location, ready: Ready, progress: Progress) -> Nothing:

@@ -19,7 +19,6 @@ from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.document import Paragraph, Section, Table
 from dpaudit.reports.quality import about, build, details, rows, shown
 from dpaudit.reports.terminal import summary
-from dpaudit.reports.wording import say
 from dpaudit.reports.writers.terminal import print_document
 from dpaudit.results import AuditResult, Comparison
 from dpaudit.results.quality import (
