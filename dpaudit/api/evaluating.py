@@ -100,6 +100,8 @@ def evaluate(
         InputError: a package is missing, or the run, the records or a setting cannot be used.
     """
     from dpaudit.results.quality_file import EVALUATION, WORTH, require_place, write_measures
+    from dpaudit.results.worth import Worth
+    from dpaudit.runs.layout import SAMPLES
     from dpaudit.runs.public import PublicReader
 
     where = places.location_of(run)
@@ -129,16 +131,26 @@ def evaluate(
         except ModuleNotFoundError as error:
             raise missing("evaluate", error.name, "evaluate") from None
         data, paid = RealData(real, held_out, text, label), None
+        worth, problem = worth_of(where)
         if epsilon is not None:
             from dpaudit.generation.evaluation.worth import pay_for_gain
 
-            worth, problem = worth_of(where)
             if problem:
                 raise InputError("--epsilon", problem, "Then give the command again.")
             measured = pay_for_gain(reader, data, epsilon, worth, watch)
             # written before anybody sees it: what it cost is spent by then
             write_measures(measured, folder)
             paid = measured.paid
+        elif not problem and reader.manifest.batching.held_out and not (worth and worth.gain):
+            from dpaudit.generation.evaluation.worth import gain_of_run
+
+            try:
+                gain = gain_of_run(reader, data, watch).gain
+            except InputError as error:
+                monitor.warn(f"what the records added was not measured: {error}")
+            else:
+                before = worth or Worth(samples=reader.digest(SAMPLES))
+                write_measures(before.model_copy(update={"gain": gain}), folder)
         vectors = None
         if private_cache is not None:
             vectors = VectorCache(folder=places.path_of(private_cache, "private_cache"))

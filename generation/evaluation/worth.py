@@ -34,9 +34,9 @@ from dpaudit.generation.sampling import OsEntropy
 from dpaudit.mechanisms import MASKED
 from dpaudit.results.worth import Gain, Nothing, PaidGain, Worth
 from dpaudit.runs import InputError, Manifest, RunReader, without_stop
-from dpaudit.runs.layout import SAMPLES
+from dpaudit.runs.layout import PUBLIC, SAMPLES
 from dpaudit.runs.public import PublicReader
-from dpaudit.runs.storage import Location
+from dpaudit.runs.storage import Location, open_storage
 from dpaudit.runs.vacuity import PublicText, vacuities
 
 #: Of a run's end: at most so many records are measured, each by a batch of its own.
@@ -187,20 +187,32 @@ def pay_for_gain(
         InputError: no proof holds for the run, or the reference or the model is not the run's.
     """
     require_payable(reader.manifest, epsilon)
-    records = read_real(reader.manifest, data.reference, "--reference", data)
     with naming_the_option(
         EPSILON, "Give the run's own data with --reference, and have its model where run.json says."
     ):
-        run = rebuild(reader, data.reference, records)
-    found = GainByBatch(run, None, MOST_OF_A_BATCH, partial(watch, "Gain of held-out records"))
+        found = gain_of_run(reader, data, watch)
     before = worth or Worth(samples=reader.digest(SAMPLES))
     earlier = 0.0 if before.paid is None else before.paid.spent
     paid = paid_gain(found, reader.manifest, epsilon, earlier)
     return before.model_copy(update={"gain": found.gain, "paid": paid})
 
 
+def gain_of_run(
+    reader: RunReader, data: RealData, watch: Callable[[str, int, int], None]
+) -> GainByBatch:
+    """Measure the gain of a finished run's held-out records in all batches of the first round.
+
+    Arguments and errors as for `pay_for_gain`.
+    """
+    records = read_real(reader.manifest, data.reference, "--reference", data)
+    run = rebuild(reader, data.reference, records)
+    return GainByBatch(run, None, MOST_OF_A_BATCH, partial(watch, "Gain of held-out records"))
+
+
 def write_baseline(config: Config, out: Location, ready: Ready, progress: Progress) -> Nothing:
     """Write the texts of a finished run's prompts without any record; count those of nothing.
+
+    Texts that are there already, from before the run was gone on with, are kept.
 
     Args:
         config: all settings.
@@ -209,15 +221,16 @@ def write_baseline(config: Config, out: Location, ready: Ready, progress: Progre
         progress: told of every text and of every step.
 
     Raises:
-        InputError: only the records tell how many texts there are, or they cannot be written.
+        InputError: only the records tell how many texts there are, they cannot be written, or
+            those that are there are another run's.
     """
-    made_with = Prompting(ready.model, ready.prompts, ready.manifest.decoding)
-    generate_public(config, out, progress, made_with)
+    if not open_storage(out).exists(PUBLIC):
+        made_with = Prompting(ready.model, ready.prompts, ready.manifest.decoding)
+        generate_public(config, out, progress, made_with)
+    reader = PublicReader(out)
+    reader.public.require_fit(reader.where(PUBLIC), ready.manifest)
     sequences, public = ready.manifest.decoding.sequences, PublicText.of(ready.manifest)
-    texts = [
-        (sample.text, without_stop(sample.tokens, sequences))
-        for sample in PublicReader(out).samples()
-    ]
+    texts = [(sample.text, without_stop(sample.tokens, sequences)) for sample in reader.samples()]
     return Nothing(texts=len(texts), nothing=vacuities(texts, public).total())
 
 

@@ -528,7 +528,7 @@ def test_an_epsilon_decides_how_large_batches_are(dpaudit: Dpaudit, tmp_path: Pa
         config = load_config(tmp_path / "own.yaml")
         divisor = config.mechanism.model_dump()["aggregator"]["divisor"]
         assert config.mechanism.support.margin == pytest.approx(4 / divisor, rel=5e-3)
-        assert config.batching.batches_per_label == round(600 / divisor)
+        assert config.batching.batches_per_label == round(540 / divisor)
         seen.append(divisor)
     assert seen[0] > 32 and seen[1:] == [32, 32]
 

@@ -16,11 +16,13 @@ from dpaudit.api.audits import audit
 from dpaudit.api.generating import Config as FrontDoorConfig
 from dpaudit.api.generating import generate
 from dpaudit.auditing.run import audit_run
+from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.texts import RealData
 from dpaudit.generation.evaluation.worth import GainByBatch, paid_gain, pay_for_gain
 from dpaudit.generation.rebuilt import RunParts
+from dpaudit.reports.worth import paid_words
 from dpaudit.results.quality_file import write_measures
 from dpaudit.results.worth import Worth
 from dpaudit.runs import InputError, KeyedHash, RunReader
@@ -244,6 +246,37 @@ def test_a_figure_is_paid_for_and_every_further_one_too(
     with pytest.raises(InputError) as error:
         pay_for_gain(reader, real, 1e-12, second, lambda *_: None)
     assert error.value.where == "--epsilon"
+
+
+def test_the_command_prints_and_keeps_the_paid_figure(
+    make_config: Callable[..., Config],
+    data: Path,
+    tmp_path: Path,
+    encoder_folder: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Without a price it measures what `generate` was told to leave out."""
+    config = make_config(data={"path": str(data)}, **HELD_OUT)
+    run = tmp_path / "run"
+    generate(config, out=run, worth=False)
+    arguments = ["evaluate", run, "--reference", data, "--embedding", encoder_folder]
+
+    def evaluated(*options: str) -> Worth | None:
+        with pytest.raises(SystemExit) as left:
+            main([*map(str, (*arguments, "--seeds", "1", *options))])
+            raise SystemExit(0)
+        assert left.value.code == 0
+        return audit(run).worth
+
+    free = evaluated()
+    assert free is not None
+    assert free.gain is not None
+    assert free.paid is None
+    worth = evaluated("--epsilon", "2")
+    assert worth is not None
+    assert worth.paid is not None
+    assert worth.gain == free.gain
+    assert paid_words(worth.paid) in " ".join(capfd.readouterr().out.split())
 
 
 def test_noise_is_on_integers_and_counts_units(
