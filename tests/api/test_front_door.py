@@ -204,6 +204,9 @@ def test_compare(make_run, tmp_path):
     assert list(found.audits) == [str(one.path), str(two.path)]
     frame = found.to_dataframe()
     assert list(frame["epsilon"]) == [audit.epsilon for audit in found.audits.values()]
+    mean = found.audits[str(two.path)]
+    for name, curve in (("advantage", mean.attack), ("batch_advantage", mean.batch_attack)):
+        assert curve is not None and frame[name][1] == curve.advantage and frame[name].isna()[0]
     assert len(repr(found).splitlines()) == 3
     page = found.save(tmp_path / "comparison.html")
     assert page.read_text(encoding="utf-8") == found.to_html()
