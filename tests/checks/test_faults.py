@@ -2054,6 +2054,12 @@ plain(
     records_per_user=3,
 )
 plain(
+    "a_claim_of_one_record_beside_an_advantage_of_a_user",
+    manifest(privacy__advantage=0.2, privacy__unit="user", privacy__records_per_user=3),
+    "claim.risk",
+    **RISKS,
+)
+plain(
     "an_advantage_without_noisy_counts",
     manifest(privacy__advantage=0.16),
     "claim.risk",
