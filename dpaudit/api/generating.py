@@ -27,7 +27,7 @@ from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 if TYPE_CHECKING:
     from dpaudit.auditing.checks.preflight import Obstacle
-    from dpaudit.results.plan import Plan
+    from dpaudit.results.plan import Plan, PublicPreview
     from dpaudit.runs.engines import Engine
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
@@ -219,6 +219,22 @@ def plan(
         from dpaudit.generation.planning import plan as planned
 
         return planned(asked, tuple(map(str, known)), earlier)
+
+
+def preview(config: Settings) -> PublicPreview:
+    """Return texts of a config's public prompt alone, and whether its model can follow the prompt.
+
+    This loads torch and the model. No record is read: the texts cost no epsilon.
+
+    Raises:
+        InputError: a setting or the model cannot be used.
+    """
+    asked = read_config(config)
+    from dpaudit.generation.preview import preview as sample_prompt
+    from dpaudit.generation.starting import require_labels
+
+    require_labels(asked.data)
+    return sample_prompt(asked)
 
 
 def unknown_tokenizer(run: Run, model: str) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -13,6 +13,9 @@ from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.auditing.checks.preflight import obstacles, refuse
+from dpaudit.generation.joined import JOINED, join_parts
+from dpaudit.generation.joined import terms_to_accept as terms_to_accept
+from dpaudit.generation.sources import is_at_hand
 from dpaudit.generation.starting import MODEL as MODEL
 from dpaudit.generation.starting import (
     PARTS,
@@ -26,7 +29,6 @@ from dpaudit.generation.starting import PLACEHOLDER as PLACEHOLDER
 from dpaudit.generation.starting import Demo as Demo
 from dpaudit.generation.starting import Own as Own
 from dpaudit.generation.starting import promises as promises
-from dpaudit.generation.starting import template_for as template_for
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import HASHES
 
@@ -43,6 +45,7 @@ class Starter:
             place of PLACEHOLDER.
         needs: the command that installs what the model and the example's records need; empty if
             nothing is missing.
+        at_hand: whether the model is here, so that its texts can be shown before the run.
     """
 
     file: Path
@@ -50,6 +53,7 @@ class Starter:
     first: First | None
     finished: bool
     needs: str
+    at_hand: bool
 
 
 def init(
@@ -58,14 +62,19 @@ def init(
     *,
     aggregator: Demo = "mean",
     overwrite: bool = False,
+    draft_examples: bool = False,
 ) -> Starter:
     """Write a commented config for `generate`.
+
+    Drafting examples loads torch and the model.
 
     Args:
         config: the file to write.
         own: what is known of your records; None for the example's, which runs as it stands.
         aggregator: mean or central.
         overwrite: replace a file that is there.
+        draft_examples: let the model write four public examples a label, from the labels and what
+            `own` says the texts are about. The config marks them as drafted.
 
     Raises:
         InputError: the records or a setting cannot be used, a run could not pass its audit, or the
@@ -84,6 +93,12 @@ def init(
             )
         first = first_config(aggregator, own)
         _require_possible(own, first)
+        if draft_examples:
+            _require_draftable(own)
+            if not overwrite and file.exists():
+                raise _taken(file)
+            own = replace(own, drafts=_drafts(first))
+            first = first_config(aggregator, own)
     text = example_config(aggregator) if first is None else first.text
     with places.writing(file, "CONFIG"):
         try:
@@ -92,11 +107,38 @@ def init(
             ) as opened:
                 opened.write(text)
         except FileExistsError:
-            remedy = "Name another file, or overwrite it with --force."
-            raise InputError(str(file), "this is there already.", remedy) from None
-    return Starter(
-        file, own, first, PLACEHOLDER not in text, PARTS if own is None else missing_parts(text)
+            raise _taken(file) from None
+    needs = PARTS if own is None else missing_parts(text)
+    at_hand = own is not None and is_at_hand(own.model)
+    return Starter(file, own, first, PLACEHOLDER not in text, needs, at_hand)
+
+
+def _taken(file: Path) -> InputError:
+    return InputError(
+        str(file), "this is there already.", "Name another file, or overwrite it with --force."
     )
+
+
+def _require_draftable(own: Own) -> None:
+    """Refuse to draft examples where it is not said of what, or the prompt is not the config's own.
+
+    Raises:
+        InputError: names what is missing.
+    """
+    field = "--draft-examples"
+    if own.label is not None and not own.labels:
+        raise InputError(field, "there are no labels yet.", "Give each with --label-value.")
+    if own.about is None:
+        remedy = 'Say it with --about, such as --about "Notes of an insurer on claims".'
+        raise InputError(field, "nothing says what the texts are.", remedy)
+    if own.template not in (None, "own"):
+        raise InputError(field, "it needs the prompt of the config's own.", "Leave out --template.")
+
+
+def _drafts(first: First) -> dict[str, tuple[str, ...]]:
+    from dpaudit.generation.preview import draft_examples
+
+    return draft_examples(first.config)
 
 
 def _require_possible(own: Own, first: First) -> None:
@@ -118,7 +160,12 @@ def _require_possible(own: Own, first: First) -> None:
 
 
 def demo(
-    out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT
+    out: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    model: str = MODEL,
+    accept_terms: bool = False,
+    monitor: Monitor = SILENT,
 ) -> RunComparison:
     """Generate, audit and compare two small runs: of a mean and of a central mean.
 
@@ -129,13 +176,23 @@ def demo(
     Args:
         out: folder for the runs, their reports and comparison.html.
         quick: short texts of one label.
+        model: as in a config's model.name. One that packages carry in parts is joined in the cache.
+        accept_terms: whether you accept its terms of use (`terms_to_accept`).
         monitor: receives progress and warnings.
 
     Returns:
         The comparison; `audits` are named mean and central.
+
+    Raises:
+        InputError: the model is not here, or its terms were not accepted.
     """
+    if not accept_terms and terms_to_accept(model):
+        problem = f"{model} has terms of use, which were not accepted here."
+        raise InputError("--accept-gemma-terms", problem, "Read them, and give this option.")
+    if model in JOINED:
+        join_parts(model)
     folder, audits = places.path_of(out, "out"), {}
-    for name, config in demo_configs(quick=quick).items():
+    for name, config in demo_configs(model, quick=quick).items():
         run = folder / name
         if not (run / HASHES).exists():
             generate(config, out=run, monitor=monitor.titled(name))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dpaudit.commands.options import POSITIVE, NamedPath, output_options
-from dpaudit.commands.terminal import note, print_line
+from dpaudit.commands.terminal import note, print_document, print_line
 
 if TYPE_CHECKING:
     from dpaudit.api.starting import Demo, Own, Starter
@@ -64,9 +64,8 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 @click.option(
     "--template",
     type=click.Choice(["it", "pt", "own"]),
-    help="Prompt: `it` for an instruction-tuned model, `pt` for a base model, `own` for your own "
-    "prompt "
-    "[default: what fits the model].",
+    help="Prompt: `own` for one that the config holds, `it` for a model with a chat template, `pt` "
+    "for a base model [default: own].",
 )
 @click.option(
     "--records",
@@ -85,6 +84,17 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     type=POSITIVE,
     help="Largest epsilon that you accept, at the release level. For a mean only.",
 )
+@click.option(
+    "--about",
+    metavar="SENTENCE",
+    help="What your texts are, in a sentence with nothing private in it. It becomes public.",
+)
+@click.option(
+    "--draft-examples",
+    is_flag=True,
+    help="Let the model write four public examples for each label, from the labels and --about, "
+    "for you to edit.",
+)
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
 def init(
@@ -101,6 +111,8 @@ def init(
     records: int | None,
     texts: int | None,
     epsilon: float | None,
+    about: str | None,
+    draft_examples: bool,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -108,19 +120,22 @@ def init(
 
     CONFIG is dpaudit.yaml unless you name another file. Without --data, it is the config of the
     example, which runs as it is. On a terminal, `init` asks for the settings that matter and were
-    not given. Press Enter for the default.
+    not given. Press Enter for the default. If the model is installed here, `init` shows what it
+    writes from the public prompt alone.
 
     \b
     Example:
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
         --label-value sport --label-value tech --records 1200 --epsilon 3
     """
+    from dpaudit.api.generating import preview
     from dpaudit.api.starting import MODEL, PLACEHOLDER, Own
     from dpaudit.api.starting import init as write_config
+    from dpaudit.reports.preview import build
     from dpaudit.reports.text import in_a_line
     from dpaudit.results.shell import argument
 
-    about = (
+    about_records = (
         encoding,
         text,
         label,
@@ -131,11 +146,13 @@ def init(
         records,
         texts,
         epsilon,
+        about,
+        draft_examples,
     )
-    if data is None and any(about):
+    if data is None and any(about_records):
         about_data = (
             "--encoding, --text, --label, --no-labels, --model, --template, --records, "
-            "--texts and --epsilon"
+            "--texts, --epsilon, --about and --draft-examples"
         )
         raise click.UsageError(f"{about_data} need --data.")
     if no_labels and (label or label_values):
@@ -150,17 +167,25 @@ def init(
             label_values,
             model or MODEL,
             template,
-            records,
-            texts,
-            epsilon,
-            encoding,
+            about,
+            records=records,
+            texts=texts,
+            epsilon=epsilon,
+            encoding=encoding,
         )
         own = _asked(own, aggregator) if _is_terminal() and not as_json else own
-    written = write_config(config, own, aggregator=aggregator, overwrite=force)
+    written = write_config(
+        config, own, aggregator=aggregator, overwrite=force, draft_examples=draft_examples
+    )
+    seen = preview(config) if own is not None and written.finished and written.at_hand else None
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
-    told = {"config": str(config), "next": then if written.finished else None}
+    told: dict[str, Any] = {"config": str(config), "next": then if written.finished else None}
+    if seen is not None:
+        told["preview"] = seen.model_dump(mode="json")
     print_line(json.dumps(told) if as_json else f"  {in_a_line(config)}")
+    if seen is not None and not as_json:
+        print_document(build(seen))
     if said := _yield(written):
         note(said)
     if written.needs:
@@ -173,7 +198,7 @@ def init(
         )
         note(f"Then: {then}")
         return
-    if no_labels:
+    if no_labels and about is None:
         note(f"First: in {in_a_line(config)}, say in prompt.text what your texts are.")
     note(f"Next: {then}")
 
@@ -184,7 +209,7 @@ def _is_terminal() -> bool:
 
 def _asked(own: Own, aggregator: Demo) -> Own:
     """Ask at the terminal for what was not given; an empty answer takes the default."""
-    from dpaudit.api.starting import promises, template_for
+    from dpaudit.api.starting import promises
 
     def ask(question: str, kind: click.ParamType[Any]) -> Any:
         answer = click.prompt(
@@ -196,13 +221,9 @@ def _asked(own: Own, aggregator: Demo) -> Own:
         question = "Labels, with commas between them; they become public [fill them in later]"
         given = ask(question, click.STRING) or ""
         own = replace(own, labels=tuple(filter(None, map(str.strip, given.split(",")))))
-    if own.template is None and own.label is not None:
-        fits = template_for(own.model)
-        question = (
-            "Is the model instruction-tuned (it), a base model (pt), or do you bring your "
-            "own prompt (own)?"
-        )
-        own = replace(own, template=ask(f"{question} [{fits}]", click.Choice(["it", "pt", "own"])))
+    if own.about is None and own.template in (None, "own"):
+        question = "What are your texts, in a sentence with nothing private in it? [texts]"
+        own = replace(own, about=ask(question, click.STRING))
     if own.records is None and (own.labels or own.label is None):
         question = "About how many records do you have? This number becomes public [not stated]"
         own = replace(own, records=ask(question, POSITIVE_COUNT))

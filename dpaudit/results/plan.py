@@ -4,6 +4,58 @@ from __future__ import annotations
 
 from dpaudit.results.audit import ClaimResult, Result
 from dpaudit.results.values import Finding
+from dpaudit.runs.emptiness import Emptiness as Emptiness
+
+#: A model that can follow a prompt writes texts that say nothing no oftener: one in ten would do
+#: for a release, and of ten texts two may be luck.
+_MOST_EMPTY = 0.25
+
+
+class PreviewedText(Result):
+    """A text of the public prompt alone.
+
+    Attributes:
+        label: "" where there are none.
+        text: as a run would write it.
+        empty: why it says nothing; None if it says something.
+    """
+
+    label: str
+    text: str
+    empty: Emptiness | None
+
+
+class PublicPreview(Result):
+    """Texts of the public prompt alone. No record was read: epsilon 0.
+
+    Attributes:
+        model: its name.
+        shown: two texts of each of the first labels.
+        texts: how many were made.
+        empty: how many say nothing, by the reason.
+        labels: the public ones; 0 where there are none.
+        told: of how many public examples the model tells the label, by the other examples.
+        asked: of how many it was asked; 0 with too few of them, or one label.
+        examples: public examples of all labels.
+        drafted: whether a model wrote them.
+    """
+
+    model: str
+    shown: tuple[PreviewedText, ...]
+    texts: int
+    empty: dict[Emptiness, int]
+    labels: int
+    told: int
+    asked: int
+    examples: int
+    drafted: bool
+
+    @property
+    def follows(self) -> bool:
+        """Whether the model can follow the prompt, by its texts and by the public examples."""
+        chance = 1 / self.labels if self.labels else 0.0
+        says_something = sum(self.empty.values()) <= _MOST_EMPTY * self.texts
+        return says_something and self.told >= self.asked * (1 + chance) / 2
 
 
 class Plan(Result):
@@ -39,6 +91,7 @@ class Plan(Result):
         canaries: how many made-up records are in the data or out of it; None without any.
         refutable: the most that these could refute, at the claim's delta with 95% confidence, in
             nats.
+        preview: texts of the public prompt alone.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
     """
 
@@ -64,4 +117,5 @@ class Plan(Result):
     public_parts: tuple[str, ...]
     canaries: int | None
     refutable: float | None
+    preview: PublicPreview
     knows_tokenizer: bool

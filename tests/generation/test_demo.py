@@ -90,7 +90,7 @@ def test_demo_generates_audits_and_compares(
 ) -> None:
     """The command from end to end; the demo itself is in `make test-slow`."""
     configs = {name: in_little(config) for name, config in demo_configs(quick=True).items()}
-    monkeypatch.setattr("dpaudit.api.starting.demo_configs", lambda quick: configs)
+    monkeypatch.setattr("dpaudit.api.starting.demo_configs", lambda model, quick: configs)
     code, out, err = dpaudit("demo", "--quick", "--json", "--out", "demo")
     assert code == 0, err
     said = json.loads(out)

