@@ -88,7 +88,7 @@ def draft_examples(config: Config) -> dict[str, tuple[str, ...]]:
     unseeded = config.model_copy(update={"sampling": SamplingConfig()})
     for sample in public_samples(unseeded, made, _TRIED, labels):
         text = " ".join((sample.text or "").split())
-        if rules.reason(text) is None:
+        if sample.stop == "end-token" and rules.reason(text) is None:  # whole, and not empty
             drafts.setdefault(sample.label or "", {})[text] = None
     for label in labels:
         if label not in drafts:
@@ -96,7 +96,32 @@ def draft_examples(config: Config) -> dict[str, tuple[str, ...]]:
             raise InputError(
                 "--draft-examples", problem, "Write examples yourself, or name a larger model."
             )
-    return {label: tuple(drafts[label])[:DRAFTS] for label in labels}
+    most = config.decoding.longest
+    return {
+        label: _most_typical(made, labels, label, tuple(drafts[label]), most) for label in labels
+    }
+
+
+def _most_typical(
+    made: Prompting, labels: tuple[str, ...], own: str, texts: tuple[str, ...], most: int
+) -> tuple[str, ...]:
+    """Return the texts that are likelier by the most after their own label than after others."""
+    others = [label for label in labels if label != own]
+    if not others or not _shares_prompts(made, most):
+        return texts[:DRAFTS]
+    after, *elsewhere = (
+        _log_probabilities(made.model, made.prompts, label, texts, most) for label in (own, *others)
+    )
+    gains = [
+        mine - max(theirs) for mine, theirs in zip(after, zip(*elsewhere, strict=True), strict=True)
+    ]
+    ranked = sorted(range(len(texts)), key=lambda number: -gains[number])
+    return tuple(texts[number] for number in ranked[:DRAFTS])
+
+
+def _shares_prompts(made: Prompting, most: int) -> bool:
+    """Return whether what the model keeps of a prompt can be shared by several texts."""
+    return SharedPasses.fit(made.model, 1, made.prompts.public_places, most) is not None
 
 
 def _rules(prompts: Prompts, labels: tuple[str, ...]) -> EmptinessRules:
@@ -116,8 +141,8 @@ def _told_labels(made: Prompting, labels: tuple[str, ...], each: int, most: int)
     examples = {label: prompts.public_examples.get(label, ()) for label in labels}
     if len(labels) < 2 or min(map(len, examples.values())) < 2:
         return 0, 0
-    if SharedPasses.fit(model, 1, prompts.public_places, most) is None:
-        return 0, 0  # what it keeps of a prompt cannot be shared by several texts
+    if not _shares_prompts(made, most):
+        return 0, 0
     told = asked = 0
     for place in range(min(each, max(map(len, examples.values())))):
         others = prompts.without_example(place)

@@ -293,7 +293,9 @@ def _prompt(template: TemplateName, own: Own) -> str:
         about = own.about.strip().rstrip(".:").replace("{", "{{").replace("}", "}}")
         kind = f"{about} ({{label}})" if labelled else about
     if template == "own":
-        said = _OWN.format(text=_yaml("text", f"{kind}, one a line:\n- {{example}}\n-"))
+        wording = f"{kind}, one a line:\n- {{example}}\n-"
+        quoted = yaml.safe_dump(wording, default_style='"', allow_unicode=True, width=sys.maxsize)
+        said = _OWN.format(text=f"text: {quoted.strip()}")
     else:
         said = _PAPERS.format(name=template)
     if own.drafts is None:
@@ -381,8 +383,7 @@ def _data(own: Own) -> str:
 
 def _yaml(name: str, value: str | list[str]) -> str:
     """Return a field in one line, with escapes for what could reorder it in an editor."""
-    texts = [value] if isinstance(value, str) else value
-    plain = all(line.isprintable() for text in texts for line in text.split("\n"))
+    plain = all(text.isprintable() for text in ([value] if isinstance(value, str) else value))
     listed = yaml.safe_dump(
         [value], default_flow_style=True, allow_unicode=plain, width=sys.maxsize
     ).strip()

@@ -16,6 +16,7 @@ _REASONS: dict[Emptiness, str] = {
     "prompt": "the prompt repeated",
     "language": "another language than the public examples",
 }
+_REMEDY = "Write better public examples, or name a larger model (model.name)."
 _WORTH = (
     "Examples that people write, or take from a public corpus of the records' kind, are worth more."
 )
@@ -41,9 +42,7 @@ def _blocks(preview: PublicPreview) -> Iterator[Block]:
         yield Paragraph(f"{'; '.join(measured)}.", "quiet")
     else:
         lead = f"{one_line(preview.model)} is a toy for this prompt: it shows how dpaudit works."
-        yield Paragraph(
-            f"{'; '.join(measured)}. Name a larger model with model.name.", "caution", lead
-        )
+        yield Paragraph(f"{'; '.join(measured)}. {_REMEDY}", "caution", lead)
     if preview.drafted:
         yield Paragraph(f"The model drafted the public examples. {_WORTH}")
     elif not preview.examples:

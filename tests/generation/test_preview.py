@@ -16,8 +16,9 @@ from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.preview import draft_examples, preview
 from dpaudit.generation.prompts import Prompts
 from dpaudit.results.plan import PublicPreview
-from dpaudit.runs import InputError, RunReader
+from dpaudit.runs import InputError, RunReader, Sample
 from dpaudit.runs.emptiness import EmptinessRules
+from dpaudit.runs.manifest import StopReason
 
 MakeConfig = Callable[..., Config]
 Dpaudit = Callable[..., tuple[int, str, str]]
@@ -114,16 +115,44 @@ def test_what_following_a_prompt_means(changed: dict[str, Any], follows: bool) -
     assert found.model_copy(update=changed).follows == follows
 
 
-def test_drafts_are_texts_that_say_something_each_once(
+def test_drafts_are_whole_texts_that_say_something_and_fit_their_label_best(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = make_config(decoding={"max_tokens": 16}, data={"path": "nothing.csv"})
-    monkeypatch.setattr(EmptinessRules, "reason", lambda rules, text: None)
-    drafts = draft_examples(config)
-    assert list(drafts) == ["north", "south"]
-    for texts in drafts.values():
-        assert len(set(texts)) == len(texts) == previews.DRAFTS
-        assert all("\n" not in text for text in texts)
+    said: list[tuple[str, StopReason]] = [
+        *(
+            (f"A thing that fits the {label} so well: {label * fit}.", "end-token")
+            for fit in (1, 5, 3, 2, 4)
+            for label in ("north", "south")
+        ),
+        ("A thing that\n fits the north  so well: north.", "end-token"),  # the first once more
+        ("northnorthnorthnorthnorthnorth northnorth it goes on and on and", "max-tokens"),
+        ("north: 1, 2, 3, 4, 5, 6, 7", "end-token"),
+    ]
+    samples = [
+        Sample(
+            id=number,
+            number=0,
+            label="south" if "south" in text else "north",
+            cluster=None,
+            tokens=(),
+            text=text,
+            stop=stop,
+        )
+        for number, (text, stop) in enumerate(said)
+    ]
+
+    def score(model: Any, prompts: Prompts, label: str, texts: list[str], most: int) -> list[float]:
+        return [float(text.count(label)) for text in texts]
+
+    monkeypatch.setattr(previews, "public_samples", lambda *asked: samples)
+    monkeypatch.setattr(previews, "_log_probabilities", score)
+    config = make_config(data={"path": "nothing.csv"})
+    assert draft_examples(config) == {
+        label: tuple(
+            f"A thing that fits the {label} so well: {label * fit}." for fit in (5, 4, 3, 2)
+        )
+        for label in ("north", "south")
+    }
     monkeypatch.setattr(EmptinessRules, "reason", lambda rules, text: "digits")
     with pytest.raises(InputError) as caught:
         draft_examples(config)
