@@ -24,9 +24,10 @@ from dpaudit.runs.emptiness import EmptinessRules
 
 #: Texts of a label that are shown, and labels that texts are made of at most.
 SHOWN, MOST_LABELS = 2, 8
-#: Texts that are made at least, and public examples that the model is asked about: of fewer no
-#: share is worth telling.
+#: Texts that are made at least: of fewer no share is worth telling.
 LEAST_TEXTS = 8
+#: Public examples of a label that the model is asked about at most.
+_ASKED = 4
 #: Drafted examples of a label, and texts among which they are chosen.
 DRAFTS, _TRIED = 4, 12
 
@@ -57,9 +58,10 @@ def preview(config: Config, made: Prompting | None = None) -> PublicPreview:
         )
         for sample in samples
     ]
-    told, asked = _told_labels(made, labels, each, config.decoding.longest)
+    told, asked = _told_labels(made, labels, config.decoding.longest)
     return PublicPreview(
         model=config.model.name,
+        parameters=made.model.network.num_parameters(),
         shown=tuple(text for number, text in enumerate(texts) if number % each < SHOWN),
         texts=len(texts),
         empty=dict(Counter(text.empty for text in texts if text.empty is not None)),
@@ -131,11 +133,11 @@ def _rules(prompts: Prompts, labels: tuple[str, ...]) -> EmptinessRules:
     )
 
 
-def _told_labels(made: Prompting, labels: tuple[str, ...], each: int, most: int) -> tuple[int, int]:
+def _told_labels(made: Prompting, labels: tuple[str, ...], most: int) -> tuple[int, int]:
     """Return of how many public examples the model tells the label, and how many it was asked.
 
     An example is likelier after its own label's prompt, which does not show it, than after every
-    other label's. It is asked of `each` examples a label, by up to `most` tokens.
+    other label's, by up to `most` tokens.
     """
     model, prompts = made.model, made.prompts
     examples = {label: prompts.public_examples.get(label, ()) for label in labels}
@@ -144,7 +146,7 @@ def _told_labels(made: Prompting, labels: tuple[str, ...], each: int, most: int)
     if not _shares_prompts(made, most):
         return 0, 0
     told = asked = 0
-    for place in range(min(each, max(map(len, examples.values())))):
+    for place in range(min(_ASKED, max(map(len, examples.values())))):
         others = prompts.without_example(place)
         own = [label for label in labels if place < len(examples[label])]
         texts = [examples[label][place] for label in own]

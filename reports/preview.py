@@ -17,6 +17,10 @@ _REASONS: dict[Emptiness, str] = {
     "language": "another language than the public examples",
 }
 _REMEDY = "Write better public examples, or name a larger model (model.name)."
+_LARGER = (
+    "Texts that are worth releasing take a larger model. `dpaudit demo --model gemma3-270m` says "
+    "how to get one."
+)
 _WORTH = (
     "Examples that people write, or take from a public corpus of the records' kind, are worth more."
 )
@@ -41,8 +45,12 @@ def _blocks(preview: PublicPreview) -> Iterator[Block]:
     if preview.follows:
         yield Paragraph(f"{'; '.join(measured)}.", "quiet")
     else:
-        lead = f"{one_line(preview.model)} is a toy for this prompt: it shows how dpaudit works."
+        lead = "The model does not follow the prompt:"
         yield Paragraph(f"{'; '.join(measured)}. {_REMEDY}", "caution", lead)
+    if preview.toy:
+        lead = f"{one_line(preview.model)} is a toy: it shows how dpaudit works."
+        millions = f"{preview.parameters / 1e6:,.3g} million parameters"
+        yield Paragraph(f"It has {millions}. {_LARGER}", "caution", lead)
     if preview.drafted:
         yield Paragraph(f"The model drafted the public examples. {_WORTH}")
     elif not preview.examples:

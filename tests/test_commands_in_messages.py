@@ -68,6 +68,7 @@ _GEMMA = "needs packages that nothing installs; tests/generation/test_joined.py 
 _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
+    "dpaudit demo --model gemma3-270m": ("", _GEMMA),
     "dpaudit demo --model {name}": ("dpaudit demo --model gemma3-270m", _GEMMA),
     "dpaudit demo --model {path}": ("dpaudit demo --model gemma3-270m", _GEMMA),
     "dpaudit lab clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),

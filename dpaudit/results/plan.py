@@ -9,6 +9,9 @@ from dpaudit.runs.emptiness import Emptiness as Emptiness
 #: A model that can follow a prompt writes texts that say nothing no oftener: one in ten would do
 #: for a release, and of ten texts two may be luck.
 _MOST_EMPTY = 0.25
+#: A model of fewer parameters is a toy: of SmolLM2-135M's texts no setting made better ones, while
+#: those of a model twice as large read well (AG News, 2026-11).
+_TOY = 200_000_000
 
 
 class PreviewedText(Result):
@@ -30,6 +33,7 @@ class PublicPreview(Result):
 
     Attributes:
         model: its name.
+        parameters: of the model.
         shown: two texts of each of the first labels.
         texts: how many were made.
         empty: how many say nothing, by the reason.
@@ -41,6 +45,7 @@ class PublicPreview(Result):
     """
 
     model: str
+    parameters: int
     shown: tuple[PreviewedText, ...]
     texts: int
     empty: dict[Emptiness, int]
@@ -49,6 +54,11 @@ class PublicPreview(Result):
     asked: int
     examples: int
     drafted: bool
+
+    @property
+    def toy(self) -> bool:
+        """Whether the model is too small for texts that are worth releasing."""
+        return self.parameters < _TOY
 
     @property
     def follows(self) -> bool:

@@ -49,8 +49,10 @@ def test_no_record_is_read_and_the_same_prompt_gives_the_same_texts(
 
 
 def test_a_random_model_is_told_to_be_a_toy(make_config: MakeConfig) -> None:
-    found = preview(with_examples(make_config, decoding={"max_tokens": 24}))
+    config = with_examples(make_config, decoding={"max_tokens": 24})
+    found = preview(config)
     assert sum(found.empty.values()) > found.texts / 4 and not found.follows
+    assert found.toy and found.parameters == prompting(config).model.network.num_parameters()
 
 
 def test_an_example_is_told_by_the_others_alone(
@@ -103,6 +105,7 @@ def test_scores_are_the_models_log_probabilities(make_config: MakeConfig, templa
 def test_what_following_a_prompt_means(changed: dict[str, Any], follows: bool) -> None:
     found = PublicPreview(
         model="m",
+        parameters=200_000_000,
         shown=(),
         texts=8,
         empty={},
@@ -113,6 +116,7 @@ def test_what_following_a_prompt_means(changed: dict[str, Any], follows: bool) -
         drafted=False,
     )
     assert found.model_copy(update=changed).follows == follows
+    assert not found.toy and found.model_copy(update={"parameters": 199_999_999}).toy
 
 
 def test_drafts_are_whole_texts_that_say_something_and_fit_their_label_best(
