@@ -12,6 +12,7 @@ from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.reading import open_run
 from dpaudit.auditing.checks.preflight import obstacles, refuse
 from dpaudit.generation.joined import JOINED, join_parts
 from dpaudit.generation.joined import terms_to_accept as terms_to_accept
@@ -184,7 +185,8 @@ def demo(
         The comparison; `audits` are named mean and central.
 
     Raises:
-        InputError: the model is not here, or its terms were not accepted.
+        InputError: the model is not here, its terms were not accepted, or the folder has a run of
+            another model.
     """
     if not accept_terms and terms_to_accept(model):
         problem = f"{model} has terms of use, which were not accepted here."
@@ -196,6 +198,8 @@ def demo(
         run = folder / name
         if not (run / HASHES).exists():
             generate(config, out=run, monitor=monitor.titled(name))
+        elif (other := open_run(run).manifest.model.name) != model:
+            raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")
         audits[name] = audit(run, model=config.model.name, monitor=monitor)
         audits[name].save()
     found = compare(*audits.values(), names=tuple(audits), monitor=monitor)

@@ -10,7 +10,7 @@ import click
 from dpaudit.commands.audits import leave
 from dpaudit.commands.options import NamedPath, output_options
 from dpaudit.commands.progress import TERMINAL
-from dpaudit.commands.terminal import print_document, print_json, print_line
+from dpaudit.commands.terminal import note, print_document, print_json, print_line
 
 #: What sentences call the runs, and how many texts of each are shown.
 _TITLES, _SHOWN = {"mean": "Mean", "central": "Central mean"}, 2
@@ -64,7 +64,7 @@ def demo(out: Path, quick: bool, model: str | None, accept_terms: bool, as_json:
 
     model = model or MODEL
     if not accept_terms and (terms := terms_to_accept(model)):
-        print_line(terms)
+        (note if as_json else print_line)(terms)
     audits = run_demo(
         out, quick=quick, model=model, accept_terms=accept_terms, monitor=TERMINAL
     ).audits

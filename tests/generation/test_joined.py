@@ -76,6 +76,8 @@ def test_terms_are_shown_and_nothing_is_joined_until_they_are_accepted(
     code, out, err = dpaudit("demo", "--model", NAME)
     assert (code, out) == (2, "Terms of Use\nYou may not.\nOne & two\n")
     assert "--accept-gemma-terms" in err and not (tmp_path / "cache").exists()
+    code, out, err = dpaudit("demo", "--model", NAME, "--json")
+    assert (code, out) == (2, "") and "You may not." in err
 
 
 def test_a_config_says_how_a_model_is_joined_that_is_not(parts: Path) -> None:
