@@ -7,7 +7,8 @@ nothing, and does not tell by a public example which label it belongs to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 from transformers import DynamicCache
@@ -32,7 +33,15 @@ _ASKED = 4
 DRAFTS, _TRIED = 4, 12
 
 
-def preview(config: Config, made: Prompting | None = None) -> PublicPreview:
+#: Told of tokens, and of the most that there are.
+Watch: TypeAlias = Callable[[int, int], None]
+
+
+def silent(done: int, most: int) -> None:
+    """Tell nothing of the tokens."""
+
+
+def preview(config: Config, made: Prompting | None = None, watch: Watch = silent) -> PublicPreview:
     """Return texts of a config's public prompt alone, and whether its model can follow the prompt.
 
     The same config gives the same texts, so that what changes is due to the prompt.
@@ -40,6 +49,7 @@ def preview(config: Config, made: Prompting | None = None) -> PublicPreview:
     Args:
         config: all settings; its data is not looked at.
         made: its model and prompts; loaded if None.
+        watch: told of the tokens.
 
     Raises:
         InputError: the model or the prompt cannot be used.
@@ -48,7 +58,9 @@ def preview(config: Config, made: Prompting | None = None) -> PublicPreview:
     labels = config.data.groups[:MOST_LABELS]
     each = max(SHOWN, -(-LEAST_TEXTS // len(labels)))
     fixed = SamplingConfig(generator="test-seed", seed=0)
-    samples = public_samples(config.model_copy(update={"sampling": fixed}), made, each, labels)
+    samples = public_samples(
+        config.model_copy(update={"sampling": fixed}), made, each, labels, watch
+    )
     rules = _rules(made.prompts, labels)
     texts = [
         PreviewedText(
@@ -73,11 +85,12 @@ def preview(config: Config, made: Prompting | None = None) -> PublicPreview:
     )
 
 
-def draft_examples(config: Config) -> dict[str, tuple[str, ...]]:
+def draft_examples(config: Config, watch: Watch = silent) -> dict[str, tuple[str, ...]]:
     """Let a config's model write public examples from the prompt's own words and the labels.
 
     Args:
         config: all settings, without public examples; its data is not looked at.
+        watch: told of the tokens.
 
     Returns:
         Up to DRAFTS of each label, under "" where there are none.
@@ -88,7 +101,7 @@ def draft_examples(config: Config) -> dict[str, tuple[str, ...]]:
     made, labels = prompting(config), config.data.groups
     rules, drafts = _rules(made.prompts, labels), dict[str, dict[str, None]]()
     unseeded = config.model_copy(update={"sampling": SamplingConfig()})
-    for sample in public_samples(unseeded, made, _TRIED, labels):
+    for sample in public_samples(unseeded, made, _TRIED, labels, watch):
         text = " ".join((sample.text or "").split())
         if sample.stop == "end-token" and rules.reason(text) is None:  # whole, and not empty
             drafts.setdefault(sample.label or "", {})[text] = None

@@ -8,9 +8,9 @@ log-probabilities over the run's support.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, count
 
 from dpaudit.generation.algorithm import Prompting, prompting, silent
 from dpaudit.generation.config import (
@@ -20,7 +20,7 @@ from dpaudit.generation.config import (
     PrivacyConfig,
     SamplingConfig,
 )
-from dpaudit.generation.events import Progress
+from dpaudit.generation.events import Event, Progress, StepDone
 from dpaudit.generation.manifest import (
     build_manifest,
     declared_batching,
@@ -71,14 +71,26 @@ def generate_public(config: Config, out: Location, progress: Progress = silent) 
 
 
 def public_samples(
-    config: Config, made: Prompting, each: int, labels: Sequence[str]
+    config: Config,
+    made: Prompting,
+    each: int,
+    labels: Sequence[str],
+    watch: Callable[[int, int], None],
 ) -> tuple[Sample, ...]:
     """Return `each` texts of the public prompt alone for some of a config's labels.
 
-    No record is read, and nothing is written.
+    No record is read, and nothing is written. `watch` is told of tokens, and of the most there are.
     """
     asked = _without_records(config, each)
-    return tuple(_sample(asked, made, labels, PUBLIC_ROWS, silent).samples())
+    most, tokens = each * len(labels) * config.decoding.longest, count(1)
+
+    def tell(event: Event) -> None:
+        if isinstance(event, StepDone):
+            watch(next(tokens), most)
+
+    found = tuple(_sample(asked, made, labels, PUBLIC_ROWS, tell).samples())
+    watch(most, most)
+    return found
 
 
 def _sample(

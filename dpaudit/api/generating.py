@@ -221,7 +221,7 @@ def plan(
         return planned(asked, tuple(map(str, known)), earlier)
 
 
-def preview(config: Settings) -> PublicPreview:
+def preview(config: Settings, *, monitor: Monitor = SILENT) -> PublicPreview:
     """Return texts of a config's public prompt alone, and whether its model can follow the prompt.
 
     This loads torch and the model. No record is read: the texts cost no epsilon.
@@ -234,7 +234,8 @@ def preview(config: Settings) -> PublicPreview:
     from dpaudit.generation.starting import require_labels
 
     require_labels(asked.data)
-    return sample_prompt(asked)
+    with monitor.progress("Texts of the public prompt alone", "tokens") as watch:
+        return sample_prompt(asked, watch=watch)
 
 
 def unknown_tokenizer(run: Run, model: str) -> Path | None:

@@ -11,7 +11,7 @@ from dpaudit.api import places
 from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
-from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.monitor import SILENT, Monitor, Progress
 from dpaudit.api.reading import open_run
 from dpaudit.auditing.checks.preflight import obstacles, refuse
 from dpaudit.generation.joined import JOINED, join_parts
@@ -64,6 +64,7 @@ def init(
     aggregator: Demo = "mean",
     overwrite: bool = False,
     draft_examples: bool = False,
+    monitor: Monitor = SILENT,
 ) -> Starter:
     """Write a commented config for `generate`.
 
@@ -76,6 +77,7 @@ def init(
         overwrite: replace a file that is there.
         draft_examples: let the model write four public examples a label, from the labels and what
             `own` says the texts are about. The config marks them as drafted.
+        monitor: receives the progress of drafting.
 
     Raises:
         InputError: the records or a setting cannot be used, a run could not pass its audit, or the
@@ -98,7 +100,8 @@ def init(
             _require_draftable(own)
             if not overwrite and file.exists():
                 raise _taken(file)
-            own = replace(own, drafts=_drafts(first))
+            with monitor.progress("Drafts of public examples", "tokens") as watch:
+                own = replace(own, drafts=_drafts(first, watch))
             first = first_config(aggregator, own)
     text = example_config(aggregator) if first is None else first.text
     with places.writing(file, "CONFIG"):
@@ -136,10 +139,10 @@ def _require_draftable(own: Own) -> None:
         raise InputError(field, "it needs the prompt of the config's own.", "Leave out --template.")
 
 
-def _drafts(first: First) -> dict[str, tuple[str, ...]]:
+def _drafts(first: First, watch: Progress) -> dict[str, tuple[str, ...]]:
     from dpaudit.generation.preview import draft_examples
 
-    return draft_examples(first.config)
+    return draft_examples(first.config, watch)
 
 
 def _require_possible(own: Own, first: First) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from dpaudit.commands.options import POSITIVE, NamedPath, output_options
+from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import note, print_document, print_line
 
 if TYPE_CHECKING:
@@ -175,9 +176,16 @@ def init(
         )
         own = _asked(own, aggregator) if _is_terminal() and not as_json else own
     written = write_config(
-        config, own, aggregator=aggregator, overwrite=force, draft_examples=draft_examples
+        config,
+        own,
+        aggregator=aggregator,
+        overwrite=force,
+        draft_examples=draft_examples,
+        monitor=TERMINAL,
     )
-    seen = preview(config) if own is not None and written.finished and written.at_hand else None
+    seen = None
+    if own is not None and written.finished and written.at_hand:
+        seen = preview(config, monitor=TERMINAL)
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
     told: dict[str, Any] = {"config": str(config), "next": then if written.finished else None}

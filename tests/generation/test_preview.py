@@ -43,7 +43,9 @@ def test_no_record_is_read_and_the_same_prompt_gives_the_same_texts(
     found = preview(config)
     assert [text.label for text in found.shown] == ["north", "north", "south", "south"]
     assert (found.texts, found.examples, found.labels, found.drafted) == (8, 6, 2, False)
-    assert found == preview(config)
+    told: list[tuple[int, int]] = []
+    assert found == preview(config, watch=lambda *counts: told.append(counts))
+    assert told[0] == (1, 40) and told[-1] == (40, 40)  # eight texts of up to five tokens
     assert found.shown != preview(make_config(data={"path": str(tmp_path / "nothing.csv")})).shown
     assert not list(tmp_path.iterdir())
 
@@ -166,7 +168,7 @@ def test_drafts_are_whole_texts_that_say_something_and_fit_their_label_best(
 @pytest.fixture
 def asked(data_file: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Of `init`: with a model at hand, whose drafts are fixed."""
-    monkeypatch.setattr(previews, "draft_examples", lambda config: DRAFTS)
+    monkeypatch.setattr(previews, "draft_examples", lambda config, watch: DRAFTS)
     labels = ["--label-value", "north", "--label-value", "south"]
     return ["init", "own.yaml", "--data", data_file, "--model", tiny_folder, *labels]
 
