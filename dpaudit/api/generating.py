@@ -29,7 +29,7 @@ from dpaudit.runs.text import KNOWN_TOKENIZERS
 if TYPE_CHECKING:
     from dpaudit.auditing.checks.preflight import Obstacle
     from dpaudit.generation.algorithm import Ready
-    from dpaudit.results.plan import Menu, Plan
+    from dpaudit.results.plan import Menu, Plan, PublicPreview
     from dpaudit.runs.engines import Engine
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
@@ -277,6 +277,21 @@ def plan(
                 needs_data=bool(unseen_places(planned_run(asked).manifest)),
                 progress=watch,
             )
+
+
+def preview(config: Settings, *, monitor: Monitor = SILENT) -> PublicPreview:
+    """Return texts of a config's public prompt alone, and whether its model can follow the prompt.
+
+    This loads torch and the model. No record is read: the texts cost no epsilon.
+
+    Raises:
+        InputError: a setting or the model cannot be used.
+    """
+    asked = read_config(config)
+    from dpaudit.generation.preview import preview as sample_prompt
+
+    with monitor.progress("Texts of the public prompt alone", "tokens") as watch:
+        return sample_prompt(asked, watch=watch)
 
 
 def unknown_tokenizer(run: Run, model: str) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -12,8 +12,11 @@ from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.reading import open_run
 from dpaudit.auditing.checks.preflight import obstacles, refuse
 from dpaudit.generation import events
+from dpaudit.generation.joined import JOINED, join_parts
+from dpaudit.generation.joined import terms_to_accept as terms_to_accept
 from dpaudit.generation.rows import read_columns as read_columns
 from dpaudit.generation.sources import is_installed, locate
 from dpaudit.generation.starting import MODEL as MODEL
@@ -45,11 +48,13 @@ class Starter:
         first: the config for one's own records; None for the example.
         needs: the command that installs what the model and the example's records need; empty if
             nothing is missing.
+        at_hand: whether the model is here, so that its texts can be shown before the run.
     """
 
     file: Path
     first: First | None
     needs: str
+    at_hand: bool
 
 
 def timed_menu(found: First, *, monitor: Monitor = SILENT) -> Menu:
@@ -92,14 +97,21 @@ def init(
     *,
     aggregator: Demo = "mean",
     overwrite: bool = False,
+    draft_examples: bool = False,
+    monitor: Monitor = SILENT,
 ) -> Starter:
     """Write a commented config for `generate`.
+
+    Drafting examples loads torch and the model.
 
     Args:
         config: the file to write.
         own: what is known of your records; None for the example's, which runs as it stands.
         aggregator: mean or central.
         overwrite: replace a file that is there.
+        draft_examples: let the model write four public examples a label, from the labels and what
+            `own` says the texts are about. The config marks them as drafted.
+        monitor: receives the progress of drafting.
 
     Raises:
         InputError: the records or a setting cannot be used, a run could not pass its audit, or the
@@ -108,6 +120,8 @@ def init(
     if aggregator not in get_args(Demo):
         raise InputError("aggregator", f"the value is {aggregator!r}.", "Give mean or central.")
     file = places.path_of(config, "config")
+    if draft_examples:
+        own = _with_drafts(own, aggregator, file, overwrite, monitor)
     made = None if own is None else first(own, aggregator=aggregator)
     text = example_config(aggregator) if made is None else made.text
     with places.writing(file, "CONFIG"):
@@ -117,9 +131,40 @@ def init(
             ) as opened:
                 opened.write(text)
         except FileExistsError:
-            remedy = "Name another file, or overwrite it with --force."
-            raise InputError(str(file), "this is there already.", remedy) from None
-    return Starter(file, made, PARTS if made is None else missing_parts(text))
+            raise _taken(file) from None
+    needs = PARTS if made is None else missing_parts(text)
+    at_hand = made is not None and is_installed(made.config.model.name)
+    return Starter(file, made, needs, at_hand)
+
+
+def _taken(file: Path) -> InputError:
+    return InputError(
+        str(file), "this is there already.", "Name another file, or overwrite it with --force."
+    )
+
+
+def _with_drafts(
+    own: Own | None, aggregator: Demo, file: Path, overwrite: bool, monitor: Monitor
+) -> Own:
+    """Return the settings with public examples that the model wrote.
+
+    Raises:
+        InputError: it is not said of what, the prompt is not the config's own, or the file is
+            there.
+    """
+    field = "--draft-examples"
+    if own is None or own.about is None:
+        remedy = 'Say it with --about, such as --about "Notes of an insurer on claims".'
+        raise InputError(field, "nothing says what the texts are.", remedy)
+    if own.template not in (None, "own"):
+        raise InputError(field, "it needs the prompt of the config's own.", "Leave out --template.")
+    if not overwrite and file.exists():
+        raise _taken(file)
+    config = first(own, aggregator=aggregator).config
+    with monitor.progress("Drafts of public examples", "tokens") as watch:
+        from dpaudit.generation.preview import draft_examples
+
+        return replace(own, drafts=draft_examples(config, watch))
 
 
 def _require_consistent(own: Own, aggregator: Demo) -> None:
@@ -135,6 +180,8 @@ def _require_consistent(own: Own, aggregator: Demo) -> None:
     if own.label is None and own.template not in (None, "own"):
         problem = "the others show a label, and there is none."
         raise InputError("--template", problem, "Choose own.")
+    if own.about is not None and not (own.about.strip() and own.about.isprintable()):
+        raise InputError("--about", "this is no sentence.", "Say in one line what the texts are.")
 
 
 def _require_possible(first: First) -> None:
@@ -154,7 +201,12 @@ def _require_possible(first: First) -> None:
 
 
 def demo(
-    out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT
+    out: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    model: str = MODEL,
+    accept_terms: bool = False,
+    monitor: Monitor = SILENT,
 ) -> RunComparison:
     """Generate, audit and compare two small runs: of a mean and of a central mean.
 
@@ -165,16 +217,29 @@ def demo(
     Args:
         out: folder for the runs, their reports and comparison.html.
         quick: short texts of one label.
+        model: as in a config's model.name. One that packages carry in parts is joined in the cache.
+        accept_terms: whether you accept its terms of use (`terms_to_accept`).
         monitor: receives progress and warnings.
 
     Returns:
         The comparison; `audits` are named mean and central.
+
+    Raises:
+        InputError: the model is not here, its terms were not accepted, or the folder has a run of
+            another model.
     """
+    if not accept_terms and terms_to_accept(model):
+        problem = f"{model} has terms of use, which were not accepted here."
+        raise InputError("--accept-gemma-terms", problem, "Read them, and give this option.")
+    if model in JOINED:
+        join_parts(model)
     folder, audits = places.path_of(out, "out"), {}
-    for name, config in demo_configs(quick=quick).items():
+    for name, config in demo_configs(model, quick=quick).items():
         run = folder / name
         if not (run / HASHES).exists():
             generate(config, out=run, monitor=monitor.titled(name))
+        elif (other := open_run(run).manifest.model.name) != model:
+            raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")
         audits[name] = audit(run, model=config.model.name, monitor=monitor)
         audits[name].save()
     found = compare(*audits.values(), names=tuple(audits), monitor=monitor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,14 @@ import click
 from dpaudit.commands.options import NamedPath, TitledCommand, output_options
 from dpaudit.commands.own_data import Given, ask, ask_data, ask_plan, is_terminal, own_data_options
 from dpaudit.commands.progress import TERMINAL
-from dpaudit.commands.terminal import console, note, print_json, print_line, session
+from dpaudit.commands.terminal import (
+    console,
+    note,
+    print_document,
+    print_json,
+    print_line,
+    session,
+)
 
 if TYPE_CHECKING:
     from dpaudit.api.starting import Demo, Own
@@ -34,14 +42,28 @@ WORKING = "reading the records and working out the plans"
     "example's].",
 )
 @own_data_options
+@click.option(
+    "--draft-examples",
+    is_flag=True,
+    help="Let the model write four public examples for each label, from the labels and --about, "
+    "for you to edit.",
+)
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
-def init(config: Path, data: str | None, given: Given, force: bool, as_json: bool) -> None:
+def init(
+    config: Path,
+    data: str | None,
+    given: Given,
+    draft_examples: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
     """Write a commented config for `dpaudit generate`.
 
     CONFIG is dpaudit.yaml unless you name another file. Without --data, it is the config of the
     example, which runs as it is. For your records, `init` shows what they give at your epsilon. On
-    a terminal, it asks for what was not given, and shows the columns of your file.
+    a terminal, it asks for what was not given, and shows the columns of your file. If the model is
+    installed here, `init` shows what it writes from the public prompt alone.
 
     \b
     Example:
@@ -51,12 +73,15 @@ def init(config: Path, data: str | None, given: Given, force: bool, as_json: boo
     terminal = is_terminal() and not as_json
     if data is None and terminal and not given.options:
         data = ask_data()
-    if data is None and (options := given.options) and options != ["--aggregator"]:
+    options = given.options + ["--draft-examples"] * draft_examples
+    if data is None and options and options != ["--aggregator"]:
         raise click.UsageError(
             f"{', '.join(options)}: these are about records. Name them in --data."
         )
     with TERMINAL.waiting("starting"):
         from dpaudit.api import starting
+        from dpaudit.api.generating import preview
+        from dpaudit.reports.preview import build
         from dpaudit.reports.text import in_a_line
         from dpaudit.results.shell import argument
     own, asks = None, data is not None and terminal
@@ -65,22 +90,34 @@ def init(config: Path, data: str | None, given: Given, force: bool, as_json: boo
         own = given.own(data)
         if asks and given.plan is None:
             own = _with_plan(own, given.aggregator)
-    with TERMINAL.waiting(WORKING):
-        written = starting.init(config, own, aggregator=given.aggregator, overwrite=force)
+    with nullcontext() if draft_examples else TERMINAL.waiting(WORKING):
+        written = starting.init(
+            config,
+            own,
+            aggregator=given.aggregator,
+            overwrite=force,
+            draft_examples=draft_examples,
+            monitor=TERMINAL,
+        )
+    seen = preview(config, monitor=TERMINAL) if written.at_hand else None
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
     first = written.first
     if as_json:
         menu = None if first is None else first.menu.model_dump(mode="json")
-        print_json(json.dumps({"config": str(config), "next": then, "menu": menu}))
+        shown = None if seen is None else seen.model_dump(mode="json")
+        found = {"config": str(config), "next": then, "menu": menu, "preview": shown}
+        print_json(json.dumps(found))
     else:
         print_line(f"  {in_a_line(config)}")
+        if seen is not None:
+            print_document(build(seen))
     if first is not None and not asks:
         show_menu(first.menu, first.own.plan)
     if written.needs:
         what = "the example's model and texts" if first is None else "the model"
         note(f"To install {what}: {written.needs}")
-    if own is not None and own.label is None:
+    if own is not None and own.label is None and own.about is None:
         note(f"First: in {in_a_line(config)}, say in prompt.text what your texts are.")
     note(f"Next: {then}")
 

@@ -48,6 +48,7 @@ class Given:
     aggregator: Literal["mean", "central"]
     model: str | None
     template: Literal["it", "pt", "own"] | None
+    about: str | None
     encoding: str | None
 
     @property
@@ -111,6 +112,7 @@ class Given:
             records_per_user=self.records_per_user,
             model=self.model or MODEL,
             template=self.template,
+            about=self.about,
             texts=self.texts,
             epsilon=self.epsilon,
             advantage=self.advantage,
@@ -213,8 +215,13 @@ def own_data_options(command: Command) -> Command:
     @option(
         "--template",
         type=click.Choice(["it", "pt", "own"]),
-        help="Prompt: `it` for an instruction-tuned model, `pt` for a base model, `own` for your "
-        "own prompt [default: what fits the model].",
+        help="Prompt: `own` for one that the config holds, `it` for a model with a chat template, "
+        "`pt` for a base model [default: own].",
+    )
+    @option(
+        "--about",
+        metavar="SENTENCE",
+        help="What your texts are, in a sentence with nothing private in it. It becomes public.",
     )
     @option(
         "--encoding",
@@ -282,6 +289,9 @@ def ask(given: Given, data: str) -> Given:
     if given.texts is None:
         question = "How many texts do you need, at most? [as many as the epsilon gives]"
         given = replace(given, texts=_ask(question, _Optional(POSITIVE_COUNT)))
+    if given.about is None and given.template in (None, "own"):
+        question = "What are your texts, in a sentence with nothing private in it? [texts]"
+        given = replace(given, about=_ask(question, _Optional(click.STRING)))
     return given
 
 

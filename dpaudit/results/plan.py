@@ -6,6 +6,69 @@ from typing import Literal, TypeAlias, get_args
 
 from dpaudit.results.audit import AttackBound, ClaimResult, Result
 from dpaudit.results.values import Finding
+from dpaudit.runs.vacuity import Vacuity as Vacuity
+
+#: A model that can follow a prompt writes texts that say nothing no oftener: one in ten would do
+#: for a release, and of ten texts two may be luck.
+_MOST_EMPTY = 0.25
+#: A model of fewer parameters is a toy: of SmolLM2-135M's texts no setting made better ones, while
+#: those of a model twice as large read well (AG News, 2026-11).
+_TOY = 200_000_000
+
+
+class PreviewedText(Result):
+    """A text of the public prompt alone.
+
+    Attributes:
+        label: "" where there are none.
+        text: as a run would write it.
+        empty: why it says nothing; None if it says something.
+    """
+
+    label: str
+    text: str
+    empty: Vacuity | None
+
+
+class PublicPreview(Result):
+    """Texts of the public prompt alone. No record was read: epsilon 0.
+
+    Attributes:
+        model: its name.
+        parameters: of the model.
+        shown: two texts of each of the first labels.
+        texts: how many were made.
+        empty: how many say nothing, by the reason.
+        labels: the public ones; 0 where there are none.
+        told: of how many public examples the model tells the label, by the other examples.
+        asked: of how many it was asked; 0 with too few of them, or one label.
+        examples: public examples of all labels.
+        drafted: whether a model wrote them.
+    """
+
+    model: str
+    parameters: int
+    shown: tuple[PreviewedText, ...]
+    texts: int
+    empty: dict[Vacuity, int]
+    labels: int
+    told: int
+    asked: int
+    examples: int
+    drafted: bool
+
+    @property
+    def toy(self) -> bool:
+        """Whether the model is too small for texts that are worth releasing."""
+        return self.parameters < _TOY
+
+    @property
+    def follows(self) -> bool:
+        """Whether the model can follow the prompt, by its texts and by the public examples."""
+        chance = 1 / self.labels if self.labels else 0.0
+        says_something = sum(self.empty.values()) <= _MOST_EMPTY * self.texts
+        return says_something and self.told >= self.asked * (1 + chance) / 2
+
 
 #: Names of the plans: the most texts; closer to the records; as many texts at a smaller epsilon.
 PlanName: TypeAlias = Literal["many", "close", "careful"]
@@ -98,6 +161,7 @@ class Plan(Result):
         canaries: how many made-up records are in the data or out of it; None without any.
         refutable: the most that these could refute, at the claim's delta with 95% confidence, in
             nats.
+        preview: texts of the public prompt alone.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
         menu: what else the same epsilon gives; None where the epsilon is not known before the run,
             or nobody says how many records there are about.
@@ -129,6 +193,7 @@ class Plan(Result):
     public_parts: tuple[str, ...]
     canaries: int | None
     refutable: float | None
+    preview: PublicPreview
     knows_tokenizer: bool
     menu: Menu | None
     held_out: float = 0.0

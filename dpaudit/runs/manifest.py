@@ -727,6 +727,8 @@ class PromptSettings(Fields):
             there are no labels. Or the path of a file of them, with the columns of the data, as
             data.path and apart from it; by that it is declared public. run.json has the texts that
             were read, under "" where there are no labels.
+        drafted: whether a model wrote these, from the labels and a public sentence. Examples that
+            people write, or take from a public corpus of the records' kind, are worth more.
         examples_per_context: k, the most records that one prompt shows; under hashed-cells each
             shows so many. Several need batching.slots or batching.cells.
         max_example_tokens: the length that each example is cut to.
@@ -737,6 +739,7 @@ class PromptSettings(Fields):
     end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
     one_line: bool = False
     public_examples: ExamplesByLabel | PublicExamples | NotEmpty | None = None
+    drafted: bool = False
     examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1
     max_example_tokens: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 from dpaudit.runs.manifest import Manifest
 
@@ -57,11 +57,13 @@ class PublicText(NamedTuple):
             examples.
         words: all words of the public examples and the prompt; empty without examples.
         scripts: the scripts of the public examples' letters.
+        usual: rules that a public example breaks, too: of such records they tell nothing.
     """
 
     runs: frozenset[tuple[str, ...]]
     words: frozenset[str]
     scripts: frozenset[str]
+    usual: frozenset[Vacuity]
 
     @classmethod
     def of(cls, manifest: Manifest) -> PublicText:
@@ -77,7 +79,13 @@ class PublicText(NamedTuple):
         runs = {run for words in asked for run in _runs(words, _RUN)}
         runs |= {run for text in examples for run in _runs(_words(text), _EXAMPLE_RUN)}
         known = {word for words in (*asked, *map(_words, examples)) for word in words}
-        return cls(frozenset(runs), frozenset(known if examples else ()), _main_scripts(examples))
+        usual = {name for text in examples for name, breaks in _RULES.items() if breaks(text)}
+        return cls(
+            frozenset(runs),
+            frozenset(known if examples else ()),
+            _main_scripts(examples),
+            frozenset(usual),
+        )
 
 
 def vacuity(text: str | None, tokens: Sequence[int], public: PublicText) -> Vacuity | None:
@@ -94,17 +102,13 @@ def vacuity(text: str | None, tokens: Sequence[int], public: PublicText) -> Vacu
         return "very_short"
     if text is None:
         return None
+    for name, breaks in _RULES.items():
+        if name not in public.usual and breaks(text):
+            return name
     words = _words(text)
-    found: dict[Vacuity, bool] = {
-        "digits": _lacks_letters(text),
-        "lists": _is_list(text),
-        "repetitions": _repeats_itself(words),
-        "prompts": any(
-            run in public.runs for length in (_RUN, _EXAMPLE_RUN) for run in _runs(words, length)
-        ),
-        "other_language": _in_other_language(text, words, public),
-    }
-    return next((name for name, holds in found.items() if holds), None)
+    if any(run in public.runs for length in (_RUN, _EXAMPLE_RUN) for run in _runs(words, length)):
+        return "prompts"
+    return "other_language" if _in_other_language(text, words, public) else None
 
 
 def vacuities(
@@ -143,9 +147,18 @@ def _is_item(part: str) -> bool:
     return len(_words(part)) <= _WORDS_OF_ITEM
 
 
-def _repeats_itself(words: Sequence[str]) -> bool:
+def _repeats_itself(text: str) -> bool:
+    words = _words(text)
     pairs = list(_runs(words, 2))
     return len(words) >= _FEWEST_WORDS and len(set(pairs)) < _DISTINCT * len(pairs)
+
+
+#: By the text alone.
+_RULES: Final[dict[Vacuity, Callable[[str], bool]]] = {
+    "digits": _lacks_letters,
+    "lists": _is_list,
+    "repetitions": _repeats_itself,
+}
 
 
 def _in_other_language(text: str, words: Sequence[str], public: PublicText) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.generation.algorithm import prepare
-from dpaudit.generation.config import Config, in_config, load_config
+from dpaudit.generation.config import Config, ModelConfig, in_config, load_config
 from dpaudit.generation.evaluation.likelihood import (
     TEST,
     HeldOut,
@@ -37,7 +37,13 @@ KEY = hashlib.sha256(b"held-out likelihood").hexdigest()
 
 
 def compare_likelihoods(
-    paths: Sequence[Path], test: str, *, texts: int = 4, batches: int = 1, monitor: Monitor = SILENT
+    paths: Sequence[Path],
+    test: str,
+    *,
+    texts: int = 4,
+    batches: int = 1,
+    model: str | None = None,
+    monitor: Monitor = SILENT,
 ) -> Likelihoods:
     """Give held-out texts to each config's batches, token by token, beside the public prompt alone.
 
@@ -48,6 +54,7 @@ def compare_likelihoods(
         test: held-out texts, in the columns of the configs' data and apart from it.
         texts: most texts of each label.
         batches: most batches of each label.
+        model: in place of the configs' own, in the fastest dtype; None for theirs.
         monitor: receives progress.
 
     Raises:
@@ -63,6 +70,9 @@ def compare_likelihoods(
     rows, read = [], []
     for path in paths:
         config = load_config(path)
+        if model is not None:
+            named = ModelConfig(name=model, dtype="auto")
+            config = config.model_copy(update={"model": named})
         try:
             read.append((config, held_out_texts(config, test, texts)))
         except InputError as error:

