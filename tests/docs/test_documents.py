@@ -81,7 +81,6 @@ UNRUN = {
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
-    "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-canaries.yaml --dry-run": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out run": GENERATES,
