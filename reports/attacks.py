@@ -96,7 +96,7 @@ def subject(relation: Relation, unit: Unit, most: int | None) -> Subject:
 def box(result: AuditResult) -> Iterator[Block]:
     """Yield what an attacker can do, or why nothing bounds it; nothing where no claim holds."""
     if holding(result) and (told := _told(result)) is not None:
-        yield Paragraph(f"{say('what-attacks-are')} {say('attacks-explained')}", lead=TITLE)
+        yield Paragraph(say("what-attacks-are"), lead=TITLE)
         yield Items(list(_sentences(told)))
     elif reason := _unbounded(result):
         yield Paragraph(reason, lead=TITLE)
@@ -106,6 +106,7 @@ def details(result: AuditResult) -> Iterator[Block]:
     """Yield the bound at every rate and, inside, what attacks have shown; or these texts' odds."""
     if holding(result) and (told := _told(result)) is not None:
         yield from _curve(told)
+        yield Paragraph(say("attacks-explained"), "quiet")
         if not is_public(result) and (seen := list(_lower_bounds(result))):
             yield Items(seen)
     elif _unbounded(result) and (odds := posterior_odds(result)):

@@ -113,9 +113,8 @@ def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
             Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed])
         )
     if result.verdict != "error" and not is_public(result):
-        first, *rest = worth.sentences(result)
-        blocks.append(Paragraph(first, lead=f"{section_title('worth')}."))
-        blocks += [Items(rest)] if rest else []
+        added = " ".join(worth.sentences(result))
+        blocks.append(Paragraph(added, lead=f"{section_title('worth')}."))
     if result.verdict != "error" and result.paid is not None:
         blocks.append(Paragraph(worth.paid_words(result.paid), "quiet"))
     blocks.append(Definitions(list(_facts(result)), "facts"))
