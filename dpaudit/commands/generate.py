@@ -72,8 +72,7 @@ _CONFIGS = (".yaml", ".yml")
 @click.option(
     "--no-worth",
     is_flag=True,
-    help="Leave out the texts of the same prompts without any record, and the gain of held-out "
-    "records.",
+    help="Skip the texts of the same prompts without any record, and the gain of held-out records.",
 )
 @model_engine_options
 @output_options

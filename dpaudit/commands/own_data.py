@@ -70,6 +70,8 @@ class Given:
 
     def missing(self) -> list[str]:
         """Return what is to be said about the records still, each with its option."""
+        from dpaudit.api.starting import promises
+
         found = []
         if not (self.labels or self.no_labels):
             found.append("--labels A,B (they become public), or --no-labels")
@@ -80,7 +82,7 @@ class Given:
             )
         if self.user is not None and self.records_per_user is None:
             found.append("--records-per-user N (the most that one has: it becomes public)")
-        if not self.limited and self.aggregator == "mean":
+        if not self.limited and promises(self.aggregator):
             found.append(
                 "--epsilon E (the largest that you accept, at the release level), or --advantage "
                 "or --true-positives"

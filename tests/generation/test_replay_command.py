@@ -56,7 +56,9 @@ class Asked:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Asked:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").touch()  # a path that is not there is refused beforehand
     stand_in = Asked(ReplayedStep(0, 0, 0.0, 1.0), {})
     monkeypatch.setattr("dpaudit.generation.replay.replay_run", stand_in)
     return stand_in
