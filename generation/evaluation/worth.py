@@ -153,9 +153,10 @@ def require_payable(manifest: Manifest, epsilon: float) -> None:
     """Refuse a figure for a run of which no proof holds, or whose noise would be beyond numbers.
 
     Raises:
-        InputError: no records were held out, one record moves several batches, or epsilon is too
-            small.
+        InputError: no records were held out, one record moves several batches, records decided
+            how many there are or where they go, or epsilon is too small.
     """
+    privacy, chosen = manifest.privacy, manifest.chosen_from.batching
     if not epsilon >= LEAST_EPSILON:
         problem = f"this is {epsilon:g}, which leaves nothing but noise."
         raise InputError(EPSILON, problem, f"Give {LEAST_EPSILON:g} or more.")
@@ -165,6 +166,14 @@ def require_payable(manifest: Manifest, epsilon: float) -> None:
     if manifest.own_allowances:
         problem = "the records of a user share a budget, so one record can move several batches."
         raise InputError(EPSILON, problem, "Leave it out: no proof covers such a figure.")
+    if privacy.unit == "user" and privacy.records_per_user_from != "declared":
+        problem = "the noise would follow from the most records of a user, counted in the data."
+        remedy = "Generate a run that declares privacy.records_per_user."
+        raise InputError(EPSILON, problem, remedy)
+    if chosen != "public" or manifest.clustering.origin == "private":
+        problem = "private records may have chosen the run's batches, so one can move several."
+        remedy = "Generate a run with chosen_from.batching: public, and no clusters of the data's."
+        raise InputError(EPSILON, problem, remedy)
 
 
 def pay_for_gain(
