@@ -538,10 +538,9 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
 def worth_of(run: Location) -> tuple[Worth | None, str]:
     """Return what the records added to a run's texts, or None, and why it cannot be shown."""
     from dpaudit.results.quality_file import read_worth
-    from dpaudit.runs.layout import SAMPLES
 
     try:
-        return read_worth(places.reports_of(run), lambda: RunReader(run).digest(SAMPLES)), ""
+        return read_worth(places.reports_of(run), lambda: RunReader(run)), ""
     except InputError as error:
         return None, str(error)
 

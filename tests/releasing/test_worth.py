@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,22 +24,13 @@ from dpaudit.runs import RunReader
 
 Run = Any
 #: Digits that stand nowhere else.
-UNPAID, PAID, BOUND = "0.17391", "0.24683", "0.21357"
+UNPAID, PAID, BOUND = "0.17391", "12.00325", "0.22675"
 
 
-def paid_gain(**fields: Any) -> PaidGain:
-    stated: dict[str, Any] = {
-        "epsilon": 0.1,
-        "spent": 0.25,
-        "unit": "record",
-        "relation": "add_remove",
-        "records": 1,
-        "clip": 0.3,
-        "batches": 40,
-        "gain": float(PAID),
-        "at_least": float(BOUND),
-    }
-    return PaidGain.model_validate({**stated, **fields})
+def paid_gain(steps: int = 48013, **fields: Any) -> PaidGain:
+    about: dict[str, Any] = {"unit": "record", "relation": "add_remove", **fields}
+    first = PaidGain.of(0, 0.15, records=1, batches=4, earlier=None, **about)
+    return PaidGain.of(steps, 0.1, records=1, batches=4, earlier=first, **about)
 
 
 def worth_of(run: Run, paid: PaidGain | None = None) -> Worth:
@@ -59,7 +51,7 @@ PRIVATE = (UNPAID, "0.174", "0.1739", *COUNTS)
 
 @pytest.fixture
 def run(make_run: Callable[..., Run]) -> Run:
-    return make_run(aggregator="mean", sizes=(3, 4, 5, 4))
+    return make_run(aggregator="mean", sizes=(3, 4, 5, 4), held_out=1e-6)
 
 
 @pytest.mark.parametrize("paid", [None, paid_gain()], ids=["unpaid", "paid"])
@@ -77,7 +69,7 @@ def test_no_byte_of_a_release_has_the_unpaid_gain(
         for private in PRIVATE:
             assert private not in text.replace(",", ""), (name, private)
     card = (tmp_path / "texts" / "README.md").read_text()
-    assert ("0.247" in card and "0.213" in card) == (paid is not None)
+    assert ("12.0 nats" in card and "0.226" in card) == (paid is not None)
 
 
 def test_the_public_form_has_the_paid_figure_alone(run: Run) -> None:
@@ -175,6 +167,30 @@ def test_a_released_figure_counts_for_whoever_verifies_the_folder(
     # the report says something else
     report = tmp_path / "texts" / "report" / "report.json"
     assert '"paid"' in report.read_text()
-    report.write_text(report.read_text().replace(PAID, "0.9"))
+    stated = json.loads(report.read_text())
+    stated["paid"] = paid_gain(steps=48014).model_dump()
+    report.write_text(json.dumps(stated))
     codes = {problem.code for problem in verify_release(tmp_path / "texts").problems}
     assert "released.other-worth" in codes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"unit": "user"},
+        {"relation": "replace"},
+        {"held_out": 0.0},
+        {"sizes": (3, 4, 5, 4, 3, 4)},
+    ],
+    ids=str,
+)
+def test_a_figure_of_other_settings_is_not_the_runs(
+    make_run: Callable[..., Run], change: dict[str, Any]
+) -> None:
+    """Planted in the run's folder, with its texts' digest: it is neither shown nor charged."""
+    asked = {name: change[name] for name in ("held_out", "sizes") if name in change}
+    run = make_run(**{"aggregator": "mean", "sizes": (3, 4, 5, 4), "held_out": 1e-6, **asked})
+    figure = paid_gain(**{name: value for name, value in change.items() if name not in asked})
+    write_measures(worth_of(run, figure), run / "report")
+    with pytest.warns(UserWarning, match="settings"):
+        assert audit(run.path).result.paid is None

@@ -297,7 +297,7 @@ def test_noise_is_on_integers_and_counts_units(
     ):
         config = make_config(data={"path": str(data)}, privacy=privacy, **HELD_OUT)
         found = by_batch(config)
-        paid = paid_gain(found, parts_of(config).manifest, 0.1, 0.0)
+        paid = paid_gain(found, parts_of(config).manifest, 0.1, None)
         assert paid.records == records
         assert scales[-1] == pytest.approx(sensitivity(records) / 0.1)
         assert paid.gain == pytest.approx(
