@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 import yaml
 
 from dpaudit.api.audits import audit
+from dpaudit.api.comparing import compose
 from dpaudit.api.publishing import release, verify_release
+from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.releasing.policy import PolicyFile, apply_policy
 from dpaudit.reports.write import documents
@@ -20,7 +23,7 @@ from dpaudit.results.policy import Policy
 from dpaudit.results.quality import PerToken
 from dpaudit.results.quality_file import write_measures
 from dpaudit.results.worth import Gain, Nothing, PaidGain, Worth
-from dpaudit.runs import RunReader
+from dpaudit.runs import InputError, RunReader
 
 Run = Any
 #: Digits that stand nowhere else.
@@ -194,3 +197,49 @@ def test_a_figure_of_other_settings_is_not_the_runs(
     write_measures(worth_of(run, figure), run / "report")
     with pytest.warns(UserWarning, match="settings"):
         assert audit(run.path).result.paid is None
+
+
+def test_joint_costs_count_what_figures_have_cost(make_run: Callable[..., Run]) -> None:
+    """At both levels, of these texts, and for attacks: a reader has texts and figures."""
+    runs = [
+        make_run(aggregator="mean", sizes=(3, 4, 5, 4), held_out=1e-6, seed=seed) for seed in (1, 2)
+    ]
+    texts = compose(*(run.path for run in runs), delta=1e-6).result
+    for run in runs:
+        write_measures(worth_of(run, paid_gain()), run / "report")
+    found = compose(*(run.path for run in runs), delta=1e-6).result
+    for level in ("approximate", "batch_approximate", "ex_post", "batch_ex_post"):
+        alone, whole = getattr(texts, level).figure, getattr(found, level).figure
+        most = 0.5 + 1e-9
+        least = most - 2e-9 if "ex_post" in level else 0.01
+        assert alone.epsilon + least < whole.epsilon < alone.epsilon + most
+    assert texts.approximate.attack is not None and found.approximate.attack is not None
+    before, after = texts.approximate.attack.advantage, found.approximate.attack.advantage
+    assert before < after <= before + 2 * math.tanh(0.125) + 1e-9
+    notes = {note.code for note in found.notes} - {note.code for note in texts.notes}
+    assert notes == {"compose.paid"}
+
+
+def test_joint_rhos_count_what_figures_have_cost(run: Run, tmp_path: Path) -> None:
+    others = tmp_path / "others.yaml"
+    others.write_text("- {name: counts, relation: add_remove, unit: record, zcdp: {rho: 0.01}}\n")
+
+    def rho() -> float:
+        found = compose(run.path, guarantees=others, delta=1e-6).result.zcdp
+        assert found is not None
+        return found.rho
+
+    texts = rho()
+    write_measures(worth_of(run, paid_gain()), run / "report")
+    assert texts + 0.25**2 / 2 <= rho() < texts + 0.25**2 / 2 + 1e-9
+
+
+def test_figures_for_another_unit_than_the_claims_are_not_composed(
+    make_run: Callable[..., Run],
+) -> None:
+    runs = [make_run(aggregator="mean", sizes=(3, 4, 5, 4), seed=seed) for seed in (1, 2)]
+    audits = {run.path: run.audit() for run in runs}
+    other = paid_gain(unit="user")
+    audits[runs[0].path] = audits[runs[0].path].model_copy(update={"paid": other})
+    with pytest.raises(InputError):
+        compose_runs(audits)
