@@ -449,6 +449,14 @@ def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
     if (decoding := settings.decoding) is not None:
         tokens = decoding.tokens_per_batch or decoding.max_tokens
         least.append(("tokens", stated.tokens, tokens))
+    batching = settings.batching.model_dump()
+    if (rounds := batching.get("rounds")) is not None:
+        # A run that split its delta has as many shares as it could have had rounds.
+        least.append(("rounds", max(stated.rounds, stated.shares), rounds))
+    if stated.groups and (hidden := _hidden_among(batching)) is not None:
+        batches, generated = hidden
+        known = [1 / each for each, texts in stated.groups if texts >= generated]
+        least.append(("1 / batches", max(known, default=0.0), 1 / batches))
     if (mechanism := _mechanism(settings.mechanism)) is not None:
         rule, most = settings.batching.rule, claim.records_per_user
         # The least that budgets can be: contexts of a user may share theirs.
@@ -464,6 +472,23 @@ def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
     for name, figure, most_of in least:
         if figure is not None and figure < most_of * (1 - _RECOMPUTED):
             yield _problem("attacks-of-cheaper", name=name, stated=figure, least=most_of)
+
+
+def _hidden_among(batching: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return how many batches a record is hidden among at most, and how many are generated.
+
+    None where the settings do not say so.
+    """
+    generated = batching.get("generate_per_label")
+    batches = batching.get("batches_per_label") or generated
+    if (of_cluster := batching.get("generate_per_cluster")) is not None:
+        batches = batching.get("least_batches")
+        generated = batches and min(batches, of_cluster)
+    if batches is None or generated is None:
+        return None
+    allocation = batching.get("allocation") or {"secret": False}
+    hides = batching["rule"] != "paper-slices" and allocation["secret"]
+    return (batches, generated) if hides else (1, 1)
 
 
 def _least_costs(
