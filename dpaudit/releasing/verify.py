@@ -39,7 +39,7 @@ from dpaudit.releasing.attestation import (
     verifier,
 )
 from dpaudit.releasing.policy import PolicyFile
-from dpaudit.reports.attacks import Told, in_a_sentence
+from dpaudit.reports.attacks import Told, beside_worth, in_a_sentence
 from dpaudit.results import (
     AttackBound,
     AuditResult,
@@ -171,6 +171,7 @@ def verify_folder(
             problems=(error.problem,),
             guarantee="",
             attacks="",
+            worth="",
             evidence=None,
             created="",
             signer=None,
@@ -197,6 +198,7 @@ def verify_folder(
         problems=tuple(problems),
         guarantee="" if audit is None else audit.annotations.guarantee,
         attacks=_said_of_attacks(attested.found, recomputed),
+        worth=_said_of_worth(attested.found),
         evidence=evidence,
         created=attested.summary.predicate.time_created,
         signer=key.keyid if signed and key is not None else None,
@@ -544,6 +546,12 @@ def _said_of_attacks(found: TestResultStatement, recomputed: _Bounds | None) -> 
     most = stated.records_per_user
     about = ForNeighbours(relation=stated.relation, unit=stated.unit, records_per_user=most)
     return in_a_sentence(Told(about, *recomputed))
+
+
+def _said_of_worth(found: TestResultStatement) -> str:
+    """Return what the folder's worth figure costs beside the texts; empty without one."""
+    paid = found.configured(WorthPaid)
+    return "" if paid is None else beside_worth(paid.annotations.epsilon)
 
 
 def _attack_problems(found: TestResultStatement, recomputed: _Bounds | None) -> Iterator[Message]:

@@ -17,6 +17,7 @@ from dpaudit.api.publishing import release, verify_release
 from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.releasing.policy import PolicyFile, apply_policy
+from dpaudit.reports.attacks import in_short
 from dpaudit.reports.write import documents
 from dpaudit.results import AuditResult
 from dpaudit.results.policy import Policy
@@ -164,6 +165,9 @@ def test_a_released_figure_counts_for_whoever_verifies_the_folder(
         for most in (claim.epsilon, claim.epsilon + 0.26)
     }
     assert problems == {claim.epsilon: ["released.claim-larger"], claim.epsilon + 0.26: []}
+    # who asks for no figure is told of its cost, too
+    assert "0.25" in verify_release(tmp_path / "texts").worth
+    assert "0.25" in in_short(made.audit.result)
     entry = yaml.safe_load((tmp_path / "texts" / "opendp_deployment.yaml").read_text())
     parameters = entry["deployment"]["privacy_loss"]["privacy_parameters"]
     assert claim.epsilon + 0.25 <= parameters["epsilon"] < claim.epsilon + 0.2501
