@@ -247,3 +247,26 @@ def test_figures_for_another_unit_than_the_claims_are_not_composed(
     audits[runs[0].path] = audits[runs[0].path].model_copy(update={"paid": other})
     with pytest.raises(InputError):
         compose_runs(audits)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # an audit alone warns
+def test_costs_that_cannot_be_read_are_none_that_were_not_spent(
+    run: Run, tmp_path: Path, empty_figures: None
+) -> None:
+    """Planted: a higher bound in the file. Else its epsilon would be forgotten, and not counted."""
+    pytest.importorskip("pyarrow")
+    file = write_measures(worth_of(run, paid_gain()), run / "report")
+    file.write_text(file.read_text().replace(BOUND, "0.9"))
+    assert audit(run.path).result.paid is None
+    policy, others = tmp_path / "policy.yaml", tmp_path / "others.yaml"
+    policy.write_text("policy_version: 1\nepsilon: 1000\n")
+    others.write_text("- {name: counts, relation: add_remove, unit: record, zcdp: {rho: 0.01}}\n")
+    for decide in (
+        lambda: audit(run.path, policy=policy),
+        lambda: release(run.path, tmp_path / "texts", unsigned=True),
+        lambda: compose(run.path, guarantees=others),
+    ):
+        with pytest.raises(InputError) as error:
+            decide()
+        assert error.value.where.endswith("worth.json")
+    assert not (tmp_path / "texts").exists()
