@@ -41,6 +41,7 @@ from dpaudit.releasing.attestation import (
 from dpaudit.releasing.policy import PolicyFile
 from dpaudit.reports.attacks import Told, beside_worth, in_a_sentence
 from dpaudit.results import (
+    Approximate,
     AttackBound,
     AuditResult,
     Finding,
@@ -48,6 +49,7 @@ from dpaudit.results import (
     Message,
     Quantity,
     Value,
+    Zcdp,
 )
 from dpaudit.results.attestation import (
     ATTESTATION,
@@ -439,7 +441,7 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Messag
 
 
 def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
-    """Yield where bounds on attacks rest on a cheaper batch than the report's settings have.
+    """Yield where bounds on attacks rest on cheaper batches or clusters than the report has.
 
     Nothing is known where these are withheld, or of a plug-in's mechanism that is not installed.
     """
@@ -448,6 +450,14 @@ def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
     if settings is None or claim is None or stated is None:
         return
     least: list[tuple[str, float | None, float]] = []
+    if isinstance(found, Approximate):
+        least.append(("noisy counts", sum(stated.laplace), found.rebalancing))
+        least.append(("centers", stated.centers, found.centers))
+        least.append(("centers_delta", stated.centers_delta, found.centers_delta))
+    elif isinstance(found, Zcdp):
+        noise = stated.laplace, stated.centers, stated.centers_delta
+        rho = ApproximateAccountant(0.0, *noise).rho_of_clusters()
+        least.append(("rho of clusters", rho, found.rebalancing))
     if (decoding := settings.decoding) is not None:
         tokens = decoding.tokens_per_batch or decoding.max_tokens
         least.append(("tokens", stated.tokens, tokens))

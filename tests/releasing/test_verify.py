@@ -428,6 +428,9 @@ def of_settings(**changes: Any) -> Callable[[dict[str, Any]], object]:
     return change
 
 
+CENTRES = {"sizes": (3, 4, 5, 2), "clusters": "chang"}
+
+
 @pytest.mark.parametrize(
     ("run", "changes"),
     [
@@ -437,10 +440,13 @@ def of_settings(**changes: Any) -> Callable[[dict[str, Any]], object]:
         ({"secret": True}, {"groups": [[10, 1], [1 << 16, 2]]}),
         ({"rounds": 3}, {"rounds": 1}),
         ({"rounds": 3, "secret": True}, {"rounds": 2}),
+        (CENTRES, {"centers": 0.0}),
+        (CENTRES, {"centers_delta": 0.0}),
+        (CENTRES | {"clusters": "public-centers-rebalanced"}, {"laplace": []}),
     ],
     ids=str,
 )
-def test_bounds_on_attacks_rest_on_the_reports_own_batches_and_rounds(
+def test_bounds_on_attacks_rest_on_the_reports_own_batches_rounds_and_clusters(
     released: Releases,
     problems: Problems,
     keys: Path,
