@@ -124,9 +124,12 @@ def in_short(result: AuditResult) -> str:
 
     It is empty where no claim holds.
     """
+    said = _unbounded(result)
     if holding(result) and (told := _told(result)) is not None:
-        return in_a_sentence(told)
-    return _unbounded(result)
+        said = in_a_sentence(told)
+    if said and result.paid is not None:
+        return f"{said} {beside_worth(result.paid.spent)}"
+    return said
 
 
 def rates_in_short(result: AuditResult) -> str:
@@ -163,6 +166,11 @@ def in_a_sentence(told: Told) -> str:
         **told.beside(batch=batch.accuracy, batch_found=batch.tpr_at_1pct),
     }
     return sentence(Finding(code="risk.in-short", values=values))
+
+
+def beside_worth(epsilon: float) -> str:
+    """Say that figures of what the records added cost so much more, in nats, than the texts."""
+    return sentence(Finding(code="risk.worth-beside", values={"epsilon": epsilon}))
 
 
 def found_by(bounds: AttackBound) -> str:

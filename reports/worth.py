@@ -22,7 +22,8 @@ def sentences(result: AuditResult) -> Iterator[str]:
     if worth is None or (worth.gain is None and worth.baseline is None):
         yield from evaluated or (say("worth-not-measured"),)
         return
-    yield say("worth-no-held-out") if worth.gain is None else gain_words(worth.gain)
+    unmeasured = "gain-not-measured" if _holds_out(result) else "no-held-out"
+    yield say(f"worth-{unmeasured}") if worth.gain is None else gain_words(worth.gain)
     if worth.baseline is not None and texts is not None:
         ours = Nothing(texts=texts.texts, nothing=texts.nothing)
         yield (
@@ -66,6 +67,11 @@ def paid_words(paid: PaidGain | None) -> str:
         batches=f"{paid.batches:,}",
         clip=exactly(paid.clip),
     )
+
+
+def _holds_out(result: AuditResult) -> bool:
+    settings = result.run.settings
+    return settings is not None and bool(settings.batching.model_dump().get("held_out"))
 
 
 def _share(found: Nothing) -> str:

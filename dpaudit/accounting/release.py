@@ -254,6 +254,8 @@ class ReleaseAccountant:
         Raises:
             ValueError: an argument is out of its range, or clusters alone exceed the limit.
         """
+        if isinstance(limit, AttackLimit) and self.shares > 1:
+            return self._all_possible_rounds.most_rho_within(limit, delta)
         share, allowed = self._share(delta), amount_of(limit)
         most = self.batch.most_rho_within(limit, share) / self._budgets
         low, high = rounded_down(most * (1 - 2.0**-40)), math.inf

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from dpaudit.mechanisms import Relation, Unit
 
 #: A batch's gain is cut off at this, in nats a token: a mean with a clip of 2 and a temperature of
@@ -15,8 +17,10 @@ from dpaudit.mechanisms import Relation, Unit
 CLIP = 0.5
 #: Steps of a batch's gain in one nat a token.
 STEPS = 1000
-#: Of bounds on the figure without noise.
+#: Of bounds on the figure without noise, however many are paid for before one is shown.
 CONFIDENCE = 0.95
+#: The first figure's share of what may go wrong; a further one has that share of what is left.
+_FIRST = 0.9
 
 
 def steps_of(gain: float) -> int:
@@ -42,12 +46,19 @@ def noise_scale(epsilon: float, records: int) -> float:
     return math.nextafter(sensitivity(records) / epsilon, math.inf)
 
 
-def most_noise(scale: float) -> int:
-    """Return the steps that rounded Laplace noise exceeds once in twenty times at most.
+def most_noise(scale: float, figures: int) -> float:
+    """Return the steps that rounded Laplace noise on the last of some figures rarely exceeds.
 
-    P(noise > t) = exp(-(t + 1/2) / scale) / 2 for whole t >= 0.
+    That it exceeds them for any of the figures happens once in twenty times at most: whoever pays
+    again until a figure pleases gains nothing. P(noise > t) = exp(-(t + 1/2) / scale) / 2 for
+    whole t >= 0.
+
+    Args:
+        scale: of the noise, in steps.
+        figures: how many were paid for, this one included.
     """
-    return max(0, math.ceil(scale * math.log(0.5 / (1 - CONFIDENCE))))
+    first = math.log(0.5 / (1 - CONFIDENCE) / _FIRST)
+    return float(np.ceil(scale * (first - (figures - 1) * math.log(1 - _FIRST))))
 
 
 def cost_for(

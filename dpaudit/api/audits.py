@@ -393,6 +393,8 @@ def audit(
     if made.verdict != "error" and made.worth is not None:
         made.result = result.model_copy(update={"paid": made.worth.paid})
     if rules is not None:
+        if made.verdict != "error":
+            require_worth(where)
         made.result = _held_to(made, rules, signer)
     return made
 
@@ -535,13 +537,21 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
         return None, str(error)
 
 
+def require_worth(run: Location) -> Worth | None:
+    """Return what the records added to a run's texts, or None without any.
+
+    Raises:
+        InputError: it cannot be read, so nobody knows what figures of it have cost.
+    """
+    from dpaudit.results.quality_file import read_worth
+
+    return read_worth(places.reports_of(run), lambda: RunReader(run))
+
+
 def worth_of(run: Location) -> tuple[Worth | None, str]:
     """Return what the records added to a run's texts, or None, and why it cannot be shown."""
-    from dpaudit.results.quality_file import read_worth
-    from dpaudit.runs.layout import SAMPLES
-
     try:
-        return read_worth(places.reports_of(run), lambda: RunReader(run).digest(SAMPLES)), ""
+        return require_worth(run), ""
     except InputError as error:
         return None, str(error)
 

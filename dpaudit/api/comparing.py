@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpaudit.api import places
-from dpaudit.api.audits import Audit, AuditError, audits_of
+from dpaudit.api.audits import Audit, AuditError, audits_of, require_worth
 from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
@@ -296,6 +296,8 @@ def compose(
     found = audits_of(runs, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
     if any(each.verdict != "pass" for each in found.values()):
         raise AuditError(*found.values())
+    for run in found:
+        require_worth(run)
     joint = compose_runs({run: each.result for run, each in found.items()}, statements, delta)
     if joint.approximate.figure is not None:
         most = max(RunReader(run).manifest.data.records for run in found)

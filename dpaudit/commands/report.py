@@ -254,7 +254,8 @@ def _verify_released(
             f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released "
             f"{found.created}, {signed}."
         )
-        said = f"{one_line(found.guarantee)} {one_line(found.attacks)}".rstrip()
+        parts = (found.guarantee, found.attacks, found.worth)
+        said = " ".join(one_line(part) for part in parts if part)
         note(f"dpaudit: evidence level {found.evidence}. {said}", wrapped=True)
     if found.ignored:
         added = ", ".join(found.ignored)

@@ -39,8 +39,9 @@ from dpaudit.releasing.attestation import (
     verifier,
 )
 from dpaudit.releasing.policy import PolicyFile
-from dpaudit.reports.attacks import Told, in_a_sentence
+from dpaudit.reports.attacks import Told, beside_worth, in_a_sentence
 from dpaudit.results import (
+    Approximate,
     AttackBound,
     AuditResult,
     Finding,
@@ -48,6 +49,7 @@ from dpaudit.results import (
     Message,
     Quantity,
     Value,
+    Zcdp,
 )
 from dpaudit.results.attestation import (
     ATTESTATION,
@@ -171,6 +173,7 @@ def verify_folder(
             problems=(error.problem,),
             guarantee="",
             attacks="",
+            worth="",
             evidence=None,
             created="",
             signer=None,
@@ -197,6 +200,7 @@ def verify_folder(
         problems=tuple(problems),
         guarantee="" if audit is None else audit.annotations.guarantee,
         attacks=_said_of_attacks(attested.found, recomputed),
+        worth=_said_of_worth(attested.found),
         evidence=evidence,
         created=attested.summary.predicate.time_created,
         signer=key.keyid if signed and key is not None else None,
@@ -437,7 +441,7 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Messag
 
 
 def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
-    """Yield where bounds on attacks rest on a cheaper batch than the report's settings have.
+    """Yield where bounds on attacks rest on cheaper batches or clusters than the report has.
 
     Nothing is known where these are withheld, or of a plug-in's mechanism that is not installed.
     """
@@ -446,9 +450,25 @@ def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
     if settings is None or claim is None or stated is None:
         return
     least: list[tuple[str, float | None, float]] = []
+    if isinstance(found, Approximate):
+        least.append(("noisy counts", sum(stated.laplace), found.rebalancing))
+        least.append(("centers", stated.centers, found.centers))
+        least.append(("centers_delta", stated.centers_delta, found.centers_delta))
+    elif isinstance(found, Zcdp):
+        noise = stated.laplace, stated.centers, stated.centers_delta
+        rho = ApproximateAccountant(0.0, *noise).rho_of_clusters()
+        least.append(("rho of clusters", rho, found.rebalancing))
     if (decoding := settings.decoding) is not None:
         tokens = decoding.tokens_per_batch or decoding.max_tokens
         least.append(("tokens", stated.tokens, tokens))
+    batching = settings.batching.model_dump()
+    if (rounds := batching.get("rounds")) is not None:
+        # A run that split its delta has as many shares as it could have had rounds.
+        least.append(("rounds", max(stated.rounds, stated.shares), rounds))
+    if stated.groups and (hidden := _hidden_among(batching)) is not None:
+        batches, generated = hidden
+        known = [1 / each for each, texts in stated.groups if texts >= generated]
+        least.append(("1 / batches", max(known, default=0.0), 1 / batches))
     if (mechanism := _mechanism(settings.mechanism)) is not None:
         rule, most = settings.batching.rule, claim.records_per_user
         # The least that budgets can be: contexts of a user may share theirs.
@@ -464,6 +484,23 @@ def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
     for name, figure, most_of in least:
         if figure is not None and figure < most_of * (1 - _RECOMPUTED):
             yield _problem("attacks-of-cheaper", name=name, stated=figure, least=most_of)
+
+
+def _hidden_among(batching: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return how many batches a record is hidden among at most, and how many are generated.
+
+    None where the settings do not say so.
+    """
+    generated = batching.get("generate_per_label")
+    batches = batching.get("batches_per_label") or generated
+    if (of_cluster := batching.get("generate_per_cluster")) is not None:
+        batches = batching.get("least_batches")
+        generated = batches and min(batches, of_cluster)
+    if batches is None or generated is None:
+        return None
+    allocation = batching.get("allocation") or {"secret": False}
+    hides = batching["rule"] != "paper-slices" and allocation["secret"]
+    return (batches, generated) if hides else (1, 1)
 
 
 def _least_costs(
@@ -519,6 +556,12 @@ def _said_of_attacks(found: TestResultStatement, recomputed: _Bounds | None) -> 
     most = stated.records_per_user
     about = ForNeighbours(relation=stated.relation, unit=stated.unit, records_per_user=most)
     return in_a_sentence(Told(about, *recomputed))
+
+
+def _said_of_worth(found: TestResultStatement) -> str:
+    """Return what the folder's worth figure costs beside the texts; empty without one."""
+    paid = found.configured(WorthPaid)
+    return "" if paid is None else beside_worth(paid.annotations.epsilon)
 
 
 def _attack_problems(found: TestResultStatement, recomputed: _Bounds | None) -> Iterator[Message]:

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from dpaudit.mechanisms import Fields
 from dpaudit.results.quality import Quality
 from dpaudit.results.worth import Worth
-from dpaudit.runs import InputError, strict_json
+from dpaudit.runs import InputError, RunReader, strict_json
+from dpaudit.runs.layout import SAMPLES
 
 #: In the run's report folder, which is no part of the record: no digest covers it, and no check
 #: looks at it.
@@ -50,12 +51,25 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
     return quality
 
 
-def read_worth(folder: Path, samples: Callable[[], str]) -> Worth | None:
-    """Read what the records added, in a report folder. Arguments and errors as `read_quality`."""
+def read_worth(folder: Path, run: Callable[[], RunReader]) -> Worth | None:
+    """Read what the records added, in a report folder.
+
+    Args:
+        folder: where `dpaudit report` of the run writes.
+        run: reads the run; called only if there is such a file.
+
+    Raises:
+        InputError: there is one that cannot be read, or it is of other texts or settings than the
+            run's.
+    """
     path = folder / WORTH
     worth = _read(path, Worth)
     if worth is not None:
-        _require_texts(path, worth.samples, samples)
+        reader = run()
+        _require_texts(path, worth.samples, lambda: reader.digest(SAMPLES))
+        if worth.paid is not None and not worth.paid.fits(reader.manifest):
+            problem = "its paid figure is none that a run of these settings has."
+            raise InputError(str(path), problem, _REMEDY[WORTH])
     return worth
 
 

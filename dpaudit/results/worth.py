@@ -7,9 +7,9 @@ and figures that cannot be true are refused.
 from __future__ import annotations
 
 import json
-import math
 from typing import Any, Literal, Self
 
+import numpy as np
 from pydantic import model_validator
 
 from dpaudit.accounting.worth import (
@@ -33,6 +33,7 @@ from dpaudit.results.quality import (
     Positive,
     Some,
 )
+from dpaudit.runs import Manifest, Privacy
 
 
 class Gain(Fields):
@@ -89,17 +90,19 @@ class PaidGain(Fields):
 
     Attributes:
         epsilon: the cost of this figure, in nats, for the run's neighbouring data sets.
-        spent: the cost of all such figures of the run, this one included.
+        figures: how many such figures of the run were paid for, this one included.
+        spent: the cost of all of them.
         unit, relation: what neighbouring data sets differ by.
         records: the batches whose gain one unit's difference can change.
         clip: the cut-off of a batch's gain, in nats a token.
         batches: a public number.
         gain: the figure, in nats a token.
-        at_least: the mean without noise is at least this, with a confidence of 95%. The confidence
-            is about the noise alone.
+        at_least: the mean without noise is at least this, with a confidence of 95%, whichever of
+            the figures is shown. The confidence is about the noise alone.
     """
 
     epsilon: Positive
+    figures: Some
     spent: Positive
     unit: Unit
     relation: Relation
@@ -111,7 +114,14 @@ class PaidGain(Fields):
 
     @classmethod
     def of(
-        cls, steps: int, epsilon: float, *, records: int, batches: int, earlier: float, **about: Any
+        cls,
+        steps: int,
+        epsilon: float,
+        *,
+        records: int,
+        batches: int,
+        earlier: PaidGain | None,
+        **about: Any,
     ) -> Self:
         """Return the figure of a noisy sum of batches' gains, in steps.
 
@@ -119,20 +129,28 @@ class PaidGain(Fields):
             steps: the sum with its noise, whose scale is `noise_scale`.
             epsilon: in nats.
             records, batches: as the attributes.
-            earlier: what figures before this one have spent, in nats.
+            earlier: the figure that was paid for before; None for the first.
             about: the unit and the relation.
         """
-        reach = most_noise(noise_scale(epsilon, records))
+        figures = 1 if earlier is None else earlier.figures + 1
         return cls(
             epsilon=epsilon,
-            spent=math.nextafter(epsilon + earlier, math.inf) if earlier else epsilon,
+            figures=figures,
+            spent=epsilon if earlier is None else composed_epsilon(earlier.spent, epsilon),
             records=records,
             clip=CLIP,
             batches=batches,
             gain=steps / STEPS / batches,
-            at_least=(steps - reach) / STEPS / batches,
+            at_least=_least_gain(steps, epsilon, records, batches, figures),
             **about,
         )
+
+    def fits(self, manifest: Manifest) -> bool:
+        """Return whether a run with these settings can have such a figure."""
+        privacy = manifest.privacy
+        mine = (self.unit, self.relation, self.records, self.batches)
+        due = (privacy.unit, privacy.relation, moved_batches(privacy), manifest.batching.per_round)
+        return mine == due and manifest.batching.held_out_millionths > 0
 
     def cost(self, relation: Relation, unit: Unit) -> float:
         """Return the cost of all such figures for a claim's neighbouring data sets, in nats."""
@@ -148,9 +166,25 @@ class PaidGain(Fields):
 
     @model_validator(mode="after")
     def _figures_fit(self) -> PaidGain:
-        if not (self.at_least < self.gain and self.epsilon <= self.spent):
-            raise ValueError("the bound is below the figure, and what was spent has its cost")
+        if not (self.epsilon <= self.spent and (self.figures > 1 or self.spent == self.epsilon)):
+            raise ValueError("what was spent has the figure's cost, and that of earlier ones")
+        steps = float(np.rint(self.gain * STEPS * self.batches))
+        least = _least_gain(steps, self.epsilon, self.records, self.batches, self.figures)
+        found = steps / STEPS / self.batches, least, CLIP
+        if (self.gain, self.at_least, self.clip) != found:
+            raise ValueError("the figure is a number of steps, and the bound follows from its cost")
         return self
+
+
+def moved_batches(privacy: Privacy) -> int:
+    """Return how many batches one unit's difference can change in a round."""
+    users = (privacy.records_per_user or 1) if privacy.unit == "user" else 1
+    return users * (2 if privacy.relation == "replace" else 1)
+
+
+def _least_gain(steps: float, epsilon: float, records: int, batches: int, figures: int) -> float:
+    """Return the bound below the mean without noise; arguments as `PaidGain.of` has them."""
+    return (steps - most_noise(noise_scale(epsilon, records), figures)) / STEPS / batches
 
 
 class Nothing(Fields):

@@ -32,7 +32,7 @@ from dpaudit.generation.public import generate_public
 from dpaudit.generation.rebuilt import RunParts, rebuild
 from dpaudit.generation.sampling import OsEntropy
 from dpaudit.mechanisms import MASKED
-from dpaudit.results.worth import Gain, Nothing, PaidGain, Worth
+from dpaudit.results.worth import Gain, Nothing, PaidGain, Worth, moved_batches
 from dpaudit.runs import InputError, Manifest, RunReader, without_stop
 from dpaudit.runs.layout import PUBLIC, SAMPLES
 from dpaudit.runs.public import PublicReader
@@ -125,18 +125,19 @@ def _mean_gain(sums: Doubles) -> float:
     return float((alone - nats) / supported) if supported else math.nan
 
 
-def paid_gain(found: GainByBatch, manifest: Manifest, epsilon: float, earlier: float) -> PaidGain:
+def paid_gain(
+    found: GainByBatch, manifest: Manifest, epsilon: float, earlier: PaidGain | None
+) -> PaidGain:
     """Return the gain with noise that costs epsilon. Each call draws anew, and is paid for anew.
 
     Args:
         found: of all batches of the first round.
         manifest: the run's.
         epsilon: in nats.
-        earlier: what such figures of the run have cost before, in nats.
+        earlier: the run's figure that was paid for before; None for the first.
     """
     privacy = manifest.privacy
-    users = (privacy.records_per_user or 1) if privacy.unit == "user" else 1
-    records = users * (2 if privacy.relation == "replace" else 1)
+    records = moved_batches(privacy)
     noise = Noise(OsEntropy()).rounded_laplace(noise_scale(epsilon, records), 1)
     return PaidGain.of(
         found.steps + int(noise[0]),
@@ -153,9 +154,10 @@ def require_payable(manifest: Manifest, epsilon: float) -> None:
     """Refuse a figure for a run of which no proof holds, or whose noise would be beyond numbers.
 
     Raises:
-        InputError: no records were held out, one record moves several batches, or epsilon is too
-            small.
+        InputError: no records were held out, one record moves several batches, records decided
+            how many there are or where they go, or epsilon is too small.
     """
+    privacy, chosen = manifest.privacy, manifest.chosen_from.batching
     if not epsilon >= LEAST_EPSILON:
         problem = f"this is {epsilon:g}, which leaves nothing but noise."
         raise InputError(EPSILON, problem, f"Give {LEAST_EPSILON:g} or more.")
@@ -165,6 +167,14 @@ def require_payable(manifest: Manifest, epsilon: float) -> None:
     if manifest.own_allowances:
         problem = "the records of a user share a budget, so one record can move several batches."
         raise InputError(EPSILON, problem, "Leave it out: no proof covers such a figure.")
+    if privacy.unit == "user" and privacy.records_per_user_from != "declared":
+        problem = "the noise would follow from the most records of a user, counted in the data."
+        remedy = "Generate a run that declares privacy.records_per_user."
+        raise InputError(EPSILON, problem, remedy)
+    if chosen != "public" or manifest.clustering.origin == "private":
+        problem = "private records may have chosen the run's batches, so one can move several."
+        remedy = "Generate a run with chosen_from.batching: public, and no clusters of the data's."
+        raise InputError(EPSILON, problem, remedy)
 
 
 def pay_for_gain(
@@ -192,8 +202,7 @@ def pay_for_gain(
     ):
         found = gain_of_run(reader, data, watch)
     before = worth or Worth(samples=reader.digest(SAMPLES))
-    earlier = 0.0 if before.paid is None else before.paid.spent
-    paid = paid_gain(found, reader.manifest, epsilon, earlier)
+    paid = paid_gain(found, reader.manifest, epsilon, before.paid)
     return before.model_copy(update={"gain": found.gain, "paid": paid})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -153,6 +154,29 @@ def test_budgets_at_the_release_level_come_close_from_below(limit: Limit, record
     spent = release.of_budget(rho).spent(limit, 1, DELTA)
     assert amount_of(limit) * (1 - 1e-3) <= spent <= amount_of(limit)
     assert release.batch.most_rho_within(limit, DELTA) / records**2 < rho
+
+
+@pytest.mark.parametrize(
+    ("limit", "secret"),
+    [
+        (FIFTH, None),
+        (AttackLimit(0.3, at=0.01), None),
+        (FIFTH, SecretBatches(((14, 2),), rounds=3)),
+    ],
+)
+def test_budgets_keep_the_limit_where_delta_is_split_over_rounds(
+    limit: AttackLimit, secret: SecretBatches | None
+) -> None:
+    """Attacks are bounded over all rounds at the whole delta, and not at a round's share of it."""
+    one = None if secret is None else ApproximateAccountant(math.inf, most_rho=1.0)
+    batch = ApproximateAccountant(math.inf, (0.1,), most_rho=1.0, rounds=3)
+    release = ReleaseAccountant(batch, one, secret, shares=3)
+    rho = release.most_rho_within(limit, DELTA)
+    spending = replace(release, batch=replace(batch, most_rho=rho))
+    if one is not None:
+        spending = replace(spending, one=replace(one, most_rho=rho))
+    reached = limit.reached(spending.attack_curve(1, DELTA))
+    assert limit.most * (1 - 1e-3) <= reached <= limit.most
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import Question
 from dpaudit.releasing.keys import read_public_key, read_signer
 from dpaudit.releasing.verify import verify_folder
-from dpaudit.results import AuditResult, Message
+from dpaudit.results import AttackSettings, AuditResult, Message
 from dpaudit.results.attestation import ATTESTATION, PAYLOAD_TYPE, AttestedBound
 from dpaudit.runs import InputError
 
@@ -414,6 +414,53 @@ def test_bounds_on_attacks_are_recomputed_from_what_the_attestation_states(
         folder, read_signer(keys / "key"), lambda stated: stated["release"].update(advantage=1.0)
     )
     assert problems(folder) == (), "a larger bound holds, too"
+
+
+def of_settings(**changes: Any) -> Callable[[dict[str, Any]], object]:
+    """Plant other settings with the very bounds that follow from these."""
+
+    def change(stated: dict[str, Any]) -> None:
+        stated["settings"] |= changes
+        settings = AttackSettings.model_validate_json(json.dumps(stated["settings"]))
+        for level, found in zip(("release", "batch"), settings.bounds(), strict=True):
+            stated[level] = {given: getattr(found, name) for name, given in ATTESTED.items()}
+
+    return change
+
+
+CENTRES = {"sizes": (3, 4, 5, 2), "clusters": "chang"}
+
+
+@pytest.mark.parametrize(
+    ("run", "changes"),
+    [
+        ({}, {"groups": [[1 << 16, 1]]}),
+        ({}, {"groups": [[10, 2]]}),  # of a run whose batches are no secret
+        ({"secret": True}, {"groups": [[11, 2]]}),
+        ({"secret": True}, {"groups": [[10, 1], [1 << 16, 2]]}),
+        ({"rounds": 3}, {"rounds": 1}),
+        ({"rounds": 3, "secret": True}, {"rounds": 2}),
+        (CENTRES, {"centers": 0.0}),
+        (CENTRES, {"centers_delta": 0.0}),
+        (CENTRES | {"clusters": "public-centers-rebalanced"}, {"laplace": []}),
+    ],
+    ids=str,
+)
+def test_bounds_on_attacks_rest_on_the_reports_own_batches_rounds_and_clusters(
+    released: Releases,
+    problems: Problems,
+    keys: Path,
+    run: dict[str, Any],
+    changes: dict[str, Any],
+) -> None:
+    """More batches to hide in, and fewer rounds, would bound attacks better than is true."""
+    folder, result = released(**run)
+    found = result.guarantees.approximate
+    assert found is not None and found.attack_settings is not None
+    if "groups" in changes and found.attack_settings.record is None:
+        changes = {**changes, "record": found.attack_settings.unit.model_dump(mode="json")}
+    edited(folder, read_signer(keys / "key"), of_settings(**changes))
+    assert codes(problems(folder)) == ["released.attacks-of-cheaper"]
 
 
 def test_a_records_bound_is_not_taken_for_a_persons(

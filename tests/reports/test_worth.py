@@ -57,6 +57,18 @@ def test_too_few_records_have_no_figure(audited: AuditResult) -> None:
     assert re.findall(r"\d+", first) == ["7"]
 
 
+def test_a_gain_that_was_not_measured_is_no_lack_of_records(make_run: Callable[..., Run]) -> None:
+    """A model that failed, or a run gone on with, leaves no gain though records are held out."""
+    said = set()
+    for share in (0.0, 1e-6):
+        audited = make_run(aggregator="mean", sizes=(4, 5), held_out=share).audit()
+        found = measured(audited)
+        assert found.worth is not None
+        worth = found.worth.model_copy(update={"gain": None})
+        said.add(next(sentences(found.model_copy(update={"worth": worth}))))
+    assert said == {say("worth-no-held-out"), say("worth-gain-not-measured")}
+
+
 def test_texts_that_say_nothing_stand_beside_the_baselines(audited: AuditResult) -> None:
     _, second, *_ = sentences(measured(audited))
     assert re.findall(r"\d+", second) == ["3", "8", "66", "77"]

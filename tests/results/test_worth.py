@@ -60,17 +60,45 @@ def test_gains_that_cannot_be_are_refused(fields: dict[str, Any]) -> None:
         Gain.model_validate({**stated, **fields})
 
 
+ABOUT: dict[str, Any] = {"unit": "record", "relation": "add_remove", "records": 2, "batches": 40}
+
+
 def test_a_paid_figure_and_its_bound_are_those_of_the_sum() -> None:
-    about: dict[str, Any] = {"unit": "record", "relation": "add_remove"}
-    found = PaidGain.of(5000, 0.5, records=2, batches=40, earlier=0.25, **about)
+    first = PaidGain.of(70, 0.25, earlier=None, **ABOUT)
+    found = PaidGain.of(5000, 0.5, earlier=first, **ABOUT)
     assert found.gain == 5000 / STEPS / 40
-    assert found.at_least == (5000 - most_noise(noise_scale(0.5, 2))) / STEPS / 40
-    assert (found.epsilon, found.clip) == (0.5, CLIP)
+    assert found.at_least == (5000 - most_noise(noise_scale(0.5, 2), 2)) / STEPS / 40
+    assert (found.epsilon, found.clip, found.figures) == (0.5, CLIP, 2)
     assert found.spent >= 0.75
+    for paid in (first, found):
+        assert PaidGain.model_validate_json(paid.model_dump_json()) == paid
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"at_least": 0.124},
+        {"gain": 0.25},
+        {"gain": 0.12501},
+        {"gain": 1e308},
+        {"epsilon": 0.75},
+        {"epsilon": 5e-324},
+        {"records": 1},
+        {"batches": 4000},
+        {"clip": 0.25},
+        {"spent": 0.1},
+        {"figures": 1},
+        {"figures": 1 << 40},
+    ],
+    ids=str,
+)
+def test_a_figure_and_a_bound_that_do_not_follow_from_its_cost_are_refused(
+    fields: dict[str, Any],
+) -> None:
+    first = PaidGain.of(70, 0.25, earlier=None, **ABOUT)
+    found = PaidGain.of(5000, 0.5, earlier=first, **ABOUT)
     with pytest.raises(ValidationError):
-        PaidGain.model_validate({**found.model_dump(), "at_least": found.gain + 1})
-    with pytest.raises(ValidationError):
-        PaidGain.model_validate({**found.model_dump(), "spent": 0.1})
+        PaidGain.model_validate({**found.model_dump(), **fields})
 
 
 def test_a_file_of_worth_is_read_as_it_was_written() -> None:

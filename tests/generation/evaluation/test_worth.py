@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -296,7 +297,7 @@ def test_noise_is_on_integers_and_counts_units(
     ):
         config = make_config(data={"path": str(data)}, privacy=privacy, **HELD_OUT)
         found = by_batch(config)
-        paid = paid_gain(found, parts_of(config).manifest, 0.1, 0.0)
+        paid = paid_gain(found, parts_of(config).manifest, 0.1, None)
         assert paid.records == records
         assert scales[-1] == pytest.approx(sensitivity(records) / 0.1)
         assert paid.gain == pytest.approx(
@@ -309,6 +310,32 @@ def test_a_run_without_held_out_records_has_no_paid_figure(
 ) -> None:
     with pytest.raises(InputError) as error:
         pay_for_gain(RunReader(generated()), RealData(str(data_file)), 0.1, None, lambda *_: None)
+    assert error.value.where == "--epsilon"
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"privacy": {"unit": "user"}, "data": {"user": "who"}},
+        {"chosen_from": {"batching": "private"}},
+    ],
+    ids=["records of a user were counted", "numbers of batches follow from records"],
+)
+def test_no_figure_is_paid_for_where_records_set_its_noise_or_its_batches(
+    make_config: Callable[..., Config], data: Path, tmp_path: Path, sections: dict[str, Any]
+) -> None:
+    with data.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    with data.open("w", newline="") as file:
+        users = [[*row, f"user {number // 3}"] for number, row in enumerate(rows)]
+        csv.writer(file).writerows([[*header, "who"], *users])
+    sections = sections | {"data": {"path": str(data), **sections.get("data", {})}}
+    run = tmp_path / "run"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one is not fit for a release
+        generate(make_config(**sections, **HELD_OUT), out=run, worth=False, unverified=True)
+    with pytest.raises(InputError) as error:
+        pay_for_gain(RunReader(run), RealData(str(data)), 0.1, None, lambda *_: None)
     assert error.value.where == "--epsilon"
 
 
