@@ -215,7 +215,9 @@ class AttackCurve:
 
         Between two lines it is a mean of them.
         """
-        return Profile(step, self._excess(np.exp(np.arange(points) * step)))
+        with np.errstate(over="ignore"):  # further than any slope reaches
+            ratios = np.exp(np.arange(points) * step)
+        return Profile(step, self._excess(ratios))
 
     def _excess(self, ratios: Doubles) -> Doubles:
         """Bound the most that T(x) - ratio x comes to [n], for positive ratios [n].

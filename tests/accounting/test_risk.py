@@ -505,3 +505,9 @@ def test_rejects_what_is_no_rate() -> None:
     for wrong in (1.0, 0.5, math.nan):
         with pytest.raises(ValueError, match="factor"):
             curve.odds_tail(wrong)
+
+
+def test_profiles_of_groups_reach_beyond_floats() -> None:
+    """Losses whose exponentials overflow have the deltas of the steepest line, and no warning."""
+    found = AttackCurve.of_epsilon(1.0, 1e-6).group(2).profile(1.0, 800)
+    assert found.deltas[-1] == pytest.approx((1 + math.e) * 1e-6)
