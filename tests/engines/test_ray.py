@@ -266,6 +266,7 @@ def test_command_with_a_cluster_of_its_own_prints_json_alone_though_workers_are_
         "verify",
         str(run.path),
         "--json",
+        "--quiet",
     ]
     command += ["--tokenizer", str(run.path)]
     here = subprocess.run(

@@ -475,7 +475,7 @@ def test_the_command_makes_a_rows_baseline_once_and_measures_it_beside_the_run(
 
     def evaluate(run: Path, reference: Any, *, baseline: Path | None, **_: Any) -> Evaluation:
         measured.append((run.parent.name, baseline))
-        return Evaluation(run, quality, run)
+        return Evaluation(run, quality, run, None)
 
     monkeypatch.setattr("dpaudit.generation.experiments.driver.evaluate", evaluate)
     made = []
