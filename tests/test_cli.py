@@ -1435,6 +1435,19 @@ def test_run_is_not_generated_to_where_it_would_be_lost(dpaudit, tmp_path):
     assert "no longer than" in err
 
 
+def test_refuses_a_used_place_before_reading_the_records(dpaudit, tmp_path):
+    """The records are not there: an error about them would come first otherwise."""
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.touch()
+    folder.mkdir()
+    (folder / "notes").touch()
+    for place in (file, folder):
+        given = ("--no-labels", "--records", "400", "--epsilon", "3", "--out", str(place))
+        code, out, err = dpaudit("generate", "nowhere.csv", *given)
+        assert (code, out) == (2, "")
+        assert str(place) in err and "nowhere.csv" not in err
+
+
 def test_modules_are_the_command_line_too():
     """A gate that did nothing would be open."""
     for module in ("dpaudit", "dpaudit.commands.cli"):

@@ -24,7 +24,9 @@ from dpaudit.generation.events import RunResumed as RunResumed
 from dpaudit.runs import InputError, RunReader, layout
 from dpaudit.runs.engines import LocalEngine
 from dpaudit.runs.reader import read_tokenizer
+from dpaudit.runs.storage import open_storage
 from dpaudit.runs.text import KNOWN_TOKENIZERS
+from dpaudit.runs.writer import require_unused
 
 if TYPE_CHECKING:
     from dpaudit.auditing.checks.preflight import Obstacle
@@ -320,6 +322,10 @@ def place_for_run(out: str | os.PathLike[str]) -> places.Location:
         )
     if isinstance(place, Path):  # the directory itself may be a run that is gone on with
         places.spare_runs(place.parent, (), "Name another directory with --out.")
+        places.require_writable(place, "--out")
+        storage = open_storage(place)
+        if place.exists() and not storage.exists(layout.MANIFEST):
+            require_unused(storage)
     return place
 
 
