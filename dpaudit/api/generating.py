@@ -195,6 +195,7 @@ def _measure_worth(
     """Write a run's baseline, and what the records added; the run is finished, whatever happens."""
     from dpaudit.generation.evaluation.worth import gain_at_the_end, write_baseline
     from dpaudit.results.quality_file import write_measures
+    from dpaudit.results.shell import argument
     from dpaudit.results.worth import Worth
 
     baseline = places.inside(run, layout.BASELINE)
@@ -206,6 +207,12 @@ def _measure_worth(
             gain = gain_at_the_end(parts, show)
     except InputError as error:
         monitor.warn(f"what the records added was not measured: {error}")
+    except KeyboardInterrupt:  # the same command would only say that the run is finished
+        monitor.warn(
+            "the run is finished, and what the records added was not measured. To measure it: "
+            f"dpaudit evaluate {argument(str(run), 'RUN_DIR')} --reference DATA"
+        )
+        raise
     measured = Worth(samples=samples, gain=gain, baseline=nothing)
     write_measures(measured, places.report_folder(run, "internal"))
 

@@ -16,6 +16,7 @@ from dpaudit.accounting.worth import sensitivity, steps_of
 from dpaudit.api.audits import audit
 from dpaudit.api.generating import Config as FrontDoorConfig
 from dpaudit.api.generating import generate
+from dpaudit.api.monitor import Monitor
 from dpaudit.auditing.run import audit_run
 from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import prepare
@@ -166,6 +167,24 @@ def test_the_default_path_has_baseline_and_gain(
     # by the formula, of the batches that a run of these settings has
     found = GainByBatch(parts_of(config), None, 1, lambda *_: None)
     assert found.gain == worth.gain
+
+
+def test_an_interrupted_measurement_says_what_measures_it(
+    make_config: Callable[..., Config], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is finished, so that the same command would not go on with it."""
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    warnings: list[str] = []
+    monkeypatch.setattr("dpaudit.generation.evaluation.worth.gain_at_the_end", interrupted)
+    monkeypatch.setattr(Monitor, "warn", lambda _, message: warnings.append(message))
+    run = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        generate(make_config(data={"path": str(data)}, **HELD_OUT), out=run)
+    assert [f"dpaudit evaluate {run} --reference" in each for each in warnings] == [True]
+    assert audit_run(run)
 
 
 def test_the_option_leaves_both_out(
