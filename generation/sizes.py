@@ -247,7 +247,7 @@ def plans(wish: Wish, contexts: int, pricing: Pricing | None) -> dict[PlanName, 
             numbers would do.
     """
     if wish.texts_of_label == 0:
-        problem = f"{wish.texts:,} texts are fewer than the {wish.labels:,} labels."
+        problem = f"that is less than one text for each of the {wish.labels:,} labels."
         raise InputError("--texts", problem, f"Give --texts {wish.labels} or more.")
     sizes = _many(wish, contexts, pricing)
     if pricing is None or wish.limit is None:
