@@ -40,7 +40,10 @@ _Fields = TypeVar("_Fields", bound=Fields)
 _NAME_TOKENIZER = (
     "Give the tokenizer.json of the run's model, as the `tokenizers` library writes it."
 )
-RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
+RESUME = (
+    "Resume it by the command that began it, such as `dpaudit generate CONFIG.yaml --out RUN_DIR`, "
+    "or restore it from a copy."
+)
 
 
 class FolderReader:
