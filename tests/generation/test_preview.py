@@ -170,7 +170,7 @@ def test_drafts_are_whole_texts_that_say_something_and_fit_their_label_best(
 def asked(data_file: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Of `init`: with a model at hand, whose drafts are fixed."""
     monkeypatch.setattr(previews, "draft_examples", lambda config, watch: DRAFTS)
-    labels = ["--labels", "north,south", "--records", 1334, "--epsilon", 3]
+    labels = ["--labels", "north,south", "--records", 1334, "--epsilon", 3, "--texts", 2]
     return ["init", "own.yaml", "--data", data_file, "--model", tiny_folder, *labels]
 
 
