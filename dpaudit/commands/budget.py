@@ -10,6 +10,7 @@ from dpaudit.commands.options import (
     POSITIVE,
     RELATIONS,
     FiniteRange,
+    TitledCommand,
     limit_options,
     output_options,
 )
@@ -19,7 +20,7 @@ from dpaudit.commands.terminal import show_document
 _MANY = click.IntRange(min=1, max=1 << 20)
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.option(
     "--clip",
     type=POSITIVE,
