@@ -1692,6 +1692,12 @@ def warm_dpaudit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield command
 
 
+@pytest.fixture(autouse=True)
+def nothing_takes_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs say what takes a moment, and what that is depends on the machine."""
+    monkeypatch.setattr("dpaudit.commands.progress.SOON", 600.0)
+
+
 @pytest.fixture
 def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are worked out but not drawn, which takes four fifths of a report's time."""
@@ -1707,8 +1713,6 @@ def dpaudit(
 ) -> Callable[..., tuple[int, str, str]]:
     """Runs the entry point in an empty folder: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
-    # What takes a moment is said, and what that is depends on the machine.
-    monkeypatch.setattr("dpaudit.commands.progress.SOON", 600.0)
 
     def call(*arguments: object) -> tuple[int, str, str]:
         code: object = 0

@@ -10,7 +10,6 @@ from dpaudit.commands.options import (
     POSITIVE,
     RELATIONS,
     FiniteRange,
-    TitledCommand,
     limit_options,
     output_options,
 )
@@ -20,7 +19,7 @@ from dpaudit.commands.terminal import show_document
 _MANY = click.IntRange(min=1, max=1 << 20)
 
 
-@click.command(cls=TitledCommand)
+@click.command()
 @click.option(
     "--clip",
     type=POSITIVE,

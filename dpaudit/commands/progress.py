@@ -62,9 +62,9 @@ class Pulse:
         if self._thread.is_alive():
             self._thread.join()
 
-    def wait(self, seconds: float = SOON) -> None:
+    def wait(self, seconds: float | None = None) -> None:
         """Say the next line so much later: something new begins, or a line was just said."""
-        self._due = time.monotonic() + seconds
+        self._due = time.monotonic() + (SOON if seconds is None else seconds)
         self._wake.set()
 
     def _beat(self) -> None:
