@@ -1,4 +1,4 @@
-"""docs/benchmarks.md, from the latest results and nothing else."""
+"""docs/reference/benchmarks.md, from the latest results and nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.rows import Results, Row, shown, significant
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+PAGE = Path(__file__).parents[1] / "docs/reference/benchmarks.md"
 
 #: Topic -> heading, and what is compared with what and why.
 TOPICS = {

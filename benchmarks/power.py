@@ -1,6 +1,7 @@
 """`python -m benchmarks.power`: rates of the statistical checks' findings, in bad and honest runs.
 
-Writes docs/power.md. Runs are simulated draw by draw, without files: some minutes on two cores.
+Writes docs/reference/power.md. Runs are simulated draw by draw, without files: some minutes on two
+cores.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dpaudit.auditing.checks.draws import Draw, DrawnSteps
 from dpaudit.auditing.checks.randomness import IndependenceTest
 from dpaudit.auditing.checks.sampling import RunSampling, SamplingTest
 
-PAGE = Path(__file__).parents[1] / "docs" / "power.md"
+PAGE = Path(__file__).parents[1] / "docs/reference/power.md"
 TEMPERATURE, CLIP, TOKENS = 1.5, 9.0, 200
 #: Batches and tokens of each, of the runs that the tables are of.
 SIZES = ((1, 100), (10, 20), (10, 100), (50, 20))
@@ -262,8 +263,8 @@ def table(
 
 HEAD = f"""# Power of the statistical checks
 
-How many of {RUNS} simulated runs [`sampling.distribution`](mathematics.md#the-sampling-test) and
-[`sampling.independence`](mathematics.md#independent-draws) find, by batches × tokens of each. Aggregates are over
+How many of {RUNS} simulated runs [`sampling.distribution`](../mathematics.md#the-sampling-test) and
+[`sampling.independence`](../mathematics.md#independent-draws) find, by batches × tokens of each. Aggregates are over
 {TOKENS} tokens, clipped at {CLIP:g}, at temperature {TEMPERATURE:g}; a place's are alike in all batches but for noise
 of 0.5, as those of one prompt are. A dash is where one batch is too few. What a run of your own would have shown is in
 its report: power depends on how sure the model is of its tokens.
@@ -273,7 +274,7 @@ its report: power depends on how sure the model is of its tokens.
 
 @click.command()
 def main() -> None:
-    """Simulate, and write docs/power.md."""
+    """Simulate, and write docs/reference/power.md."""
     with ProcessPoolExecutor(2) as pool:
         share = HONEST // 40
         honest_runs = [

@@ -1,4 +1,4 @@
-"""docs/scaling.md: time, storage and cost at full size, step by step from the latest measurements.
+"""docs/reference/full-size.md: time, storage and cost, step by step from the latest measurements.
 
 `python -m benchmarks.scaling` prints the arithmetic; `python -m benchmarks --page` writes the page.
 What stands above the section on full size is written by hand, and stays.
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from benchmarks import generating
 from benchmarks.rows import RESULTS, Results, significant
 
-PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[1] / "docs/reference/full-size.md"
 #: Of the model that records and audits were measured with.
 MEASURED_VOCABULARY = 49_152
 
@@ -132,8 +132,7 @@ SHOWN = (
     ),
 )
 
-#: Begins what is made here.
-HEADING = "## At full size: time, storage and cost"
+HEADING = "# At full size: time, storage and cost"
 
 INTRODUCTION = """\
 Made by `make bench` from the rates of [benchmarks.md](benchmarks.md); do not edit. **No GPU was at hand**: figures of
@@ -247,20 +246,19 @@ class Sheet:
 
 
 def rendered(results: Results) -> str:
-    """Return the page: the text written by hand, and the section on full size."""
-    by_hand, _, _ = PAGE.read_text(encoding="utf-8").partition(HEADING)
-    return by_hand + "\n".join(_lines(results)) + "\n"
+    """Return the page."""
+    return "\n".join(_lines(results)) + "\n"
 
 
 def _lines(results: Results) -> Iterator[str]:
     rates, machine = Rates.of(results), results.machine
-    yield from (HEADING, "", INTRODUCTION, "### Measured rates", "")
+    yield from (HEADING, "", INTRODUCTION, "## Measured rates", "")
     yield f"On {machine['date']}, {machine['processor']}, {machine['cores']} cores. {PROPORTION}"
     yield from ("| what | rate |", "|---|---|")
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
     named = "; ".join(map(str, GIVEN))
     yield from ("", f"Not measured, with sources at the top of `benchmarks/scaling.py`: {named}.")
-    yield from ("", "### The paper's full setting, and a million texts", "", SETTING)
+    yield from ("", "## The paper's full setting, and a million texts", "", SETTING)
     yield from ("| what | result | a million texts |", "|---|---|---|")
     for what, _, result, many in worked_out(results):
         if what in SHOWN:

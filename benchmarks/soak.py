@@ -307,7 +307,8 @@ def _generate(config: Path, out: Path, log: Path, options: tuple[str, ...]) -> N
     with log.open("w", encoding="utf-8") as file:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(file.fileno(), stream.fileno())
-        sys.argv = ["dpaudit", "generate", str(config), "--out", str(out), *options]
+        command = ["dpaudit", "generate", str(config), "--out", str(out), "--no-worth"]
+        sys.argv = [*command, *options]
         main()
 
 

@@ -10,6 +10,12 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+#: Gemma's turns.
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<start_of_turn>{{ m['role'] }}\n{{ m['content'] }}<end_of_turn>\n"
+    "{% endfor %}{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+
 
 def save_tiny_model(folder: Path) -> None:
     """Save a model whose vocabulary of 272 exceeds its tokenizer's 259."""
@@ -43,5 +49,6 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     tokenizer: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=backend,
         eos_token="<eos>",  # noqa: S106
+        chat_template=CHAT_TEMPLATE,
     )
     return tokenizer

@@ -1,4 +1,4 @@
-"""The catalogue of checks as a page, and docs/faults.md, which the tests make, with links to it."""
+"""The catalogue of checks as a page, and the page of faults, which tests make, with links to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def catalogue(docs: Path) -> str:
 
     `docs` holds the documents that checks refer to.
     """
-    rows = _ROW.findall((docs / "faults.md").read_text(encoding="utf-8"))
+    rows = _ROW.findall((docs / "reference/faults.md").read_text(encoding="utf-8"))
     faults = [
         (fault, _CHECK.findall(checks)) for checks, named in rows for fault in named.split("; ")
     ]
@@ -63,10 +63,10 @@ def catalogue(docs: Path) -> str:
 
 
 def with_links_to_checks(markdown: str) -> str:
-    """Give each row of docs/faults.md an anchor, and link each check to the catalogue."""
+    """Give each row of the page of faults an anchor, and link each check to the catalogue."""
 
     def linked(match: re.Match[str]) -> str:
-        checks = _CHECK.sub(r"[`\1`](reference/checks.md#\1)", match["checks"])
+        checks = _CHECK.sub(r"[`\1`](checks.md#\1)", match["checks"])
         anchor = _anchor(_CHECK.findall(match["checks"]))
         return f"| {checks} {{: #{anchor} }} | {match['faults']} |"
 
@@ -91,7 +91,7 @@ def _shown_on(found: list[tuple[str, list[str]]]) -> str:
     unnamed = [int(match[1]) for fault, _ in found if (match := _MORE.fullmatch(fault))]
     names = [(fault, checks) for fault, checks in found if not _MORE.fullmatch(fault)]
     first = sorted(names, key=lambda fault: len(fault[1]))[:_MOST_FAULTS]
-    named = "; ".join(f"[{fault}](../faults.md#{_anchor(checks)})" for fault, checks in first)
+    named = "; ".join(f"[{fault}](faults.md#{_anchor(checks)})" for fault, checks in first)
     left = sum(unnamed) + len(names) - len(first)
     more = f" and {left} more" if left else ""
     return f"runs with a planted fault: {named}{more}" if found else ""

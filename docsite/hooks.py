@@ -14,12 +14,15 @@ from docsite.checks import catalogue, with_links_to_checks
 from dpaudit.results.schemas import SCHEMAS
 
 ROOT = Path(__file__).resolve().parents[1]
-#: Documents at the repository's root that are pages of the site.
+#: Documents outside docs/ that are pages of the site.
 ROOT_PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
+    "examples/paper/README.md": "tables.md",
+    "examples/laptop/README.md": "laptop.md",
+    "examples/likelihood/README.md": "likelihoods.md",
 }
 EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".ipynb", ".py", ".yaml")
@@ -78,7 +81,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     path = page.file.src_uri
     if path.startswith("source/"):
         return markdown
-    if path == "faults.md":
+    if path == "reference/faults.md":
         markdown = with_links_to_checks(markdown)
     markdown = _FIELDS.sub(rf"::: \g<module>\n{FIELDS}", markdown)
     origins = {page: origin for origin, page in ROOT_PAGES.items()}

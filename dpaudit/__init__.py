@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from dpaudit.version import __version__
+
 if TYPE_CHECKING:
     from dpaudit.api.audits import Audit as Audit
     from dpaudit.api.audits import AuditError as AuditError
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
     from dpaudit.api.recording import record as record
     from dpaudit.errors import InputError as InputError
     from dpaudit.releasing.folder import RefusedError as RefusedError
-
-__version__ = "0.1.0"
 
 #: The module of each public name.
 _MODULES = {

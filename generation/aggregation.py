@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dpaudit.generation.config import LEAST_WIDTH
 from dpaudit.generation.threads import each, even_blocks, slices
 from dpaudit.mechanisms import ANCHOR, Arrays, Contribution, Mechanism, PublicPart
 from dpaudit.runs.engines import cores
@@ -24,10 +25,6 @@ Logits: TypeAlias = Floats | torch.Tensor
 Array = TypeVar("Array", Floats, torch.Tensor)
 #: What a step takes from the public prompt where it takes nothing.
 NOTHING_PUBLIC = PublicPart()
-
-#: Central values that are kept on either side of a median at least: enough to bound one replaced
-#: context.
-LEAST_WIDTH = 2
 #: Values of a block. Small enough for a processor's cache; many enough that numpy's calls cost less
 #: than they do.
 BLOCK = 1 << 20

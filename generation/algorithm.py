@@ -20,6 +20,7 @@ from dpaudit.generation.earlier import Earlier
 from dpaudit.generation.events import (
     BatchDone,
     Event,
+    PhaseBegan,
     Progress,
     RecordsPlaced,
     RunCommitted,
@@ -78,6 +79,10 @@ from dpaudit.runs.storage import Location, open_storage
 FULL, TASKS = 2, 8
 
 
+def silent(event: Event) -> None:
+    """Do nothing with the event."""
+
+
 @dataclass(frozen=True)
 class Ready:
     """A run that is ready to be generated, or to go on.
@@ -113,6 +118,8 @@ def generate(
     spent: Sequence[Location] = (),
     redraw: bool = False,
     stop_after: int | None = None,
+    made_config: str | None = None,
+    afterwards: Callable[[Ready], None] | None = None,
 ) -> Location:
     """Run Algorithm 1 and write a run directory, or continue the one that is there.
 
@@ -127,6 +134,9 @@ def generate(
         redraw: whether finished batches whose files are gone may be drawn again
             (`RunWriter.resume`).
         stop_after: finish so many of the rounds, and the run with them; None for all of them.
+        made_config: the config as YAML, to stand in the run directory; None for one that stands
+            elsewhere.
+        afterwards: told the run's parts once it is finished.
 
     Returns:
         The run directory, as it was named.
@@ -161,6 +171,8 @@ def generate(
         require_same_logits(begun.name, begun.manifest, ready.manifest)
         opened = RunWriter.resume(out, redraw=redraw)
     with opened as writer:
+        if made_config is not None:
+            writer.keep_config(made_config)
         if writer.manifest.commitment is not None:
             progress(RunCommitted(writer.manifest.commitment))
         seed = revealed_seed(config.sampling, writer.manifest)
@@ -178,6 +190,8 @@ def generate(
             exact, cost = accountant.epsilon, accountant.batch_cost
             claim = ex_post_claim(config, writer.manifest, ready.clusters, exact, cost)
         writer.finish(claim)
+    if afterwards is not None:
+        afterwards(ready)
     return out
 
 
@@ -192,7 +206,12 @@ def require_made_with(config: Config, out: Location) -> None:
     _ready(config, RunReader(out))
 
 
-def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = None) -> Ready:
+def prepare(
+    config: Config,
+    spent: Sequence[Location] = (),
+    key: str | None = None,
+    progress: Progress = silent,
+) -> Ready:
     """Make what a new run of a config begins with, where nothing is to be written.
 
     Args:
@@ -200,15 +219,12 @@ def prepare(config: Config, spent: Sequence[Location] = (), key: str | None = No
         spent: runs that it goes on from.
         key: what records are hashed by where neither of them has a key, in hexadecimal; drawn by
             default.
+        progress: told of the phases.
 
     Raises:
         InputError: as `generate` does.
     """
-    return _ready(config, None, spent=spent, key=key)
-
-
-def silent(event: Event) -> None:
-    """Do nothing with the event."""
+    return _ready(config, None, progress, spent, key)
 
 
 def _ready(
@@ -245,9 +261,11 @@ def _ready(
         secret = False
     free = free_memory(device_of(config.model))
     sampling = declared_sampling(config.sampling)
+    progress(PhaseBegan("reading"))
     data = read_records(config.data, whose=config.own_allowances)
     privacy = declared_privacy(config, data.most_per_user, earlier.commitments)
-    model, prompts, decoding = prompting(config)
+    model, prompts, decoding = prompting(config, progress)
+    progress(PhaseBegan("placing"))
     clusters = Clusters() if begun is None else begun.clusters()
     clustering, centers = Clustering(), None
     if begun is not None:
@@ -279,6 +297,7 @@ def _ready(
     # As many as memory allows, where neither the config nor the unfinished run says.
     rows = config.model.rows or (existing.model.rows if existing is not None else None)
     rows = rows or planned_rows(model, prompts.places, config.decoding.longest, free)
+    progress(PhaseBegan("prompts"))
     manifest = build_manifest(
         config,
         batching,
@@ -308,12 +327,13 @@ class Prompting(NamedTuple):
     decoding: Decoding
 
 
-def prompting(config: Config) -> Prompting:
-    """Load a config's model and make its prompts.
+def prompting(config: Config, progress: Progress = silent) -> Prompting:
+    """Load a config's model and make its prompts; `progress` is told of these phases.
 
     Raises:
         InputError: the config does not allow it.
     """
+    progress(PhaseBegan("loading"))
     model, asked = load_model(config.model), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens

@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from dpaudit.generation.clustering.interfaces import Vectors
-from dpaudit.generation.models import CACHE_VARIABLE, cache_folder
+from dpaudit.generation.joined import CACHE_VARIABLE, cache_folder
 from dpaudit.results.quality_file import private_place, require_place, write_private
 from dpaudit.runs import KeyedHash
 
@@ -54,7 +54,7 @@ class VectorCache:
         """Choose the folder, made at the first entry.
 
         Args:
-            folder: None for `models.cache_folder()` / "embeddings".
+            folder: None for `joined.cache_folder()` / "embeddings".
         """
         self._hash = KeyedHash(b"")
         self._folder = cache_folder() / "embeddings" if folder is None else folder
@@ -150,7 +150,7 @@ class ScoreCache:
         """Choose the folder, made at the first entry.
 
         Args:
-            folder: None for `models.cache_folder()` / "evaluation-scores".
+            folder: None for `joined.cache_folder()` / "evaluation-scores".
         """
         self._folder = cache_folder() / "evaluation-scores" if folder is None else folder
 

@@ -43,6 +43,7 @@ from dpaudit.runs.manifest import (
     PromptSettings,
     SamplingSettings,
     Settings,
+    Share,
     none_of,
 )
 from dpaudit.runs.strict_yaml import in_short, load
@@ -61,6 +62,9 @@ _PLAIN = {
     "invalid_key": "fields with names",
 }
 
+#: Central values that are kept on either side of a median at least: enough to bound one replaced
+#: context.
+LEAST_WIDTH = 2
 #: Fields whose value no error shows.
 _SECRETS = ("batching.key", "sampling.seed")
 #: In a location: one of several types that a value may have.
@@ -70,7 +74,6 @@ _TYPE = re.compile(r"\[|constrained")
 UNRECORDED: Final = "unrecorded"
 #: Numbers of tokens, of what has one token at least, and of coordinates: no model takes more.
 Tokens = Annotated[int, Field(ge=1, le=MAX_TOKENS)]
-Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 #: What a file can be called: nothing with a zero byte.
 _File = Annotated[str, Field(pattern=r"^[^\x00]+$")]
 
@@ -173,6 +176,8 @@ class PromptConfig(PromptSettings):
 
     @model_validator(mode="after")
     def _one_template(self) -> Self:
+        if self.drafted and not self.public_examples:
+            raise clash("drafted", True, "false without public_examples, which a model wrote")
         if self.text is None:
             if self.end is not None:
                 raise clash(
@@ -266,7 +271,7 @@ class ClusteringConfig(ClusteringSettings):
     epsilon: Annotated[Annotated[float, Field(ge=1e-9, allow_inf_nan=False)] | None, UNRECORDED] = (
         None
     )
-    delta: Annotated[Delta | None, UNRECORDED] = None
+    delta: Annotated[Share | None, UNRECORDED] = None
 
     @property
     def budget(self) -> float:
@@ -667,7 +672,8 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _budgets_are_of_sums_and_recorded(self) -> Self:
-        if self.privacy.epsilon is None:
+        limit = self.privacy.limit
+        if limit is None:
             return self
         aggregator, budget, delta = (
             self.mechanism.aggregator,
@@ -678,18 +684,22 @@ class Config(Settings):
             allowed = (
                 f"null for {aggregator.name}: what a context moves depends on the others there"
             )
-            raise clash("privacy.epsilon", self.privacy.epsilon, allowed)
+            raise clash(f"privacy.{limit}", getattr(self.privacy, limit), allowed)
         if delta is None:
-            raise clash("privacy.delta", None, "a number above 0 and below 1 with privacy.epsilon")
+            raise clash("privacy.delta", None, f"a number above 0 and below 1 with privacy.{limit}")
         if budget is not None:
             raise clash(
-                "mechanism.budget", budget, "null with privacy.epsilon, from which it is worked out"
+                "mechanism.budget",
+                budget,
+                f"null with privacy.{limit}, from which it is worked out",
             )
         if self.claim is not None:
             figure = self.claim_kind.figures[0]
             stated = getattr(self.claim, figure)
             raise clash(
-                f"claim.{figure}", stated, "left out with privacy.epsilon, which is what is claimed"
+                f"claim.{figure}",
+                stated,
+                f"left out with privacy.{limit}, from which the claim follows",
             )
         return self
 

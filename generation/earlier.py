@@ -49,9 +49,8 @@ class Earlier:
             problem = (
                 "this config's contexts have no budgets of their own, or are not a record each."
             )
-            raise InputError(
-                "--spent", problem, "Give privacy.epsilon, and one example per context."
-            )
+            remedy = "Give privacy.epsilon, or a limit on attacks, and one example per context."
+            raise InputError("--spent", problem, remedy)
         if runs and config.batching.rounds > 1:
             problem = (
                 f"this config has {config.batching.rounds} batching.rounds, and budgets "

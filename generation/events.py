@@ -6,6 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+#: The phases before the first batch: reading the records, importing libraries, loading the model,
+#: placing the records, computing the public prompts, and, of a plan, timing a few steps.
+Phase: TypeAlias = Literal["reading", "starting", "loading", "prompts", "placing", "timing"]
+
+
+@dataclass(frozen=True)
+class PhaseBegan:
+    """A phase begins that may take seconds."""
+
+    phase: Phase
+
 
 @dataclass(frozen=True)
 class RecordsPlaced:
@@ -99,7 +110,8 @@ class TextsEmbedded:
 
 
 Event: TypeAlias = (
-    RecordsPlaced
+    PhaseBegan
+    | RecordsPlaced
     | RunCommitted
     | RunResumed
     | BatchStarted

@@ -53,6 +53,7 @@ def contexts(config: Config, records: int) -> float:
         else batching.batches_per_label
     )
     held = batching.records_per_batch or records / clusters(config) / (of_group or 1)
+    held *= 1 - batching.held_out
     if batching.slots is not None:
         # slots that any record is hashed to
         return -batching.slots * math.expm1(-held / batching.slots)

@@ -11,22 +11,19 @@ from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpaudit.accounting import (
     ApproximateAccountant,
+    AttackLimit,
     Cost,
     ReleaseAccountant,
+    limit_of,
     rebalancing_events,
     rounded_sum,
 )
 from dpaudit.accounting.ex_post_release import amplifies, readers_cost
-from dpaudit.generation.aggregation import LEAST_WIDTH
-from dpaudit.generation.config import Config, SamplingConfig
-from dpaudit.generation.model_probe import isolation_of
-from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.passes import next_logits, out_of_memory
-from dpaudit.generation.prompts import Prompts
+from dpaudit.generation.config import LEAST_WIDTH, Config, SamplingConfig
 from dpaudit.results import Amplification, Finding
 from dpaudit.results.rounding import decimals
 from dpaudit.runs import (
@@ -70,6 +67,10 @@ from dpaudit.runs.manifest import (
 )
 from dpaudit.runs.storage import Location
 
+if TYPE_CHECKING:
+    from dpaudit.generation.models import LanguageModel
+    from dpaudit.generation.prompts import Prompts
+
 #: The paper's choice of delta: records ** -1.1.
 DELTA_EXPONENT = -1.1
 #: A config's field, as errors name it.
@@ -105,6 +106,9 @@ def build_manifest(
     Raises:
         InputError: the settings do not fit the data or the model.
     """
+    # torch: what settings alone tell is told without it
+    from dpaudit.generation.model_probe import isolation_of
+
     installed = (name for name in SOFTWARE if list(metadata.Distribution.discover(name=name)))
     return Manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -159,6 +163,8 @@ def _public_logits(config: Config, prompts: Prompts, decoding: Decoding) -> str 
     mechanism = config.mechanism
     if mechanism.support.size is None and not mechanism.contribution.anchored:
         return None
+    from dpaudit.generation.passes import next_logits, out_of_memory
+
     try:
         public = prompts.public(config.data.groups[0], decoding.max_tokens)
     except Exception as error:
@@ -539,9 +545,9 @@ def claim_beforehand(
 def with_budget(
     config: Config, privacy: Privacy, batching: Batching, clustering: Clustering
 ) -> Config:
-    """Return the config with the budget of each context that its `privacy.epsilon` leaves.
+    """Return the config with the budget of each context that the limit in its `privacy` leaves.
 
-    A config without `privacy.epsilon` is returned as it is.
+    A config without one is returned as it is.
 
     Args:
         config: all settings.
@@ -551,24 +557,22 @@ def with_budget(
     Raises:
         InputError: nothing is left.
     """
-    epsilon, delta, change = (
-        config.privacy.epsilon,
+    limit, delta, change = (
+        limit_of(config.privacy),
         config.privacy.delta,
         privacy.change(config.batching.full_rule),
     )
     accountant = release_accountant(config, privacy, batching, clustering)
-    if epsilon is None or delta is None or change is None or accountant is None:
+    if limit is None or delta is None or change is None or accountant is None:
         return config
+    field = f"privacy.{config.privacy.limit}"
     try:
-        budget = accountant.most_rho_within(epsilon, delta)
+        budget = accountant.most_rho_within(limit, delta)
     except ValueError as error:
-        raise InputError(
-            "privacy.epsilon", f"{error}.", "Raise it, or give clusters less."
-        ) from None
+        raise InputError(field, f"{error}.", "Raise it, or give clusters less.") from None
     if not budget:
-        raise InputError(
-            "privacy.epsilon", f"this is {epsilon:g}, which leaves contexts nothing.", "Raise it."
-        )
+        shown = limit if isinstance(limit, AttackLimit) else f"{limit:g}"
+        raise InputError(field, f"this is {shown}, which leaves contexts nothing.", "Raise it.")
     down = math.nextafter(budget, 0.0) if change.budgets > 1 else budget
     mechanism = config.mechanism.model_copy(update={"budget": down})
     return config.model_copy(update={"mechanism": mechanism})

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.generation.aggregation import LEAST_WIDTH, Floats, aggregated, contributions
+from dpaudit.generation.aggregation import Floats, aggregated, contributions
+from dpaudit.generation.config import LEAST_WIDTH
 from dpaudit.mechanisms import (
     ANCHOR,
     FLOAT64_ROUNDING,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +19,6 @@ from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import torch
 import transformers
 from transformers import (
@@ -32,6 +30,7 @@ from transformers import (
 from transformers.utils.hub import cached_file
 
 from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.joined import JOINED, cache_folder, joined_folder
 from dpaudit.generation.sources import PACKAGE, locate, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import TOKENIZER
@@ -44,7 +43,6 @@ UNUSABLE_LOGITS = (
     "choice by the records "
     "is one that no epsilon pays for (chosen_from.settings: private)."
 )
-CACHE_VARIABLE = "DPAUDIT_CACHE"
 #: For tokenizers and encoders that name no limit.
 _MOST_TOKENS = 512
 #: The files in a model's folder that decide what it computes.
@@ -54,11 +52,13 @@ IDENTITY = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")
 def origin_of(name: str, field: str) -> Path | str:
     """Return the folder that a config's field names, or else a Hugging Face name.
 
-    The field names it as itself or as package:NAME/FOLDER.
+    The field names it as itself, as package:NAME/FOLDER, or as a model that was joined of parts.
 
     Raises:
         InputError: the name is a path, and nothing is there.
     """
+    if name in JOINED:
+        return joined_folder(name, field)
     if name.startswith((PACKAGE, "/", "./", "../", "~")):
         return locate(name, field)
     return Path(name) if Path(name).is_dir() else name
@@ -283,11 +283,6 @@ def tokenizer_file(name: str) -> Path | None:
         found = cached_file(source, TOKENIZER)
         return None if found is None else Path(found)
     return None
-
-
-def cache_folder() -> Path:
-    """Return the folder of converted models: DPAUDIT_CACHE, or the user's cache folder."""
-    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dpaudit"))
 
 
 def device_of(config: ModelConfig) -> torch.device:

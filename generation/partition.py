@@ -174,10 +174,16 @@ class Batches(Sequence[Batch]):
 
 @dataclass(frozen=True)
 class Partition:
-    """All batches by id, and every record's line of the file `assignment`, in hash order."""
+    """All batches by id, and every record's line of the file `assignment`, in hash order.
+
+    Attributes:
+        held_out: records that no prompt shows, in hash order, each with the id of the generated
+            batch of the first round that it would have been in.
+    """
 
     batches: Batches
     assignment: tuple[Assigned, ...]
+    held_out: tuple[tuple[Record, int], ...] = ()
 
 
 class _Member(NamedTuple):
@@ -314,7 +320,21 @@ def _place_members(
     places: Iterable[_Place] = _places(layout, groups, members, 0)
     if batching.rounds > 1:
         places = ((member.group, None) for member in members)
-    return Partition(batches, tuple(map(assigned, members, places)))
+    held_out = tuple(_held_out(batching, groups, members))
+    return Partition(batches, tuple(map(assigned, members, places)), held_out)
+
+
+def _held_out(
+    batching: Batching, groups: Sequence[Group], members: Iterable[_Member]
+) -> Iterator[tuple[Record, int]]:
+    """Yield the records that are held out, with the batch that they would have been in."""
+    master, share = _hashing(batching), batching.held_out_millionths
+    first = master.of_round(0)
+    for digest, record, at in members if share else ():
+        if at is not None and master.holds_out(digest, share):
+            place = first.batch(digest, groups[at].batches or 1)
+            if place < len(groups[at].ids):
+                yield record, groups[at].ids[place]
 
 
 def _places(
@@ -322,10 +342,11 @@ def _places(
 ) -> Iterator[_Place]:
     """Yield each record's place in a round."""
     batching, most = layout.batching, layout.examples
-    hashing, slots = _hashing(batching).of_round(number), batching.slots or 1
+    master, share = _hashing(batching), batching.held_out_millionths
+    hashing, slots = master.of_round(number), batching.slots or 1
     seen: Counter[str | tuple[int, int]] = Counter()
     for digest, record, at in members:
-        if at is None:
+        if at is None or (share and master.holds_out(digest, share)):
             yield None, None
             continue
         group, slot = groups[at], None

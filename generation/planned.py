@@ -17,6 +17,7 @@ from dpaudit.generation.manifest import (
     stated_claim,
     stated_delta,
     units,
+    with_budget,
 )
 from dpaudit.generation.overlap import shared_texts
 from dpaudit.generation.records import Records, read_public_examples
@@ -66,13 +67,14 @@ def _manifest(config: Config, data: Records | None, *, secret: bool) -> Manifest
         clustering = expected_statement(config, privacy, None)
     key = config.batching.key or secrets.token_hex(KEY_BYTES)
     examples = {label: tuple(texts) for label, texts in read_public_examples(config).items()}
+    batching = declared_batching(config, expected_clusters(config), key, secret=secret)
     # Not validated as a whole: what the model tells is not there.
     return Manifest.model_construct(
         created="",
         made_by=config.made_by,
         privacy=privacy,
-        mechanism=config.mechanism,
-        batching=declared_batching(config, expected_clusters(config), key, secret=secret),
+        mechanism=with_budget(config, privacy, batching, clustering).mechanism,
+        batching=batching,
         clustering=clustering,
         chosen_from=Origins(**dict(config.chosen_from)),
         decoding=declared_decoding(config),

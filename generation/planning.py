@@ -6,25 +6,40 @@ few steps, which are timed, weighed and dropped: nothing of them is shown or kep
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from numpy.typing import NDArray
 
+from dpaudit.accounting import limit_of
 from dpaudit.accounting.one_run import most_refutable
 from dpaudit.generation import expected
-from dpaudit.generation.algorithm import Ready, prepare
-from dpaudit.generation.config import Config
-from dpaudit.generation.events import Event
+from dpaudit.generation.algorithm import Prompting, Ready, prepare, silent
+from dpaudit.generation.config import BatchingConfig, Config, DataConfig
+from dpaudit.generation.events import Event, PhaseBegan, Progress
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.preview import preview
+from dpaudit.generation.sizes import Pricing, Sizes, Wish, plans
 from dpaudit.generation.worker import Worker
-from dpaudit.results import Amplification, ClaimResult
-from dpaudit.results.plan import Plan
-from dpaudit.runs import BatchHeader, Manifest, NotSecret, Sampling, SecretBatches, Step, Vocabulary
+from dpaudit.results import Amplification, AttackBound, ClaimResult
+from dpaudit.results.plan import Menu, Plan
+from dpaudit.runs import (
+    BatchHeader,
+    InputError,
+    Manifest,
+    NotSecret,
+    Sampling,
+    SecretBatches,
+    Step,
+    Vocabulary,
+)
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.storage import Location
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -33,20 +48,37 @@ from dpaudit.runs.text import KNOWN_TOKENIZERS
 STEPS = 3
 
 
-def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location] = ()) -> Plan:
-    """Plan a new run of a config, which goes on from runs that `spent` of its budgets.
+def plan(
+    config: Config,
+    obstacles: Sequence[str] = (),
+    spent: Sequence[Location] = (),
+    menu: Menu | None = None,
+    needs_data: bool = False,
+    progress: Progress = silent,
+) -> Plan:
+    """Plan a new run of a config.
 
-    `obstacles`: what keeps it from passing its audit, as sentences.
+    Args:
+        config: all settings.
+        obstacles: what keeps it from passing its audit, as sentences.
+        spent: runs that it goes on from, with what they left of the budgets.
+        menu: what else the same epsilon gives; None to go by the config.
+        needs_data: whether its audit passes only where the run is replayed with the data.
+        progress: told of the phases.
 
-    Raises InputError where `generate` would.
+    Raises:
+        InputError: as `generate` does.
     """
-    ready = prepare(config, spent)
+    ready = prepare(config, spent, progress=progress)
+    progress(PhaseBegan("timing"))
     records, batches = ready.manifest.data.records, ready.manifest.batches
     contexts = expected.contexts(config, records)
     prompts, step, fixed, each, tried = _trial(ready)
-    passes = batches * (config.batching.slots or contexts) / tried if tried else 1.0
+    rate = _Rate(prompts / max(1, tried), step / max(1, tried))
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
+    rows = batches * (config.batching.slots or contexts)
+    menu = menu or menu_of_config(config, ready.manifest)
     claim, mechanism, canaries = (
         ready.manifest.claim,
         ready.manifest.mechanism,
@@ -75,28 +107,133 @@ def plan(config: Config, obstacles: Sequence[str] = (), spent: Sequence[Location
         withheld="" if claim is None else _why_withheld(ready.manifest),
         sure=None if least is None else mechanism.sure_draws(least),
         left=ready.left,
-        seconds=passes * (prompts + step * max(0, tokens - texts)),
+        seconds=rate.seconds(rows, 1, max(0, tokens - texts)),
         stored=round((fixed + each * contexts) * tokens * batches),
         obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
         refutable=refutable,
+        preview=preview(config, Prompting(ready.model, ready.prompts, ready.manifest.decoding)),
         knows_tokenizer=_knows_tokenizer(ready.model),
+        needs_data=needs_data,
+        held_out=config.batching.held_out,
+        menu=None if menu is None else _timed(menu, rate, config.prompt.examples_per_context),
+    )
+
+
+@dataclass(frozen=True)
+class _Rate:
+    """The measured seconds of a context: until it has a token, and for each token after that."""
+
+    prompt: float
+    step: float
+
+    def seconds(self, contexts: float, longer: float, tokens: int) -> float:
+        """Return the time of so many contexts; their prompts are so many times as long."""
+        return contexts * (self.prompt * longer + self.step * tokens)
+
+
+def timed(menu: Menu, config: Config, progress: Progress = silent) -> Menu:
+    """Return a menu with the time of each plan, measured on made-up records: none is read.
+
+    Args:
+        menu: the plans.
+        config: that of one of them, with one record in a context.
+        progress: told of the phases.
+
+    Raises:
+        InputError: the model cannot be used.
+    """
+    contexts = round(menu.offers[0].contexts)
+    labels, text = config.data.groups, "word " * config.prompt.max_example_tokens
+    with TemporaryDirectory(prefix="dpaudit-") as folder:
+        file = Path(folder) / "made-up.jsonl"
+        records = (
+            {"text": f"{number} {text}", "label": label}
+            for label in labels
+            for number in range(contexts)
+        )
+        file.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+        one = config.model_copy(
+            update={
+                "data": DataConfig(path=str(file), labels=config.data.labels),
+                "batching": BatchingConfig(batches_per_label=1),
+            }
+        )
+        ready = prepare(one, progress=progress)
+    progress(PhaseBegan("timing"))
+    prompts, step, _, _, tried = _trial(ready)
+    return _timed(menu, _Rate(prompts / tried, step / tried), 1)
+
+
+def _timed(menu: Menu, rate: _Rate, examples: int) -> Menu:
+    """Return the menu with the time of each plan, by contexts with `examples` records."""
+    offers = (
+        offer.model_copy(
+            update={
+                "seconds": rate.seconds(
+                    offer.texts * offer.contexts, offer.examples / examples, menu.tokens - 1
+                )
+            }
+        )
+        for offer in menu.offers
+    )
+    return menu.model_copy(update={"offers": tuple(offers)})
+
+
+def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
+    """Return what else the epsilon of a config gives, for as many records as its batches are for.
+
+    Returns None where the epsilon is not known before the run, or batches are no label's.
+    """
+    claim, batching, parts = manifest.claim, config.batching, config.mechanism.model_dump()
+    contexts, margin = parts["aggregator"].get("divisor"), parts["support"].get("margin")
+    if (
+        claim is None
+        or claim.epsilon is None
+        or None in (contexts, margin, batching.batches_per_label)
+        or limit_of(config.privacy) is not None
+        or batching.slots is not None
+    ):
+        return None
+    labels, examples = len(config.data.groups), config.prompt.examples_per_context
+    sizes = Sizes(round(contexts), batching.batches_per_label or 1, 1, 1, examples)
+    placed, held_out = sizes.records * sizes.batches * labels, batching.held_out
+    records = round(placed / (1 - held_out))
+    pricing = Pricing(config.mechanism, config.decoding.most_tokens, claim.delta, manifest.privacy)
+    try:
+        offers = plans(
+            Wish(labels, records, None, claim.epsilon, held_out), sizes.contexts, pricing
+        )
+    except InputError:  # batches of so few records that none else would do
+        return None
+    return Menu(
+        records=records,
+        labels=len(config.data.labels or ()),
+        tokens=config.decoding.longest,
+        epsilon=claim.epsilon,
+        offers=tuple(choice.offer for choice in offers.values()),
     )
 
 
 def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:
-    """Return what secret batches gain, as far as public settings tell."""
+    """Return what attackers can do and secret batches gain, as far as public settings tell."""
     claim, batching, privacy = manifest.claim, manifest.batching, manifest.privacy
-    found: dict[str, Any] = {"equal": None, "fewest": None, "one_label": None, "affordable": None}
+    names = ("attack", "batch_attack", "equal", "fewest", "one_label", "affordable")
+    found: dict[str, Any] = dict.fromkeys(names)
+    budgeted = config.model_copy(update={"mechanism": manifest.mechanism})
+    accountant, tokens = (
+        release_accountant(budgeted, privacy, batching, manifest.clustering),
+        config.decoding.most_tokens,
+    )
+    if claim is not None and accountant is not None and claim.terms.beforehand:
+        delta = claim.terms.tested_delta(claim.delta)
+        found["attack"] = AttackBound.of(accountant.attack_curve(tokens, delta))
+        found["batch_attack"] = AttackBound.of(accountant.batch_attack_curve(tokens, delta))
     secret = secrecy_of(config, privacy, batching, manifest.clustering)
     if isinstance(secret, NotSecret):
         return found | {"equal": None if claim is None else Amplification.why_equal(secret)}
     found["fewest"] = min(batches for batches, _ in secret.groups)
-    accountant, tokens = (
-        release_accountant(config, privacy, batching, manifest.clustering),
-        config.decoding.most_tokens,
-    )
     if claim is None or accountant is None or accountant.secret is None:
         return found
     labels = len(config.data.groups)

@@ -27,18 +27,16 @@ from dpaudit.generation.prompt_encoding import PromptEncoder, encode
 from dpaudit.generation.wording import Part, Wording, WordingError, require_seen
 from dpaudit.runs import ForbiddenTokens, InputError
 from dpaudit.runs.rules import Ids
+from dpaudit.runs.vacuity import IT_HEAD, IT_REQUEST
 
 FENCE = "```"
 END_OF_TURN = "<end_of_turn>"
 
 _PT_EXAMPLE = FENCE + "\n{label}\n{example}\n" + FENCE + "\n\n"
 _PT_END = FENCE + "\n"
-_IT_HEAD = "Here are texts with Label: {label}.\n\n"
 _IT_EXAMPLE = "Text: {example}\n\n"
-_IT_REQUEST = "Please give another one. No formatting or explanations."
 #: Where the request stands in a chat format.
 _REQUEST = "{request}"
-_IT_TURNS = f"<start_of_turn>user\n{_REQUEST}<end_of_turn>\n<start_of_turn>model\n"
 _IT_END = "Text: "
 #: Texts that begin in different ways: what prompts with each of them begin with, all prompts of a
 #: label do.
@@ -99,24 +97,25 @@ class PretrainedTemplate(Template):
 
 
 class InstructionTemplate(Template):
-    """A request for one more text, in the tokenizer's chat format, or in Gemma's where it has none.
+    """A request for one more text, in the tokenizer's chat format.
 
-    `<end_of_turn>` ends a text where Gemma's turns are used; a chat format's own end of turn is
-    among the model's.
+    `<end_of_turn>` ends a text where it is a token; another format's end of turn is among the
+    model's.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Read the tokenizer's chat format.
 
         Raises:
-            InputError: it does not show what a user says unchanged.
+            InputError: there is none, or it does not show what a user says unchanged.
         """
         turns = tokenizer.chat_template
-        end = END_OF_TURN if not turns or END_OF_TURN in tokenizer.get_vocab() else None
-        super().__init__(
-            tokenizer, end, _IT_HEAD, _IT_EXAMPLE, _IT_REQUEST, _IT_END, str(turns or _IT_TURNS)
-        )
-        self._turns = _chat_turns(tokenizer) if turns else _IT_TURNS
+        if not turns:
+            remedy = "Write a prompt.text of your own, or take pt, which is for a base model."
+            raise InputError("prompt.template", "the model has no chat format for it.", remedy)
+        end = END_OF_TURN if END_OF_TURN in tokenizer.get_vocab() else None
+        super().__init__(tokenizer, end, IT_HEAD, _IT_EXAMPLE, IT_REQUEST, _IT_END, str(turns))
+        self._turns = _chat_turns(tokenizer)
 
     @override
     def parts(self, label: str, examples: Sequence[str]) -> list[Part]:
@@ -125,15 +124,13 @@ class InstructionTemplate(Template):
         shown = chain.from_iterable(
             _fill_placeholders(_IT_EXAMPLE, example=example) for example in examples
         )
-        head = _fill_placeholders(_IT_HEAD, label=label)
-        return [Part(before, False), *head, *shown, Part(_IT_REQUEST + after + _IT_END, False)]
+        head = _fill_placeholders(IT_HEAD, label=label)
+        return [Part(before, False), *head, *shown, Part(IT_REQUEST + after + _IT_END, False)]
 
     @override
     def tokens(self, label: str, examples: Sequence[str]) -> list[int]:
         """Return the token ids; a chat format writes the special tokens itself."""
-        return self.encoder.ids(
-            self.parts(label, examples), special=not self._tokenizer.chat_template
-        )
+        return self.encoder.ids(self.parts(label, examples), special=False)
 
 
 class OwnTemplate(Template):
@@ -242,12 +239,8 @@ class Prompts:
         prompt of a label shows its `public_examples`, treated likewise. `rules` say what may not
         follow a public prompt; None if anything may.
         """
-        self._model, self.template, self._most, self._one_line = (
-            model,
-            template,
-            most_tokens,
-            one_line,
-        )
+        self._model, self.template = model, template
+        self._each, self._most, self._one_line = examples, most_tokens, one_line
         self.public_examples = {
             label: tuple(texts) for label, texts in (public_examples or {}).items()
         }
@@ -268,6 +261,17 @@ class Prompts:
     def of(self, label: str, contexts: Sequence[Context]) -> list[Prompt]:
         """Return a prompt for each context."""
         return [self._prompt(label, context) for context in contexts]
+
+    def without_example(self, place: int) -> Prompts:
+        """Return the prompts without each label's public example at a place."""
+        others = {
+            label: (*texts[:place], *texts[place + 1 :])
+            for label, texts in self.public_examples.items()
+        }
+        labels = tuple(self._public)
+        return Prompts(
+            self._model, self.template, labels, self._each, self._most, self._one_line, others
+        )
 
     def prefix(self, label: str) -> Prompt:
         """Return the beginning of a label's prompts for any records: known from what is public."""

@@ -32,7 +32,15 @@ from dpaudit.generation.rows import OF_SETTINGS
 from dpaudit.results import Finding, Place, Value
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.replay import SharedText
-from dpaudit.runs import InputError, KeyedHash, Manifest, RunReader, data_digest, without_stop
+from dpaudit.runs import (
+    InputError,
+    KeyedHash,
+    Manifest,
+    RunReader,
+    as_released,
+    data_digest,
+    without_stop,
+)
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 
@@ -42,12 +50,17 @@ _THE_DATA = "Give the very data that the run was made from."
 
 
 class RunParts(NamedTuple):
-    """A run's batches in order of id, and what their texts come from."""
+    """A run's batches in order of id, and what their texts come from.
+
+    Attributes:
+        held_out: see `Partition`.
+    """
 
     manifest: Manifest
     model: LanguageModel
     prompts: Prompts
     batches: Sequence[Batch]
+    held_out: Sequence[tuple[Record, int]] = ()
 
 
 def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts:
@@ -67,7 +80,11 @@ def rebuild(reader: RunReader, data: str, records: Sequence[Record]) -> RunParts
             reader.name, f"{sentence(problem)}.", "Restore the run, or generate it again."
         )
     return RunParts(
-        reader.manifest, rebuilt.named.model, rebuilt.named.prompts, rebuilt.partition.batches
+        reader.manifest,
+        rebuilt.named.model,
+        rebuilt.named.prompts,
+        rebuilt.partition.batches,
+        rebuilt.partition.held_out,
     )
 
 
@@ -114,7 +131,8 @@ class NamedModel:
                     own = self.model.decode(
                         without_stop(sample.tokens, self._manifest.decoding.sequences)
                     )
-                    if sample.text is not None and sample.text != own:
+                    same = own is not None and sample.text == as_released(own)
+                    if sample.text is not None and not same:
                         place: dict[str, Value] = {
                             "place": Place(batch=batch_id),
                             "text": sample.number,

@@ -116,22 +116,6 @@ def one_user(name: str) -> str:
     return " ".join(unicodedata.normalize("NFC", name).split())
 
 
-def require_texts(config: DataConfig, names: Mapping[str, str]) -> None:
-    """Read all rows of a config's data, keep none, and look at no label.
-
-    Errors call the data's fields by `names`.
-
-    Raises:
-        InputError: a row cannot be read or has no text, a column is missing, or there is no row.
-    """
-    count = 0
-    for row in read_rows(config, names):
-        _value(row, config.text, names, "text")
-        count += 1
-    if not count:
-        raise _no_records(config, names)
-
-
 def _no_records(config: DataConfig, names: Mapping[str, str]) -> InputError:
     problem = f"{config.path or config.dataset!r} holds no records"
     if config.other_labels == "skip":

@@ -11,8 +11,8 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,8 @@ _PACKED = {
     b"\xd0\xcf\x11\xe0": ("an Excel workbook", "Save it as CSV in UTF-8."),
 }
 _PARQUET = b"PAR1"
+#: A longer name of a column is taken for a record's text, and one without a letter for its value.
+_LONGEST_NAME = 40
 _COUNTED = "not shown: without a header line they would be a record"
 #: The library's number for a row without a class.
 _UNLABELLED = -1
@@ -102,6 +104,57 @@ def read_rows(config: DataConfig, names: Mapping[str, str] = FIELDS) -> Iterator
         return
     path = locate(config.path or "", names["path"])
     yield from (_folder_rows if path.is_dir() else _file_rows)(config, names, path)
+
+
+def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
+    """Read the names of a file's columns off its first line, and nothing else.
+
+    A folder of text files has none.
+
+    Raises:
+        InputError: there is no such file, it cannot be read, or its first line looks like a record
+            rather than names; that is not shown.
+    """
+    file = locate(path, path)
+    if file.is_dir():
+        parts = (part for part in sorted(file.iterdir()) if part.suffix.lower() in _READERS)
+        file = next((part for part in parts if part.name[0] not in "._"), file)
+        if file.is_dir():
+            return ()
+    config = DataConfig(path=str(file), encoding=encoding)
+    with _reading(config, FIELDS, file):
+        columns = _first_columns(config, file)
+    if not columns or not all(
+        len(name) <= _LONGEST_NAME and any(map(str.isalpha, name)) for name in columns
+    ):
+        problem = f"its first line does not look like names of columns ({_COUNTED})."
+        remedy = "Put a line with a short name for each column first."
+        raise InputError(str(file), problem, remedy, NO_COLUMN)
+    return columns
+
+
+def _first_columns(config: DataConfig, file: Path) -> tuple[str, ...]:
+    if file.suffix.lower() == ".parquet":
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            return tuple(pyarrow.parquet.read_schema(file).names)
+        except pyarrow.ArrowException:
+            problem, remedy = "this is not a Parquet file.", "Copy or write it again."
+            raise InputError(str(file), problem, remedy, "rows.no-parquet") from None
+    if file.suffix.lower() == ".jsonl":
+        _, values = next(_objects(config, FIELDS, file), ("", _Object([])))
+        return tuple(values)
+    encoding = _encoding(config, FIELDS, file)
+    delimiter = delimiter_of((), file, encoding)
+    with file.open(encoding=encoding, newline="") as lines:
+        if not SEPARATOR_LINE.fullmatch(lines.readline()):
+            lines.seek(0)
+        names: list[str] = []
+        with suppress(csv.Error):
+            names = next(filter(None, csv.reader(lines, delimiter=delimiter)), [])
+    return tuple(name.strip() for name in names)
 
 
 def delimiter_of(columns: Collection[str], path: Path, encoding: str) -> str:
@@ -169,6 +222,15 @@ def _column_places(header: Sequence[str], asked: Mapping[str, str], where: str) 
 
 
 def _file_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iterator[Row]:
+    with _reading(config, names, path) as read:
+        yield from read(config, names, path)
+
+
+@contextmanager
+def _reading(
+    config: DataConfig, names: Mapping[str, str], path: Path
+) -> Iterator[Callable[[DataConfig, Mapping[str, str], Path], Iterator[Row]]]:
+    """Give the reader of a file's kind, and refuse a file that it cannot read."""
     if path.suffix.lower() not in _READERS:
         remedy = f"Allowed: {', '.join(_READERS)}, a folder of these, or a folder of LABEL/*.txt."
         raise InputError(str(path), "this kind of file cannot be read.", remedy, "rows.kind")
@@ -176,7 +238,7 @@ def _file_rows(config: DataConfig, names: Mapping[str, str], path: Path) -> Iter
     if not path.stat().st_size:
         raise _empty(path)
     try:
-        yield from _READERS[path.suffix.lower()](config, names, path)
+        yield _READERS[path.suffix.lower()]
     except UnicodeError:
         remedy = "Convert it to UTF-8."
         if field := names.get("encoding"):

@@ -1,6 +1,6 @@
-"""The number of texts that records give at an epsilon, by public numbers alone.
+"""Plans of a first config: how many texts a limit gives, by public numbers alone.
 
-`dpaudit init` chooses batches by it.
+`dpaudit init` and `dpaudit generate DATA` choose batches by them.
 """
 
 from __future__ import annotations
@@ -8,50 +8,139 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-from dpaudit.mechanisms import ContextChange, Mechanism
+from dpaudit.accounting import ApproximateAccountant, AttackLimit, Limit, ReleaseAccountant
+from dpaudit.accounting.approximate import largest
+from dpaudit.accounting.release import amount_of
+from dpaudit.mechanisms import BatchingRule, Mechanism
+from dpaudit.results import AttackBound
+from dpaudit.results.plan import Offer, PlanName
 from dpaudit.results.rounding import decimals, stated
 from dpaudit.runs import InputError, SecretBatches
+from dpaudit.runs.manifest import MAX_BATCHES, MAX_ROUNDS, Privacy
 
 #: Contexts of a batch: with fewer noise decides most tokens; a larger one is not chosen.
 FEWEST, MOST = 8, 1 << 14
-#: Batches of a label where nobody says how many records there are, and how many of them are
-#: generated at least: what two take from the public prompt can be compared.
-BATCHES, GENERATED = 10, 2
+#: With fewer batches of a label, secrecy gains less than half; of several examples a context needs
+#: so many.
+_ENOUGH_BATCHES = 4
+#: Examples of a context in the plan that is closer to the records, the best first.
+_EXAMPLES = (3, 2)
+#: What is left of the clip in the plan of a smaller epsilon.
+_CAREFUL = 0.5
 
 
 @dataclass(frozen=True)
 class Wish:
-    """The requested size of a first config; None if nothing is requested.
+    """The requested size of a first config.
 
     Attributes:
         labels: how many there are; 1 without any.
         records: about how many there are, as everyone may know.
-        texts: how many, at least.
-        epsilon: of a mean's claim, at most, in nats.
+        texts: how many, at most; None for as many as the limit gives.
+        limit: what the run may cost at the release level; None for a mechanism whose cost only its
+            texts show.
+        held_out: the share of the records that no batch has.
     """
 
     labels: int
-    records: int | None = None
+    records: int
     texts: int | None = None
-    epsilon: float | None = None
+    limit: Limit | None = None
+    held_out: float = 0.0
+
+    @property
+    def placed(self) -> float:
+        """How many records a label has in batches, about."""
+        return self.records * (1 - self.held_out) / self.labels
+
+    @property
+    def texts_of_label(self) -> int | None:
+        """How many texts a label may have; None for no limit."""
+        return None if self.texts is None else self.texts // self.labels
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a run.
+
+    Attributes:
+        contexts: of a batch, on average.
+        batches: into how many of them each label's records are hashed, in a round.
+        generated: how many of those are generated.
+        rounds: how often.
+        examples: records of a context.
+    """
+
+    contexts: int
+    batches: int
+    generated: int
+    rounds: int = 1
+    examples: int = 1
+
+    @classmethod
+    def of(cls, wish: Wish, contexts: int, examples: int = 1) -> Sizes:
+        """Return one round of filled batches; there are none where the records fill none."""
+        held = _records_of(contexts, examples)
+        batches = math.floor(wish.placed / held + 0.5)
+        most = batches if wish.texts_of_label is None else wish.texts_of_label
+        return cls(contexts, batches, min(batches, most), 1, examples)
+
+    def in_rounds(self, most: int, texts: int | None) -> Sizes:
+        """Return these sizes in up to `most` rounds, for up to `texts` texts of a label."""
+        if texts is None:
+            return replace(self, rounds=most)
+        rounds = min(most, math.ceil(texts / self.batches))
+        return replace(self, rounds=rounds, generated=min(self.batches, texts // rounds))
+
+    @property
+    def cells(self) -> int | None:
+        """Cells of a batch, of which those with exactly `examples` records are its contexts."""
+        return None if self.examples == 1 else _cells_of(self.contexts, self.examples)
+
+    @property
+    def records(self) -> int:
+        """Records of a batch, about."""
+        return round(_records_of(self.contexts, self.examples))
+
+    @property
+    def rule(self) -> BatchingRule:
+        """The rule by which records become contexts."""
+        return "hashed-records" if self.cells is None else "hashed-cells"
+
+    @property
+    def texts_of_label(self) -> int:
+        """All texts of a label."""
+        return int(self.generated * self.rounds)
+
+
+def _cells_of(contexts: int, examples: int) -> int:
+    """Return how many cells give so many contexts, by the rate at which records give most."""
+    rate = examples - 1
+    share = float(rate) ** examples * math.exp(-rate) / math.factorial(examples)  # Poisson
+    return math.ceil(contexts / share)
+
+
+def _records_of(contexts: int, examples: int) -> float:
+    return (
+        float(contexts) if examples == 1 else float((examples - 1) * _cells_of(contexts, examples))
+    )
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """A mean's cost for one record, by its batches' contexts.
-
-    One record more or less is one context more or less.
+    """A mean's cost for one unit, by its batches' contexts.
 
     Attributes:
         mechanism: with any divisor and margin, which follow from the contexts.
         tokens: the most of a batch.
         delta: of the claim.
+        privacy: the unit and its relation.
     """
 
     mechanism: Mechanism
     tokens: int
     delta: float
+    privacy: Privacy
 
     def of(self, contexts: int) -> Mechanism:
         """Return the mechanism with a divisor of so many contexts.
@@ -67,12 +156,18 @@ class Pricing:
         """Return how far one of the contexts can lift a token, to three digits."""
         return float(f"{2 * self.mechanism.clip / contexts:.3g}")
 
-    def batch_level(self, contexts: int, rounds: int = 1) -> float:
-        """Return epsilon of so many rounds for someone who knows a record's batches.
+    def clipped(self, share: float) -> Pricing:
+        """Return the pricing with that share of the clip."""
+        contribution = self.mechanism.contribution
+        clipped = contribution.model_copy(update={"clip": contribution.clip * share})
+        return replace(self, mechanism=self.mechanism.model_copy(update={"contribution": clipped}))
+
+    def batch_level(self, sizes: Sizes) -> float:
+        """Return epsilon for someone who knows a record's batches.
 
         It is by the accounting that anyone can repeat.
         """
-        found = replace(self._one(contexts), rounds=rounds).epsilon(self.tokens, self.delta, "rdp")
+        found = self._accountant(sizes).batch_level(self.tokens, self.delta, "rdp")
         return float(decimals(found.epsilon, 4, most=math.inf))
 
     def release(self, sizes: Sizes) -> float:
@@ -80,151 +175,188 @@ class Pricing:
 
         It is rounded up.
         """
-        found = self._secret(sizes).of_rounds(sizes.rounds).epsilon(self.tokens, self.delta)
-        return min(
-            float(decimals(found, 4, most=math.inf)), self.batch_level(sizes.contexts, sizes.rounds)
+        found = self._accountant(sizes).epsilon(self.tokens, self.delta)
+        return min(float(decimals(found, 4, most=math.inf)), self.batch_level(sizes))
+
+    def attacks(self, sizes: Sizes) -> tuple[AttackBound, AttackBound]:
+        """Return what readers can do, and what someone can who knows a record's batches."""
+        whole = self._accountant(sizes)
+        curves = whole.attack_curve, whole.batch_attack_curve
+        readers, known = (AttackBound.of(curve(self.tokens, self.delta)) for curve in curves)
+        return readers, known
+
+    def most_rounds(self, sizes: Sizes, limit: Limit) -> int:
+        """Return how many rounds of these sizes are within a limit for readers."""
+        accountant = self._accountant(replace(sizes, rounds=1))
+        return accountant.most_rounds_within(limit, self.tokens, self.delta)
+
+    def spent_of_batch(self, contexts: int, limit: Limit) -> float:
+        """Return the figure of one batch that a limit is about, at the batch level, rounded up."""
+        sizes = Sizes(contexts, 1, 1)
+        if not isinstance(limit, AttackLimit):
+            return self.batch_level(sizes)
+        curve = self._accountant(sizes).batch_attack_curve(self.tokens, self.delta)
+        return float(decimals(limit.reached(curve)))
+
+    def contexts(self, limit: Limit) -> int:
+        """Find the fewest contexts, FEWEST or more, whose batch level is within a limit.
+
+        MOST are.
+        """
+        guess = float(FEWEST)
+        if isinstance(limit, AttackLimit):
+            one = self._accountant(Sizes(1, 1, 1)).batch
+            guess = one.eta * math.sqrt(self.tokens) / (2 * limit.deviations())
+
+        def too_few(contexts: int) -> bool:
+            if contexts < FEWEST:
+                return True
+            return contexts < MOST and self.spent_of_batch(contexts, limit) > amount_of(limit)
+
+        return 1 + largest(too_few, max(FEWEST, min(round(guess), MOST)) - 1)
+
+    def _accountant(self, sizes: Sizes) -> ReleaseAccountant:
+        mechanism = self.of(sizes.contexts)
+        batch = ApproximateAccountant.of(
+            mechanism, self.privacy.change(sizes.rule), rounds=sizes.rounds
         )
-
-    def most_rounds(self, sizes: Sizes, epsilon: float) -> int:
-        """Return how many rounds of these sizes readers' epsilon pays for."""
-        return self._secret(sizes).most_rounds_within(epsilon, self.tokens, self.delta)
-
-    def contexts(self, epsilon: float) -> int:
-        """Find the fewest contexts, in FEWEST to MOST, whose batch level is within `epsilon`."""
-        low, high = FEWEST - 1, MOST
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.batch_level(middle) <= epsilon else (middle, high)
-        return high
-
-    def _one(self, contexts: int) -> ApproximateAccountant:
-        accountant = ApproximateAccountant.of(self.of(contexts), ContextChange("add_remove"))
-        assert accountant is not None, "a mean's cost is known beforehand"
-        return accountant
-
-    def _secret(self, sizes: Sizes) -> ReleaseAccountant:
-        one = self._one(sizes.contexts)
-        return ReleaseAccountant(one, one, SecretBatches(((sizes.batches, sizes.generated),)))
+        assert batch is not None, "a mean's cost is known beforehand"
+        secret = SecretBatches(((sizes.batches, sizes.generated),), sizes.rounds)
+        return ReleaseAccountant.of(batch, mechanism, self.privacy, sizes.rule, secret)
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Sizes of a run.
+class Choice:
+    """One plan of the menu: what is offered, and the settings that do it."""
 
-    Attributes:
-        contexts: records of a batch.
-        batches: into how many of them each label's records are hashed, in a round.
-        generated: how many of those are generated.
-        rounds: how often.
+    offer: Offer
+    sizes: Sizes
+    pricing: Pricing | None
+
+
+def plans(wish: Wish, contexts: int, pricing: Pricing | None) -> dict[PlanName, Choice]:
+    """Return the plans for a wish, of batches with `contexts` contexts where the limit allows.
+
+    Args:
+        wish: the request.
+        contexts: the mechanism's own number.
+        pricing: None for a mechanism whose cost only its texts show.
+
+    Raises:
+        InputError: the records do not give a text of each label within that limit; says which
+            numbers would do.
     """
-
-    contexts: int
-    batches: int
-    generated: int
-    rounds: int = 1
-
-    @classmethod
-    def of(cls, wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
-        """Return the sizes for a wish: `contexts` to a batch, or more where its epsilon needs them.
-
-        Args:
-            wish: the request.
-            contexts: the mechanism's own number.
-            pricing: None for a mechanism whose epsilon only its texts show.
-
-        Raises:
-            InputError: the records do not give as many texts at that epsilon; says which numbers
-                would do.
-        """
-        sizes = cls._by_filled_batches(wish, contexts)
-        if pricing is None or wish.epsilon is None:
-            return sizes.required(wish, pricing)
-        # Readers' epsilon is mostly within reach; else batches are so large that each of them is.
-        least = math.inf
-        if sizes.generated <= sizes.batches and sizes.batches > 1:
-            least = pricing.release(sizes)
-        if least > wish.epsilon:
-            if pricing.batch_level(MOST) > wish.epsilon:
-                raise _too_small_error(wish, pricing)
-            fewest = pricing.contexts(wish.epsilon)
-            # Smaller batches make room where a label has a single one, and only raise the cost
-            # elsewhere.
-            sizes = cls._by_filled_batches(
-                wish, fewest if least == math.inf else max(contexts, fewest)
+    if wish.texts_of_label == 0:
+        problem = f"that is less than one text for each of the {wish.labels:,} labels."
+        raise InputError("--texts", problem, f"Give --texts {wish.labels} or more.")
+    sizes = _many(wish, contexts, pricing)
+    if pricing is None or wish.limit is None:
+        return {"many": Choice(_offer("many", wish, sizes, None, 0.0), sizes, None)}
+    found: list[tuple[PlanName, Sizes, Pricing]] = [("many", sizes, pricing)]
+    for examples in _EXAMPLES if sizes.contexts == contexts else ():
+        close = Sizes.of(wish, contexts, examples)
+        if close.batches < _ENOUGH_BATCHES:
+            continue
+        if rounds := pricing.most_rounds(close, wish.limit):
+            found.append(
+                ("close", close.in_rounds(min(rounds, MAX_ROUNDS), wish.texts_of_label), pricing)
             )
-        sizes.required(wish, pricing)
-        if (found := pricing.release(sizes)) > wish.epsilon:
-            rounds = pricing.most_rounds(sizes, wish.epsilon)
-            ways = [f"--texts {rounds * sizes.batches * wish.labels}"] if rounds else []
-            # At the cost of the first sizes these are taken again; at that of others, others still
-            # would be.
-            ways += [f"--epsilon {stated(least)}"] if math.isfinite(least) else []
-            cost = least if math.isfinite(least) else found
-            problem = f"{wish.texts or 0:,} texts cost epsilon {stated(cost)} at the release level."
-            raise InputError("--epsilon", problem, f"Try: {', or '.join(ways)}.")
-        return sizes
-
-    @classmethod
-    def _by_filled_batches(cls, wish: Wish, contexts: int) -> Sizes:
-        """Return sizes by batches of `contexts` contexts, in rounds for more texts than batches."""
-        asked = max(GENERATED, math.ceil((wish.texts or 0) / wish.labels))
-        if wish.records is None:
-            return cls(contexts, max(BATCHES, asked), asked)
-        batches = math.floor(wish.records / wish.labels / contexts + 0.5)
-        if wish.texts is None:
-            return cls(contexts, batches, max(asked, batches))
-        rounds = max(1, math.ceil(asked / batches)) if batches >= GENERATED else 1
-        return cls(contexts, batches, math.ceil(asked / rounds), rounds)
-
-    def required(self, wish: Wish, pricing: Pricing | None) -> Sizes:
-        """Return these sizes.
-
-        Raises:
-            InputError: the records do not fill as many batches.
-        """
-        if self.generated > self.batches:
-            raise _too_few_error(wish, self, pricing)
-        return self
+            break
+    found.append(("careful", sizes, pricing.clipped(_CAREFUL)))
+    clip = pricing.mechanism.clip
+    return {
+        name: Choice(_offer(name, wish, of, price, clip), of, price) for name, of, price in found
+    }
 
 
-def _most_contexts(wish: Wish, generated: int) -> int:
-    """Return the most contexts that fill so many batches of a label.
-
-    Somewhat fewer round up to one more batch.
-    """
-    return (
-        MOST
-        if wish.records is None
-        else min(MOST, math.floor(wish.records / wish.labels / (generated - 0.5)))
+def _offer(name: PlanName, wish: Wish, sizes: Sizes, pricing: Pricing | None, clip: float) -> Offer:
+    attacks = (None, None) if pricing is None else pricing.attacks(sizes)
+    return Offer(
+        name=name,
+        texts=sizes.texts_of_label * wish.labels,
+        rounds=sizes.rounds,
+        records=sizes.records,
+        contexts=sizes.contexts,
+        examples=sizes.examples,
+        influence=1.0 if pricing is None else pricing.mechanism.clip / clip,
+        epsilon=None if pricing is None else pricing.release(sizes),
+        batch_epsilon=None if pricing is None else pricing.batch_level(sizes),
+        attack=attacks[0],
+        batch_attack=attacks[1],
     )
 
 
-def _too_small_error(wish: Wish, pricing: Pricing) -> InputError:
-    """Refuse an epsilon that no batch is large enough for.
+def _many(wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
+    """Return the sizes that give most texts: one example a context, in rounds.
 
-    Name one that the same records and texts can have.
+    Raises:
+        InputError: the records do not give a text of each label.
     """
-    problem = f"epsilon {stated(wish.epsilon or 0.0)} needs more than {MOST:,} records in a batch."
-    contexts = _most_contexts(wish, max(GENERATED, math.ceil((wish.texts or 0) / wish.labels)))
-    remedy = "Ask for fewer texts, or have more records."
+    sizes, limit, texts = Sizes.of(wish, contexts), wish.limit, wish.texts_of_label
+    if pricing is None or limit is None:
+        if not sizes.batches:
+            raise _too_few_error(wish, sizes, pricing)
+        return sizes.in_rounds(MAX_ROUNDS if texts else 1, texts)
+    rounds = pricing.most_rounds(sizes, limit) if sizes.batches > 1 else 0
+    if not rounds:
+        if pricing.spent_of_batch(MOST, limit) > amount_of(limit):
+            raise _too_small_error(wish, limit, pricing)
+        # Smaller batches make room where a label has a single one, and only raise the cost
+        # elsewhere.
+        fewest = pricing.contexts(limit)
+        sizes = Sizes.of(wish, fewest if sizes.batches < 2 else max(contexts, fewest))
+        if not sizes.batches:
+            raise _too_few_error(wish, sizes, pricing)
+        rounds = pricing.most_rounds(sizes, limit)
+    most = min(rounds, MAX_ROUNDS, MAX_BATCHES // (wish.labels * sizes.batches))
+    return sizes.in_rounds(max(1, most), texts)
+
+
+def _most_contexts(wish: Wish) -> int:
+    """Return the most contexts that fill a batch of a label. Half as many still round up to one."""
+    return min(MOST, math.floor(wish.placed / 0.5))
+
+
+def _name(limit: Limit) -> str:
+    if isinstance(limit, AttackLimit):
+        return "--advantage" if limit.at is None else "--true-positives"
+    return "--epsilon"
+
+
+def _option(limit: Limit, amount: float) -> str:
+    """Return the option that asks for a limit of another amount."""
+    at = limit.at if isinstance(limit, AttackLimit) else None
+    return f"{_name(limit)} {stated(amount)}" + ("" if at is None else f"@{stated(at)}")
+
+
+def _words(limit: Limit) -> str:
+    return str(limit) if isinstance(limit, AttackLimit) else f"epsilon {stated(limit)}"
+
+
+def _too_small_error(wish: Wish, limit: Limit, pricing: Pricing) -> InputError:
+    """Refuse a limit that no batch is large enough for.
+
+    Name one that the same records can have.
+    """
+    problem = f"{_words(limit)} needs more than {MOST:,} records in a batch."
+    remedy, contexts = "Have more records.", _most_contexts(wish)
     if contexts >= FEWEST:
-        remedy = f"Give --epsilon {stated(pricing.batch_level(contexts))} or more."
-    return InputError("--epsilon", problem, remedy)
+        least = pricing.spent_of_batch(contexts, limit)
+        remedy = f"Give {_option(limit, least)} or more."
+    return InputError(_name(limit), problem, remedy)
 
 
 def _too_few_error(wish: Wish, sizes: Sizes, pricing: Pricing | None) -> InputError:
-    """Return the error that the records give fewer batches than a label needs."""
-    records, least = wish.records or 0, sizes.generated * wish.labels
-    given = "no text" if not sizes.batches else f"{sizes.batches * wish.labels:,} texts a round"
-    at = "" if wish.epsilon is None else f" at epsilon {stated(wish.epsilon)}"
+    """Return the error that the records fill no batch of a label."""
+    limit = wish.limit
+    at = "" if limit is None else f" at {_words(limit)}"
     problem = (
-        f"{least:,} texts are needed, each from {sizes.contexts:,} records{at}: your "
-        f"{records:,} records give {given}."
+        f"a text needs {sizes.contexts:,} records of its label{at}: {wish.records:,} records are "
+        "too few."
     )
-    ways = [f"{least * sizes.contexts:,} records or more"]
-    if pricing is not None and (fewer := _most_contexts(wish, sizes.generated)) >= FEWEST:
-        ways.insert(0, f"--epsilon {stated(pricing.batch_level(fewer))}")
-    where = "--records" if wish.epsilon is None else "--epsilon"
-    if wish.texts is not None:
-        where = "--texts"
+    least = math.ceil(sizes.contexts * wish.labels / (1 - wish.held_out))
+    ways = [f"{least:,} records or more"]
+    if pricing is not None and limit is not None and (most := _most_contexts(wish)) >= FEWEST:
+        ways.insert(0, _option(limit, pricing.spent_of_batch(most, limit)))
+    where = "--records" if limit is None else _name(limit)
     return InputError(where, problem, f"Try: {', or '.join(ways)}.")

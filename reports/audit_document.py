@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpaudit.reports import attacks, engineers, findings, levels, quality, wording
+from dpaudit.reports import attacks, engineers, findings, levels, quality, wording, worth
 from dpaudit.reports.costs import batch_costs
 from dpaudit.reports.document import (
     Banner,
@@ -72,6 +72,8 @@ def build(result: AuditResult) -> Document:
 
 
 def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Section]:
+    if bounds := list(attacks.details(result)):
+        yield _section("attacks", bounds)
     texts = ReleasedTexts(result)
     if len(texts):
         lead = Paragraph(
@@ -111,9 +113,10 @@ def _verdict(result: AuditResult, anchors: Mapping[int, str]) -> Verdict:
             Items([(*_named(check, anchors), f" {one_line(check.title)}") for check in failed])
         )
     if result.verdict != "error" and not is_public(result):
-        added = () if result.quality is None else quality.added(result.quality)
-        lead, *rest = added or ("", say("not-evaluated"))
-        blocks.append(Paragraph(" ".join(rest), "plain" if added else "quiet", lead=lead))
+        added = " ".join(worth.sentences(result))
+        blocks.append(Paragraph(added, lead=f"{section_title('worth')}."))
+    if result.verdict != "error" and result.paid is not None:
+        blocks.append(Paragraph(worth.paid_words(result.paid), "quiet"))
     blocks.append(Definitions(list(_facts(result)), "facts"))
     blocks += [
         Paragraph(one_line(caveat), "quiet") for caveat in findings.caveats(result, "of-model")

@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from decimal import ROUND_FLOOR
 
 from dpaudit.reports.document import Definitions, Document, Entry
+from dpaudit.reports.levels import attack_words
 from dpaudit.reports.text import counted
+from dpaudit.results import AttackBound
 from dpaudit.results.budget import BatchCost, MeanBudget, OwnBudgets, RoundsCost
 from dpaudit.results.rounding import decimals, delta_bound, lower_bound, stated
 
 
 def build(found: MeanBudget, *, fewest: bool = False) -> Document:
     """Return a budget in words; `fewest`: contexts were looked for."""
-    least = ". No fewer contexts are within this epsilon" if fewest else ""
+    least = f". No fewer contexts are within {_limit(found)}" if fewest else ""
     entries = [Entry(*line) for line in lines(found)]
     return Document(f"{heading(found)}{least}", [Definitions(entries)])
 
@@ -25,6 +27,9 @@ def heading(found: MeanBudget) -> str:
     if isinstance(found, OwnBudgets):
         return f"A budget for each context, in {size}"
     if not isinstance(found, RoundsCost):
+        searched = found.asked_epsilon or found.asked_advantage or found.asked_true_positives
+        if searched and not found.tokens:
+            return f"{_pays_for(found, 'token')} per batch, in {size}, costs"
         return f"{counted(found.tokens or 0, 'token')} per batch, in {size}"
     batches = f"all {found.batches:,} batches"
     if found.generated < found.batches:
@@ -35,10 +40,21 @@ def heading(found: MeanBudget) -> str:
     if found.texts:
         texts = f"{found.texts:,} texts of up to {counted(found.tokens, 'token')}"
         return f"{texts}, in {counted(found.rounds, 'round')} of {batches}{label}"
-    return (
-        f"Epsilon {found.asked_epsilon or 0:g} pays for no round. One round of "
-        f"{batches}{label} costs"
-    )
+    return f"{_pays_for(found, 'round')} of {batches}{label} costs"
+
+
+def _limit(found: MeanBudget) -> str:
+    """Return the limit that was asked for."""
+    if found.asked_advantage is not None:
+        return f"advantage {found.asked_advantage:g}"
+    if (rates := found.asked_true_positives) is not None:
+        return f"{rates.most:g} true positives at {rates.at:g} false ones"
+    return f"epsilon {found.asked_epsilon or 0:g}"
+
+
+def _pays_for(found: MeanBudget, what: str) -> str:
+    limit = _limit(found)
+    return f"{limit[0].upper()}{limit[1:]} pays for no {what}. One {what}"
 
 
 def lines(found: MeanBudget) -> Iterator[tuple[str, str]]:
@@ -46,13 +62,10 @@ def lines(found: MeanBudget) -> Iterator[tuple[str, str]]:
     if isinstance(found, OwnBudgets):
         yield from _own(found)
     elif isinstance(found, RoundsCost):
-        yield "release level", f"epsilon {decimals(found.epsilon)}, for readers of the texts"
-        yield (
-            "batch level",
-            f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch",
-        )
+        yield from _levels(found, f"epsilon {decimals(found.epsilon)}", found.attack)
     else:
         yield "batch level", f"epsilon {decimals(found.batch_epsilon)}"
+        yield "", attack_words(found.batch_attack)
     if isinstance(found, BatchCost):
         yield "method", found.method
         yield from _lower_end(found)
@@ -69,6 +82,18 @@ def lines(found: MeanBudget) -> Iterator[tuple[str, str]]:
         yield from _alternatives(found)
 
 
+def _levels(
+    found: RoundsCost | OwnBudgets, epsilon: str, attack: AttackBound
+) -> Iterator[tuple[str, str]]:
+    yield "release level", f"{epsilon}, for readers of the texts"
+    yield "", attack_words(attack)
+    yield (
+        "batch level",
+        f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch",
+    )
+    yield "", attack_words(found.batch_attack)
+
+
 def _lower_end(found: BatchCost) -> Iterator[tuple[str, str]]:
     if found.batch_lower is not None:
         yield (
@@ -80,16 +105,14 @@ def _lower_end(found: BatchCost) -> Iterator[tuple[str, str]]:
 
 
 def _own(found: OwnBudgets) -> Iterator[tuple[str, str]]:
-    if found.epsilon is not None and found.texts is not None:
+    shown = decimals if found.asked_epsilon is None else stated
+    if found.epsilon is not None and found.texts is not None and found.attack is not None:
         yield "texts", f"{found.texts:,} in {counted(found.rounds, 'round')}"
-        yield "release level", f"epsilon {stated(found.epsilon)}, for readers of the texts"
-        yield (
-            "batch level",
-            f"epsilon {decimals(found.batch_epsilon)}, for people who know each record's batch",
-        )
+        yield from _levels(found, f"epsilon {shown(found.epsilon)}", found.attack)
         each = "in each round"
     else:
-        yield "batch level", f"epsilon {stated(found.batch_epsilon)}"
+        yield "batch level", f"epsilon {shown(found.batch_epsilon)}"
+        yield "", attack_words(found.batch_attack)
         each = "for any number of tokens"
     yield "budget", f"rho {lower_bound(found.budget)} for each context, {each}"
     sure = f"each context takes part in the first {found.sure_tokens:,} of its batch"
@@ -106,10 +129,11 @@ def _own(found: OwnBudgets) -> Iterator[tuple[str, str]]:
 
 
 def _alternatives(found: RoundsCost) -> Iterator[tuple[str, str]]:
-    asked = "" if found.asked_epsilon is None else f"{found.asked_epsilon:g}"
     if (one := found.one_label) is not None:
         gives = (
-            f"{one.texts:,} texts" if asked else f"epsilon {decimals(one.epsilon)} (release level)"
+            f"{one.texts:,} texts"
+            if found.menu
+            else f"epsilon {decimals(one.epsilon)} (release level)"
         )
         yield (
             "one label",
@@ -119,6 +143,6 @@ def _alternatives(found: RoundsCost) -> Iterator[tuple[str, str]]:
         menu = ", ".join(f"{each.texts:,} at clip {each.clip:g}" for each in found.menu)
         yield (
             "other clips",
-            f"texts within epsilon {asked}: {menu}. A smaller clip gives each record less "
+            f"texts within {_limit(found)}: {menu}. A smaller clip gives each record less "
             "influence",
         )

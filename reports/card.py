@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
-from dpaudit.reports import attacks, findings, levels, quality
+from dpaudit.reports import attacks, findings, levels, quality, worth
 from dpaudit.reports.document import (
     Block,
     Commands,
@@ -201,7 +201,7 @@ def _sensitive(released: Released) -> Iterator[Block]:
     if states_epsilon(result, released.kind) and (held := levels.holding(result)):
         yield KeyFigures([KeyFigure(level.name, level.figure, level.holds) for level in held])
         if said := [*attacks.sentences(result)][:_SENTENCES]:
-            yield Paragraph(" ".join(said))
+            yield Paragraph(" ".join([*said, say("attacks-explained")]))
     yield Paragraph("Nothing here promises:")
     not_promised = [say(f"not-promised-{about}") for about in ("model", "releases", "truth")]
     groups = say("not-promised-groups", groups=_groups(released))
@@ -231,6 +231,7 @@ def _limits(released: Released) -> Iterator[Block]:
         (say("card-as-sampled"), *coupled, *[say("card-test-split")] * ("test" in released.texts))
     )
     yield Section("Beside texts without any private record", list(_baseline(released)))
+    yield Section(section_title("worth"), [Paragraph(worth.paid_words(released.result.paid))])
 
 
 def _baseline(released: Released) -> Iterator[Block]:

@@ -71,12 +71,14 @@ def summary(comparison: Comparison) -> Document:
     header = [_label(comparison, name) for name in comparison.runs]
     for kind in CLAIM_KINDS:
         if figures := _promises(comparison, kind):
-            figures |= _parts(comparison, kind, in_words=False)
+            figures |= _parts(comparison, kind, costs_alone=True)
             tables = _figure_tables(kind, figures, header)
             blocks.append(Section(tables[0].title, tables))
     blocks += _quality(comparison, header)
     blocks += _differing(comparison, header, _MOST_SETTINGS)
     notes = f"{say('of-levels')} {say('kinds-not-compared')}"
+    if any(result.guarantees.no_attack for result in comparison.runs.values()):
+        notes += f" {say('ex-post-bounds-no-attack')}"
     blocks.append(Section("", [Paragraph(notes), Paragraph(say("comparison-more"), "quiet")]))
     return Document("", blocks)
 
@@ -215,12 +217,10 @@ def _promises(comparison: Comparison, kind: Kind) -> _Figures:
     return figures
 
 
-def _parts(comparison: Comparison, kind: Kind, *, in_words: bool = True) -> _Figures:
-    """Return what figures of a kind are made of; `in_words`: also what is no number."""
+def _parts(comparison: Comparison, kind: Kind, *, costs_alone: bool = False) -> _Figures:
+    """Return what figures of a kind are made of; `costs_alone`: without counts and words."""
     runs = (key_figures(result, kind) for result in comparison.runs.values())
-    return _side_by_side(
-        [[each for each in run if in_words or each.value is not None] for run in runs]
-    )
+    return _side_by_side([[each for each in run if each.unit or not costs_alone] for run in runs])
 
 
 def _side_by_side(runs: Sequence[Sequence[KeyFigure]]) -> _Figures:

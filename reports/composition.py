@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpaudit.mechanisms.claims import ApproximateClaim, ZcdpClaim
+from dpaudit.reports import attacks
 from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT
-from dpaudit.results import JointCost, Release, Spent, Total
+from dpaudit.results import ForNeighbours, JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 
 COLUMNS = ("Release", "Kind", "ε approx.", "of a batch", "δ", "ε ex-post", "of a batch")
@@ -73,6 +74,7 @@ def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
                 "batch level",
                 f"for someone who knows which batches a record was in: {_figure(known.figure)}",
             )
+    yield "attackers", _attackers(cost)
     if (rho := cost.zcdp) is not None:
         of = "" if len(rho.releases) == len(cost.releases) else f", of {_names(rho.releases)}"
         yield (
@@ -90,6 +92,20 @@ def _lines(cost: JointCost) -> Iterator[tuple[str, str]]:
         yield "note", str(said)
     if cost.ex_post.figure is not None:
         yield "private", "ex-post figures depend on the records: do not publish them"
+
+
+def _attackers(cost: JointCost) -> str:
+    """Say what someone can tell who has all releases, or why nothing bounds it."""
+    release, batch = cost.approximate.attack, cost.batch_approximate.attack
+    if release is None or batch is None:
+        return str(cost.no_attack or "")
+    most = {each.records_per_user for each in cost.releases if each.source == "run"}
+    about = ForNeighbours(
+        relation=cost.relation,
+        unit=cost.unit,
+        records_per_user=most.pop() if len(most) == 1 else None,
+    )
+    return attacks.in_a_sentence(attacks.Told(about, release, batch))
 
 
 def _total(total: Total, releases: int) -> str:

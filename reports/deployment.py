@@ -114,11 +114,12 @@ def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
     # A claim of zCDP states no epsilon. At its delta one was recomputed: rho goes with that of the
     # batch level.
     epsilon = claim.epsilon if claim.epsilon is not None or found is None else found.batch_epsilon
-    parameters = {
-        "epsilon": epsilon,
-        "delta": claim.delta,
-        "rho": rho if claim.rho is None else claim.rho,
-    }
+    rho = rho if claim.rho is None else claim.rho
+    if (paid := result.paid) is not None:  # what the card shows beside the texts is released, too
+        of = (claim.relation, claim.unit)
+        epsilon = None if epsilon is None else paid.total_epsilon(epsilon, *of)
+        rho = None if rho is None else paid.total_rho(rho, *of)
+    parameters = {"epsilon": epsilon, "delta": claim.delta, "rho": rho}
     held = " ".join(
         f"{level.name}, {level.figure}: {level.holds}" for level in levels.holding(result)
     )

@@ -17,7 +17,7 @@ import numpy as np
 from dpaudit.reports import costs
 from dpaudit.reports.costs import BatchCosts
 from dpaudit.reports.text import counted
-from dpaudit.results import AuditResult, ExPost, TokenCurve
+from dpaudit.results import AttackBound, AuditResult, ExPost, TokenCurve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,6 +37,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 MOST_RUNS = len(LINES) * len(_DASHES)
 _HEIGHT, _SPREAD_HEIGHT = 3.1, 2.4  # inches
 LINE_HEIGHT = 0.2  # inches, of a legend or of a note
+#: False-positive rates from which bounds on attacks are drawn, and at how many.
+_LEAST_RATE, _RATES = 1e-4, 97
 #: Letters in a line of a run's name, beside its row and in a legend.
 _ROW_WIDTH, LEGEND_WIDTH = 20, 42
 
@@ -116,6 +118,48 @@ def token_curve(result: AuditResult) -> Drawing | None:
     title = "Cost of a token by its position in the text"
     height = _HEIGHT + 2.5 * LINE_HEIGHT
     return Drawing("token-curve", title, costs.curve_described(curve), draw, height)
+
+
+def attack_curves(release: AttackBound, batch: AttackBound | None, described: str) -> Drawing:
+    """Draw the most true alarms of a test at each rate of false ones, on logarithmic axes.
+
+    Args:
+        release: for readers, or for everybody.
+        batch: for someone who knows the batch; None if that makes no difference.
+        described: what it shows, in words.
+    """
+    rates = np.geomspace(_LEAST_RATE, 1, _RATES)
+
+    def draw(figure: FigureBase) -> None:
+        axes = figure.add_subplot()
+        shown: dict[str, tuple[AttackBound, str, Any]] = {
+            "readers of the texts" if batch else "with the texts": (release, BAR, "-")
+        }
+        if batch:
+            shown["someone who knows the batch"] = (batch, MARK, (0, (5, 2)))
+        for label, (bounds, color, dashes) in shown.items():
+            found = bounds.curve.at(rates)
+            axes.loglog(rates, found, color=color, linestyle=dashes, linewidth=1.8, label=label)
+        axes.loglog(
+            rates,
+            rates,
+            color=INK,
+            linestyle=(0, (1, 1.4)),
+            linewidth=1.2,
+            label="without the texts",
+        )
+        axes.set_xlim(_LEAST_RATE, 1)
+        axes.set_ylim(_LEAST_RATE, 1)
+        for axis, name in ((axes.xaxis, "False alarms"), (axes.yaxis, "True alarms, at most")):
+            axis.set_label_text(name)
+            axis.set_major_formatter(lambda rate, _: f"{100 * rate:g}%")
+        axes.minorticks_off()
+        axes.grid()
+        figure.legend(loc="outside lower center", ncols=1)
+
+    title = "The most that a test can tell, by its false alarms"
+    height = _HEIGHT + LINE_HEIGHT * (4 if batch else 3)
+    return Drawing("attack-curve", title, described, draw, height)
 
 
 def batch_spreads(runs: Sequence[Series]) -> Drawing | None:

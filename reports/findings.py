@@ -114,12 +114,20 @@ def canaries_said(found: CanaryGuesses) -> str:
 
 def texts(found: TextCounts) -> str:
     """Return how many texts are released, and how many of them say nothing or next to it."""
-    named = (
-        (found.empty, "empty"),
-        (found.very_short, f"very short (fewer than {VERY_SHORT} tokens)"),
-    )
-    said = " and ".join(f"{count:,} {what}" for count, what in named if count)
-    return f"{found.texts:,}, {said or 'none of them empty or very short'}"
+    named = {
+        "empty": "empty",
+        "very_short": f"very short (fewer than {VERY_SHORT} tokens)",
+        "digits": "mostly digits and signs",
+        "lists": "lists",
+        "repetitions": "repeating themselves",
+        "prompts": "repeating the prompt or a public example",
+        "other_language": "not in the language of the public examples",
+    }
+    counts = ((getattr(found, name), what) for name, what in named.items())
+    said = ", ".join(f"{count:,} {what}" for count, what in counts if count)
+    if not said:
+        return f"{found.texts:,}; by rule, each of them says something"
+    return f"{found.texts:,}, of which {found.nothing:,} say nothing: {said}"
 
 
 def evidence_asked(result: AuditResult) -> str:

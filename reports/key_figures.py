@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from dpaudit.mechanisms.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
+from dpaudit.reports.attacks import found_by, percent_bound
 from dpaudit.reports.costs import ex_post_digits
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.levels import claim_words, digits_for, neighbours_of, secret_batches
@@ -16,6 +17,7 @@ from dpaudit.results import (
     Approximate,
     Asked,
     AuditResult,
+    BoundsAttacks,
     ClaimResult,
     ExPost,
     ForNeighbours,
@@ -40,7 +42,7 @@ class KeyFigure(NamedTuple):
 
     Attributes:
         shown: how it is shown, rounded to the safe side.
-        unit: of what is shown; empty for a count, or words.
+        unit: of what is shown: "nats", or "share" of 1; empty for a count, or words.
         value: the figure itself; None if it is no number, or was not computed.
         of_batch: whether it is of the batch level alone.
     """
@@ -136,12 +138,29 @@ def _ex_post(result: AuditResult) -> Iterator[KeyFigure]:
     saved = found.theorem1 - found.exact
     yield KeyFigure("Exact saves (nats)", saving(found.theorem1, found.exact), value=saved)
     yield from _between_levels(found)
+    if (reason := result.guarantees.no_attack) is not None:
+        yield KeyFigure("What an attacker can do", one_line(reason))
 
 
 def _zcdp(result: AuditResult) -> Iterator[KeyFigure]:
     if (found := result.guarantees.zcdp) is not None:
         yield _tokens(found.tokens, any_length=found.any_length)
         yield KeyFigure("Rebalancing", f"{in_nats(bound(found.rebalancing))} of ρ")
+        yield from _attacks(found)
+
+
+def _attacks(found: BoundsAttacks) -> Iterator[KeyFigure]:
+    """Yield what attacks can do at both levels, and how that was found."""
+    if (release := found.attack) is None or (batch := found.batch_attack) is None:
+        return
+    levels = {"release": release, "batch": batch}
+    for level, bounds in levels.items():
+        most = bounds.advantage
+        yield KeyFigure(f"Advantage, {level} level", bound(most), "share", most)
+    alarms = (f"{percent_bound(each.tpr_at_1pct)} ({name} level)" for name, each in levels.items())
+    yield KeyFigure("True alarms at 1% false ones", ", ".join(alarms))
+    if said := found_by(release):
+        yield KeyFigure("Bounds on attacks", said)
 
 
 def _tokens(most: int, *, any_length: bool, rounds: int = 1) -> KeyFigure:
@@ -172,6 +191,8 @@ def _approximate(result: AuditResult) -> Iterator[KeyFigure]:
         yield KeyFigure("Cluster centres", said)
     yield KeyFigure("Sensitivity", one_line(found.sensitivity))
     yield from _between_levels(found)
+    if result.guarantees.attacks is found:
+        yield from _attacks(found)
     for other in found.others:
         said = f"{in_nats(bound(other.epsilon))}; by Rényi DP {bound(other.rdp)}"
         yield KeyFigure(f"To {neighbours(other.relation, other.unit, None)}", said, of_batch=True)

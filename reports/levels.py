@@ -21,6 +21,7 @@ from dpaudit.reports.wording import neighbours, say
 from dpaudit.results import (
     Amplification,
     Approximate,
+    AttackBound,
     AuditResult,
     ClaimResult,
     ExPost,
@@ -35,6 +36,7 @@ from dpaudit.results.rounding import (
     decimals,
     delta_bound,
     digits_against,
+    in_100,
     stated,
 )
 from dpaudit.results.values import Quantity, Value
@@ -244,6 +246,15 @@ def claim_words(claim: ClaimResult) -> str:
     """Return a claim as stated: `approximate, ε ≤ 2.5 nats, δ = 1e-5, add or remove one record`."""
     delta = f", δ = {stated(claim.delta)}" if claim.terms.delta == "needed" or claim.delta else ""
     return f"{claim.kind}, {claimed_words(claim)}{delta}, {neighbours_of(claim)}"
+
+
+def attack_words(bound_on: AttackBound) -> str:
+    """Return what attacks can gain, in a line: a coin's share, and a test's."""
+    right, recognised = in_100(bound_on.accuracy), in_100(bound_on.tpr_at_1pct)
+    return (
+        f"advantage {bound(bound_on.advantage)}: a guess is right at most {right} times in 100 (a "
+        f"coin: 50); with 1 false alarm in 100, at most {recognised} true ones"
+    )
 
 
 def neighbours_of(stated_for: ForNeighbours) -> str:

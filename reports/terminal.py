@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpaudit.reports import findings, levels, quality
+from dpaudit.reports import attacks, findings, levels, quality, worth
 from dpaudit.reports.document import (
     Block,
     Commands,
@@ -68,6 +68,8 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
         )
     elif result.released is not None:
         yield Paragraph(f"Texts: {findings.texts(result.released)}.")
+    if result.worth is not None:
+        yield Paragraph(f"Worth: {next(worth.sentences(result))}")
     yield from _checks(result)
     elsewhere = "see the report" if findings.is_public(result) else "`dpaudit verify`"
     if said := fitting(result.caveats, elsewhere, lambda said: len(said) <= _MOST_OF_CAVEATS):
@@ -82,6 +84,8 @@ def _epsilons(result: AuditResult) -> Iterator[Block]:
             [KeyFigure(each.name, each.figure, each.promise or each.readers) for each in held]
         )
         yield Paragraph(f"Recomputed: {levels.recomputed_words(claim, result.guarantees)}.")
+        if said := attacks.in_short(result):
+            yield Paragraph(said)
         return
     if claim is not None:
         yield Paragraph(f"{epsilons(result)}.")

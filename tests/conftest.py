@@ -211,6 +211,7 @@ class Spec:
     secret: bool = False
     key: str = KEY
     rounds: int = 1
+    held_out: float = 0.0
     stopped: int | None = None
     split: bool = False
     one_key: bool = False
@@ -258,6 +259,7 @@ class Spec:
             (number, each.batch, keyed.batch(each.digest, self.per_label + SPARE))
             for number, keyed in enumerate(hashes)
             for each in self.assignment
+            if not self._holds_out(each.digest)
         )
         places = itertools.product(
             range(len(hashes)), range(len(self.labels)), range(self.per_label)
@@ -457,6 +459,7 @@ class Spec:
                 least_batches=self.least_batches,
                 slots=None if self.rule in COME_AND_GO else max(self.sizes),
                 cells=self.cells,
+                held_out=self.held_out,
                 key=self.key,
                 allocation=Allocation(kind="hashed", secret=True) if self.secret else None,
             ),
@@ -530,7 +533,7 @@ class Spec:
         if self.places:
             generated, most = self.per_label // 2, max(self.places.counts)
         keyed = self._hash.of_round(0)
-        spare = (d for d in digests["a"] if keyed.batch(d, most) >= generated)
+        spare = (d for d in digests["a"] if keyed.batch(d, most) >= generated or self._holds_out(d))
         records = MANY_RECORDS if self.rebalanced or self.users else RECORDS
         rest = (Assigned(next(spare), None, None) for _ in range(records - len(places)))
         found += [
@@ -556,6 +559,9 @@ class Spec:
     def _hash(self) -> KeyedHash:
         return KeyedHash(bytes.fromhex(self.key))
 
+    def _holds_out(self, digest: str) -> bool:
+        return self._hash.holds_out(digest, round(self.held_out * 10**6))
+
     def _digests(self, label: str) -> Iterator[str]:
         """Digests of a label's records, one by one; the seed makes them another data set's."""
         return (
@@ -569,7 +575,8 @@ class Spec:
         keyed, slots = self._hash.of_round(0), self.cells or max(self.sizes)
 
         def sent(digest: str) -> bool:
-            return keyed.batch(digest, count) == number and (
+            shown = not self._holds_out(digest)
+            return (shown and keyed.batch(digest, count) == number) and (
                 slot is None or keyed.slot(digest, slots) == slot
             )
 
@@ -1683,6 +1690,12 @@ def warm_dpaudit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A command `dpaudit` that begins in a moment: a fork of a process that has its modules."""
     with warm.warm_dpaudit(tmp_path_factory.mktemp("bin")) as command:
         yield command
+
+
+@pytest.fixture(autouse=True)
+def nothing_takes_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs say what takes a moment, and what that is depends on the machine."""
+    monkeypatch.setattr("dpaudit.commands.progress.SOON", 600.0)
 
 
 @pytest.fixture

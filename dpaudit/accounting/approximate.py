@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,14 +34,25 @@ from dpaudit.accounting.renyi import (
     zcdp_of_pure,
     zcdp_of_range,
 )
-from dpaudit.accounting.risk import AttackCurve
+from dpaudit.accounting.risk import AttackCurve, AttackLimit, Way
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
 
+#: What a run may cost: an epsilon in nats, or what attacks may gain by it.
+Limit: TypeAlias = float | AttackLimit
+
 MOST_TOKENS = 1 << 40
-_TOO_MANY = "this epsilon affords more than 2^40 tokens under these settings: check them"
+_TOO_MANY = "this affords more than 2^40 tokens under these settings: check them"
+#: The search for a budget aims at this share of what attacks may gain, and is content with its
+#: square. It ends where budgets are as close as this, relatively or in nats, and leaves out a part
+#: at least.
+_BELOW, _CLOSE, _LEAST_RHO, _LEAST_PART = 1 - 2.0**-20, 2.0**-30, 1e-18, 2.0**-8
+#: How often a guess of tokens is corrected by the curve that it has.
+_CORRECTIONS = 2
 #: Optimal composition saves a tenth of epsilon or so; twice the rho costs two fifths more.
 _FAR = 2.0
+#: Clusters that cost more nats protect nobody: no profile is worked out beside them.
+_MOST_CLUSTERS = 500.0
 
 
 @dataclass(frozen=True)
@@ -161,23 +173,24 @@ class ApproximateAccountant:
             return delta
         return max(0.0, math.nextafter(delta - self.centers_delta, 0.0))
 
-    def profiles(self, tokens: int, delta: float) -> list[Profile]:
-        """Return bounds on delta(e) of a run of up to `tokens` tokens in every batch; perhaps none.
+    def profiles(self, tokens: int, delta: float) -> dict[Way, Profile]:
+        """Return bounds on delta(e) of a run of up to `tokens` tokens in every batch, by their way.
 
-        Clusters are included.
+        Clusters are included. There may be none.
 
         Args:
             tokens: as for `epsilon`.
             delta: in (0, 1), of everything, the least that matters.
         """
         left, draws = self.delta_left(delta), tokens * self.rounds
-        if not left:
-            return []
-        whole, alone = [], []
+        if not left or self._clusters > _MOST_CLUSTERS:
+            return {}
+        whole: dict[Way, Profile] = {}
+        alone: dict[Way, Profile] = {}
         if self.gaussian is not None:
-            alone.append(gaussian_profile(self.gaussian, draws, left))
+            alone["pld"] = gaussian_profile(self.gaussian, draws, left)
         elif not (self.eta and draws):
-            alone.append(NOTHING)
+            alone["ranges"] = NOTHING
         else:
             by_budgets, by_range = self.budgets_rho, zcdp_of_range(self.eta, draws)
             least, by_ranges = by_budgets, None
@@ -186,25 +199,29 @@ class ApproximateAccountant:
                     self.eta, draws, left, laplace=self.laplace, pure=self._pure
                 )
             if by_ranges is not None:
-                whole.append(self._beside_delta(by_ranges))
+                whole["ranges"] = self._beside_delta(by_ranges)
             else:
                 least = min(least, by_range)
             if least < LARGEST:
-                alone.append(zcdp_profile(least, left))
-        return whole + [self.beside_clusters(each, delta) for each in alone]
+                alone["zcdp"] = zcdp_profile(least, left)
+        together = self.beside_clusters([*alone.values()], delta)
+        return whole | dict(zip(alone, together, strict=True))
 
-    def beside_clusters(self, texts: Profile, delta: float) -> Profile:
-        """Return the profile of texts, which have the given one, and of clusters.
+    def beside_clusters(self, texts: Sequence[Profile], delta: float) -> list[Profile]:
+        """Return the profiles of texts, which have the given ones, and of clusters; perhaps none.
 
         Args:
-            texts: as `without_clusters` has it.
+            texts: as `without_clusters` has them.
             delta: as for `profiles`; the centres' own is less.
         """
-        left, pure = self.delta_left(delta), sum_up([*self.laplace, *self._pure])
-        if pure:
+        left, pure = self.delta_left(delta), self._clusters
+        if pure > _MOST_CLUSTERS:
+            return []
+        if pure and texts:
             events = privacy_profile(0.0, 0, left, laplace=self.laplace, pure=self._pure)
-            texts = profile_of_both(texts, events or pure_profile(pure), left)
-        return self._beside_delta(texts)
+            clusters = events or pure_profile(pure)
+            texts = [profile_of_both(each, clusters, left) for each in texts]
+        return [self._beside_delta(each) for each in texts]
 
     def attack_curve(self, tokens: int, delta: float) -> AttackCurve:
         """Bound what someone who knows a record's batches can tell about one unit.
@@ -214,16 +231,22 @@ class ApproximateAccountant:
             delta: in (0, 1), the least that matters. The bound holds at every false-positive rate.
         """
         draws = tokens * self.rounds
-        most = sum_up([self.eta * draws if draws else 0.0, *self.laplace, self.centers])
+        most = sum_up([self.eta * draws if draws else 0.0, self._clusters])
         # No loss lies beyond the sum of all ranges and epsilons.
-        curve = AttackCurve.of_epsilon(most * (1 + 4 * ULP), self.centers_delta)
-        for profile in self.profiles(tokens, delta):
-            curve = curve.meet(AttackCurve.of_profile(profile))
-        return curve
+        whole = AttackCurve.of_epsilon(most * (1 + 4 * ULP), self.centers_delta)
+        if not (found := self.profiles(tokens, delta)):
+            return whole
+        curves = [AttackCurve.of_profile(profile, way) for way, profile in found.items()]
+        return replace(whole, ways=()).meet(*curves)
 
     @property
     def _pure(self) -> tuple[float, ...]:
         return (self.centers,) * bool(self.centers)
+
+    @property
+    def _clusters(self) -> float:
+        """Pure epsilon of noisy counts and centres together, rounded up."""
+        return sum_up([*self.laplace, *self._pure])
 
     def _beside_delta(self, profile: Profile) -> Profile:
         """Return a profile with the centres' delta added."""
@@ -296,26 +319,28 @@ class ApproximateAccountant:
             return math.inf
         return zcdp_epsilon(self.budgets_rho, delta, laplace=self.laplace)
 
-    def most_rho_within(self, epsilon: float, delta: float) -> float:
-        """Return the largest `most_rho` with which any number of tokens stays within `epsilon`.
+    def most_rho_within(self, limit: Limit, delta: float) -> float:
+        """Return the largest `most_rho` with which any number of tokens stays within a limit.
 
-        It is rounded down to nine digits, so that a later recomputation of epsilon does not come
-        out above it.
+        It is rounded down to nine digits, so that a later recomputation does not come out above
+        the limit.
 
         Args:
-            epsilon: in nats, of everything.
-            delta: in (0, 1), of everything.
+            limit: of everything.
+            delta: in (0, 1), of everything; for a limit on attacks the least that matters.
 
         Raises:
-            ValueError: an argument is out of its range, or clusters alone exceed `epsilon`.
+            ValueError: an argument is out of its range, or clusters alone exceed the limit.
         """
-        left = self._require_room(epsilon, delta)
+        left = self._require_room(limit, delta)
+        if isinstance(limit, AttackLimit):
+            return self._most_rho_at_risk(limit, delta)
 
         def within(rho: float) -> bool:
             spent = zcdp_epsilon(_all_rounds(rho, self.rounds), left, laplace=self.laplace)
-            return rounded_sum(spent, self.centers) <= epsilon
+            return rounded_sum(spent, self.centers) <= limit
 
-        low, high = 0.0, epsilon  # rho-zCDP costs more than rho
+        low, high = 0.0, limit  # rho-zCDP costs more than rho
         while high - low > high * 2.0**-40:
             middle = (low + high) / 2
             if within(middle):
@@ -324,33 +349,68 @@ class ApproximateAccountant:
                 high = middle
         return rounded_down(low)
 
-    def _require_room(self, epsilon: float, delta: float) -> float:
+    def _most_rho_at_risk(self, limit: AttackLimit, delta: float) -> float:
+        def reached(rho: float) -> float:
+            budgets = replace(self, eta=math.inf, gaussian=None, most_rho=rho)
+            return limit.reached(budgets.attack_curve(1, delta))
+
+        high = limit.deviations() ** 2 / (2 * self.rounds)
+        if limit.at is None:
+            # Randomised response attains 2 v atanh v; clusters leave less.
+            high = 2 * limit.most * math.atanh(limit.most) * (1 - 4 * ULP) / self.rounds
+            if reached(found := rounded_down(high)) <= limit.most:
+                return found
+        # Squares of deviations are about linear in rho.
+        low, below = 0.0, limit.deviations(limit.reached(self.attack_curve(0, delta))) ** 2
+        while (told := reached(high)) <= limit.most:
+            low, below, high = high, limit.deviations(told) ** 2, 2 * high
+        above, aimed = limit.deviations(told) ** 2, limit.deviations(limit.most * _BELOW) ** 2
+        while high - low > max(high * _CLOSE, _LEAST_RHO):
+            share = (aimed - below) / (above - below) if above > below else 0.5
+            middle = low + (high - low) * min(max(share, _LEAST_PART), 1 - _LEAST_PART)
+            told = reached(middle)
+            if told > limit.most:
+                high, above = middle, limit.deviations(told) ** 2
+                continue
+            low, below = middle, limit.deviations(told) ** 2
+            if told >= limit.most * _BELOW**2:
+                break
+        return rounded_down(low)
+
+    def _require_room(self, limit: Limit, delta: float) -> float:
         """Return what the centres leave of a delta.
 
         Raises:
             ValueError: the clusters leave nothing.
         """
-        if not 0 < epsilon < math.inf:
-            raise ValueError(f"epsilon must be positive and finite, not {epsilon}")
-        if self.epsilon(0, delta, "rdp").epsilon > epsilon:
-            spent = "the rebalancing alone costs"
-            if self.centers or self.centers_delta:
-                spent = "the clusters alone cost"
-            raise ValueError(f"epsilon {epsilon:g} is less than {spent}")
+        spent = "the rebalancing alone costs"
+        if self.centers or self.centers_delta:
+            spent = "the clusters alone cost"
+        if isinstance(limit, AttackLimit):
+            reached = limit.reached(self.attack_curve(0, delta))
+            if reached <= limit.most or self == self.without_clusters():
+                return self.delta_left(delta)
+            raise ValueError(f"{limit} is less than {spent}: {math.ceil(reached * 1e4) / 1e4:g}")
+        if not 0 < limit < math.inf:
+            raise ValueError(f"epsilon must be positive and finite, not {limit}")
+        if self.epsilon(0, delta, "rdp").epsilon > limit:
+            raise ValueError(f"epsilon {limit:g} is less than {spent}")
         return self.delta_left(delta)
 
-    def affordable_tokens(self, epsilon: float, delta: float, method: Method = "rdp") -> int:
-        """Return the most tokens of a batch with which the run stays within `epsilon` at `delta`.
+    def affordable_tokens(self, limit: Limit, delta: float, method: Method = "rdp") -> int:
+        """Return the most tokens of a batch with which the run stays within a limit at `delta`.
 
         Raises:
-            ValueError: an argument is out of its range, clusters alone exceed `epsilon`, or the
+            ValueError: an argument is out of its range, clusters alone exceed the limit, or the
                 answer is beyond 2^40 tokens, as it is where budgets keep any number of them within
-                `epsilon`.
+                the limit.
         """
-        self._require_room(epsilon, delta)
+        self._require_room(limit, delta)
+        if isinstance(limit, AttackLimit):
+            return self._tokens_at_risk(limit, delta)
 
         def within(tokens: int, by: Method = method) -> bool:
-            return self.epsilon(tokens, delta, by).epsilon <= epsilon
+            return self.epsilon(tokens, delta, by).epsilon <= limit
 
         if within(MOST_TOKENS, "rdp"):
             raise ValueError(_TOO_MANY)
@@ -360,11 +420,31 @@ class ApproximateAccountant:
         if within(0, "rdp"):
             by_rdp = largest(lambda tokens: within(tokens, "rdp"), 0)
         # One pass over the recursion comes close; a few calls of the bound itself settle it.
-        most, left = by_rdp + by_rdp // 4 + 16, epsilon - self.centers
+        most, left = by_rdp + by_rdp // 4 + 16, limit - self.centers
         guess = steps_within(
             left, self.eta, most * self.rounds, self.delta_left(delta), laplace=self.laplace
         )
         return largest(within, max(by_rdp, guess // self.rounds))
+
+    def _tokens_at_risk(self, limit: AttackLimit, delta: float) -> int:
+        def reached(tokens: int) -> float:
+            return limit.reached(self.attack_curve(tokens, delta))
+
+        budgets = replace(self, eta=math.inf, gaussian=None)
+        if not self.eta or (
+            self.most_rho < math.inf and limit.allows(budgets.attack_curve(1, delta))
+        ):
+            raise ValueError(_TOO_MANY)
+        # As many as lead equally likely normal laws as far apart; then by what these would reach.
+        guess = (2 * limit.deviations() / self.eta) ** 2 / self.rounds
+        for _ in range(_CORRECTIONS):
+            if not 1 <= guess < MOST_TOKENS:
+                break
+            further = limit.deviations(reached(int(guess)))
+            guess *= (limit.deviations() / further) ** 2 if further else 1.0
+        if guess >= MOST_TOKENS:
+            raise ValueError(_TOO_MANY)
+        return largest(lambda tokens: not tokens or reached(tokens) <= limit.most, int(guess))
 
 
 def _all_rounds(rho: float, rounds: int) -> float:

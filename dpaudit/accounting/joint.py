@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 
+import numpy as np
+
 from dpaudit.accounting.composition import Method, exponential_mechanism_epsilon, privacy_profile
 from dpaudit.accounting.profiles import (
     Profile,
@@ -22,13 +24,18 @@ from dpaudit.accounting.profiles import (
 )
 from dpaudit.accounting.recursion import Segment
 from dpaudit.accounting.renyi import (
+    LARGEST,
     TINY,
+    ULP,
     RenyiTable,
     rounded_sum,
     sum_up,
     zcdp_epsilon,
+    zcdp_of_pure,
     zcdp_of_range,
 )
+from dpaudit.accounting.risk import AttackCurve, Way
+from dpaudit.accounting.zcdp import renyi_attacks
 
 #: The grids of the optimal bound end at this share of delta. Beyond this many nats, which protect
 #: nobody, they are not tried.
@@ -93,11 +100,7 @@ def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
     Raises:
         ValueError: a number is negative or none, or delta is not in (0, 1).
     """
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
-    left = delta
-    for spent in (release.delta for release in releases if release.delta):
-        left = math.nextafter(left - spent, -math.inf)
+    left = _delta_left(releases, delta)
     if left <= 0:
         return Joint(math.inf, "rdp")
     whole = _Whole.of(releases)
@@ -110,6 +113,40 @@ def joint_epsilon(releases: Sequence[Parts], delta: float) -> Joint:
     if by_rdp <= optimal:
         return Joint(by_rdp, "rdp")
     return Joint(optimal, "optimal")
+
+
+def joint_attacks(releases: Sequence[Parts], delta: float) -> AttackCurve:
+    """Bound what someone can tell of one unit who has several releases of the same records.
+
+    Args:
+        releases: as for `joint_epsilon`.
+        delta: in (0, 1), the least that matters. The bound holds at every false-positive rate.
+
+    Returns:
+        The least of what their composed profile allows, of the exact region of their Renyi
+            divergences, and of the sum of all epsilons, where there are such; else what their
+            joint epsilon allows.
+
+    Raises:
+        ValueError: as `joint_epsilon`.
+    """
+    left, whole = _delta_left(releases, delta), _Whole.of(releases)
+    spent = sum_up(release.delta for release in releases if release.delta)
+    # No loss lies beyond the sum.
+    by_sum = AttackCurve.of_epsilon(whole.pure_sum, 0.0).beside(spent)
+    if left > 0 and (found := whole.attacks(left)):
+        return replace(by_sum, ways=()).meet(*(curve.beside(spent) for curve in found))
+    return by_sum.meet(AttackCurve.of_epsilon(joint_epsilon(releases, delta).epsilon, delta))
+
+
+def _delta_left(releases: Sequence[Parts], delta: float) -> float:
+    """Return what the releases' own deltas leave of a delta, rounded down; perhaps less than 0."""
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie strictly between 0 and 1, not {delta}")
+    left = delta
+    for spent in (release.delta for release in releases if release.delta):
+        left = math.nextafter(left - spent, -math.inf)
+    return left
 
 
 @dataclass(frozen=True)
@@ -146,6 +183,52 @@ class _Whole:
         """Whether some part is known by Renyi divergences alone."""
         return bool(self.rho or self.renyi)
 
+    @property
+    def pure_sum(self) -> float:
+        """The sum of all epsilons, rounded up; infinite if a part has none."""
+        if self.has_renyi or self.profiles:
+            return math.inf
+        ranges = (eta * number for eta, number in self.steps.items())
+        return sum_up([*ranges, *self.laplace, *self.pure]) * (1 + 4 * ULP)
+
+    @property
+    def rho_of_draws(self) -> float:
+        """zCDP of all draws, and of what has a rho itself, rounded up."""
+        costs = self.rho, *(zcdp_of_range(eta, number) for eta, number in self.steps.items())
+        return sum_up(filter(None, costs))
+
+    def attacks(self, delta: float) -> list[AttackCurve]:
+        """Return bounds on what tests tell, by each way that there is; perhaps none."""
+        found = []
+        ways: dict[Way, bool] = {
+            "ranges": bool(self.steps or self.laplace or self.pure),
+            "zcdp": self.has_renyi,
+            "secret-batches": bool(self.profiles),
+        }
+        if (profile := self._profile(delta)) is not None:
+            found.append(AttackCurve.of_profile(profile, *(way for way in ways if ways[way])))
+        if not self.profiles:
+            pure = (zcdp_of_pure(epsilon) for epsilon in (*self.laplace, *self.pure))
+            rho = sum_up(filter(None, [self.rho_of_draws, *pure]))
+            if 0 < rho < LARGEST or (self.renyi and not rho):
+                found.append(renyi_attacks(rho, self.renyi, delta))
+        return found
+
+    def _profile(self, delta: float) -> Profile | None:
+        """Return delta(e) of everything, to where little is left of `delta`; None beyond a grid."""
+        rest, least = replace(self, profiles=()), max(delta * _REMOTE, TINY)
+        end = rest.by_rdp(least)
+        found: list[Profile] | None = []
+        if end:
+            found = rest._each(delta, end) if end < _FURTHEST else None
+        elif rest.steps or rest.laplace or rest.pure or rest.has_renyi:  # at a delta of that little
+            found = [Profile(1.0, np.full(2, least))]
+        if found is None or not (found or self.profiles):
+            return None
+        if len(found) > 1:
+            found = [profile_of_all([*map(dominating, found)], end)]
+        return reduce(partial(profile_of_both, delta=delta), [*found, *self.profiles])
+
     def by_rdp(self, delta: float) -> float:
         """Return epsilon by Renyi accounting, or the sum of all epsilons if that is less.
 
@@ -153,9 +236,9 @@ class _Whole:
         """
         if not self.has_renyi:
             return self._without_renyi(delta, "rdp")
-        costs = self.rho, *(zcdp_of_range(eta, number) for eta, number in self.steps.items())
-        rho = sum_up(filter(None, costs))
-        return zcdp_epsilon(rho, delta, laplace=self.laplace, pure=self.pure, renyi=self.renyi)
+        return zcdp_epsilon(
+            self.rho_of_draws, delta, laplace=self.laplace, pure=self.pure, renyi=self.renyi
+        )
 
     def optimal(self, delta: float) -> float:
         """Return epsilon by the optimal profiles of draws of each range, and of the rest.

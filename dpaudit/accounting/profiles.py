@@ -144,7 +144,7 @@ def renyi_profile(rho: float, tables: Sequence[RenyiTable], end: float) -> Profi
             out=logs,
         )
     least = most_variation(least_divergence(rho, tables, bounds))
-    return Profile(step, np.minimum(np.exp(logs), least) * (1 + _CONVERSION_ROOM) + TINY)
+    return Profile(step, np.minimum(np.exp(logs) * (1 + _CONVERSION_ROOM), least) + TINY)
 
 
 def least_divergence(rho: float, tables: Sequence[RenyiTable], bounds: Doubles) -> float:
@@ -312,12 +312,33 @@ def lower_hull(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> ND
 
     Slopes ascend.
     """
+    places: list[float] = x.tolist()
+
+    def gap(left: int, right: int) -> float:
+        return places[right] - places[left]
+
+    return _corners(y.tolist(), gap, gap)
+
+
+def _corners(
+    values: Sequence[float],
+    before: Callable[[int, int], float],
+    behind: Callable[[int, int], float],
+) -> NDArray[np.int64]:
+    """Return which of values at ascending places are corners of the largest convex function below.
+
+    Args:
+        values: at the places 0 .. n - 1. Lists of numbers are walked faster than arrays.
+        before: how far a place lies behind an earlier one, in any unit that the later place sets.
+        behind: how far a place lies before a later one, in the earlier place's unit.
+    """
     corners: list[int] = []
-    for right in range(len(x)):
+    for right, value in enumerate(values):
         while len(corners) > 1:
             left, middle = corners[-2:]
-            if (y[middle] - y[left]) / (x[middle] - x[left]) < (y[right] - y[middle]) / (
-                x[right] - x[middle]
+            known = values[middle]
+            if (known - values[left]) / before(left, middle) < (value - known) / behind(
+                middle, right
             ):
                 break
             corners.pop()
@@ -331,24 +352,25 @@ def _hull(values: Doubles, step: float) -> Doubles:
     It is rounded up. A true profile is convex in exp(e), so bounds at two points bound it by the
     chord between them.
     """
-    corners: list[int] = []
-    for right in range(len(values)):
-        while len(corners) > 1:
-            left, middle = corners[-2:]
-            if values[middle] < _chord(values, step, left, middle, right):
-                break
-            corners.pop()
-        corners.append(right)
-    ends, at = np.array(corners), np.arange(len(values))
+    at = np.arange(len(values))
+    # Distances in exp(e), in units of the place in the middle, which keeps them within floats.
+    down: list[float] = (-np.expm1(-step * at)).tolist()
+    with np.errstate(over="ignore"):  # further than any slope reaches
+        up: list[float] = np.expm1(step * at).tolist()
+    ends = _corners(
+        values.tolist(),
+        lambda left, middle: down[middle - left],
+        lambda middle, right: up[right - middle],
+    )
     place = np.clip(np.searchsorted(ends, at, side="right"), 1, len(ends) - 1)
     return np.minimum(values, _chord(values, step, ends[place - 1], at, ends[place]) * (1 + _ROOM))
 
 
-_Place: TypeAlias = int | NDArray[np.int64]
+_Places: TypeAlias = NDArray[np.int64]
 
 
-def _chord(values: Doubles, step: float, left: _Place, at: _Place, right: _Place) -> Doubles:
-    """Return the line in exp(e) through two places' values, at a place between them."""
+def _chord(values: Doubles, step: float, left: _Places, at: _Places, right: _Places) -> Doubles:
+    """Return the lines in exp(e) through two places' values, at places between them."""
     whole = np.expm1((left - right) * step)
     share = np.expm1((at - right) * step) / whole
     rest = np.exp((at - right) * step) * np.expm1((left - at) * step) / whole

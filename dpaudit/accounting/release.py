@@ -15,11 +15,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from itertools import product
 from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 
 from dpaudit.accounting.allocation import FINEST, allocated
-from dpaudit.accounting.approximate import ApproximateAccountant, largest, rounded_down
+from dpaudit.accounting.approximate import (
+    ApproximateAccountant,
+    Limit,
+    largest,
+    rounded_down,
+)
 from dpaudit.accounting.composition import Composition, Method
 from dpaudit.accounting.joint import Parts, joint_epsilon
 from dpaudit.accounting.profiles import (
@@ -33,9 +39,9 @@ from dpaudit.accounting.profiles import (
     profile_of_rounds,
 )
 from dpaudit.accounting.renyi import TINY
-from dpaudit.accounting.risk import AttackCurve
+from dpaudit.accounting.risk import AttackCurve, AttackLimit
 from dpaudit.mechanisms import BatchingRule, Mechanism, context_change
-from dpaudit.runs.manifest import Privacy
+from dpaudit.runs.manifest import MostTruePositives, Privacy
 from dpaudit.runs.secrecy import NoGain, SecretBatches
 
 #: How close a budget comes to what is allowed, the most tries, and the factor that lowers rounds.
@@ -45,7 +51,7 @@ _MOST_LOOKS = 3
 #: A cost in nats at which next to no round is affordable.
 _MUCH = 50.0
 #: The longest chain of records that is worked out: beyond it both levels are equal.
-_MOST_RECORDS = 1 << 8
+MOST_RECORDS = 1 << 8
 #: The profile that promises nothing.
 _EVERYTHING = Profile(1.0, np.ones(2))
 
@@ -201,11 +207,15 @@ class ReleaseAccountant:
         if self.shares > 1:
             return self._all_possible_rounds.attack_curve(tokens, delta)
         curve = self.batch.attack_curve(tokens, delta)
-        if self.batch.delta_left(delta):
-            for texts in self._texts(tokens, delta):
-                profile = self.batch.beside_clusters(texts, delta)
-                curve = curve.meet(AttackCurve.of_profile(profile))
-        return curve
+        if not self.batch.delta_left(delta) or not (texts := self._texts(tokens, delta)):
+            return curve
+        found = self.batch.beside_clusters(texts, delta)
+        return curve.meet(*(AttackCurve.of_profile(each, "secret-batches") for each in found))
+
+    def attack_curves(self, tokens: int, delta: float) -> tuple[AttackCurve, AttackCurve]:
+        """Bound attacks at the release and at the batch level."""
+        batch = self.batch_attack_curve(tokens, delta)
+        return (batch if self.secret is None else self.attack_curve(tokens, delta)), batch
 
     def batch_attack_curve(self, tokens: int, delta: float) -> AttackCurve:
         """Bound what someone who knows a record's batches can tell, as `attack_curve` has it."""
@@ -226,36 +236,44 @@ class ReleaseAccountant:
             return self.batch.parts(tokens)
         texts = self._texts(tokens, delta)
         return self._parts_with_clusters(
-            least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta)])
+            least_of([*texts, *self.batch.without_clusters().profiles(tokens, delta).values()])
         )
 
-    def most_rho_within(self, epsilon: float, delta: float) -> float:
-        """Return the largest budget of a record and round with which a run stays within epsilon.
+    def spent(self, limit: Limit, tokens: int, delta: float) -> float:
+        """Return the figure of readers that a limit is about: epsilon, or what attacks gain."""
+        if isinstance(limit, AttackLimit):
+            return limit.reached(self.attack_curve(tokens, delta))
+        return self.epsilon(tokens, delta)
+
+    def most_rho_within(self, limit: Limit, delta: float) -> float:
+        """Return the largest budget of a record and round with which a run stays within a limit.
 
         The run may have any number of tokens. The budget is rounded down to nine digits, so that a
-        later recomputation of epsilon does not come out above it.
+        later recomputation does not come out above the limit.
 
         Raises:
-            ValueError: an argument is out of its range, or clusters alone exceed `epsilon`.
+            ValueError: an argument is out of its range, or clusters alone exceed the limit.
         """
-        share = self._share(delta)
-        most = self.batch.most_rho_within(epsilon, share) / self._budgets
+        if isinstance(limit, AttackLimit) and self.shares > 1:
+            return self._all_possible_rounds.most_rho_within(limit, delta)
+        share, allowed = self._share(delta), amount_of(limit)
+        most = self.batch.most_rho_within(limit, share) / self._budgets
         low, high = rounded_down(most * (1 - 2.0**-40)), math.inf
         if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return low
-        # epsilon is about a power of rho: by the last two tries, aimed a little low.
-        guess, power, last = self._normal_rho(epsilon, share), 0.75, None
+        # What is spent is about a power of rho: by the last two tries, aimed a little low.
+        guess, power, last = self._normal_rho(limit, share), 0.75, None
         for _ in range(_MOST_TRIES):
             if not low < guess < high:
                 guess = math.sqrt(low * min(high, 4 * low))
             guess = rounded_down(guess)
-            spent = self._epsilon_by_budgets(guess, delta)
-            if spent <= epsilon:
+            spent = self.of_budget(guess).spent(limit, 1, delta)
+            if spent <= allowed:
                 low = max(low, guess)
             else:
                 high = min(high, guess)
             if (
-                epsilon * (1 - _CLOSE) <= spent <= epsilon
+                allowed * (1 - _CLOSE) <= spent <= allowed
                 or high - low <= low * _CLOSE
                 or not spent < math.inf
             ):
@@ -264,33 +282,34 @@ class ReleaseAccountant:
                 power = math.log(spent / last[1]) / math.log(guess / last[0])
             last = guess, spent
             if spent:
-                guess *= (epsilon * (1 - _CLOSE / 2) / spent) ** (1 / min(max(power, 0.25), 4.0))
+                guess *= (allowed * (1 - _CLOSE / 2) / spent) ** (1 / min(max(power, 0.25), 4.0))
             else:
                 guess *= 4
         return low
 
-    def most_rounds_within(self, epsilon: float, tokens: int, delta: float) -> int:
-        """Return the most rounds that cost readers no more than `epsilon`; 0 if none.
+    def most_rounds_within(self, limit: Limit, tokens: int, delta: float) -> int:
+        """Return the most rounds with which readers are within a limit; 0 if none.
 
         Each has up to `tokens` tokens in every batch.
 
         Raises:
             ValueError: an argument is out of its range.
         """
-        if not 0 < epsilon < math.inf:
-            raise ValueError(f"epsilon must be positive and finite, not {epsilon}")
+        if not 0 < amount_of(limit) < math.inf:
+            raise ValueError(f"epsilon must be positive and finite, not {limit}")
 
         def within(rounds: int) -> bool:
-            return not rounds or self.of_rounds(rounds).epsilon(tokens, delta) <= epsilon
+            spent = self.of_rounds(rounds).spent(limit, tokens, delta) if rounds else 0.0
+            return spent <= amount_of(limit)
 
         if self.one is None or self.secret is None or _hides_nothing(self.secret):
             return largest(within, 1)
         share = self._share(delta)
-        rounds, tried = self._normal_rounds(epsilon, tokens, share), None
+        rounds, tried = self._normal_rounds(limit, tokens, share), None
         for _ in range(_MOST_LOOKS):
             if (least := _least_delta(share, rounds, self.records)) == tried:
                 break
-            rounds, tried = self._most_rounds(epsilon, tokens, share, rounds), least
+            rounds, tried = self._most_rounds(limit, tokens, share, rounds), least
         while not within(rounds):
             rounds = min(rounds - 1, math.floor(rounds * (1 - _CLOSER)))
         return rounds
@@ -300,8 +319,15 @@ class ReleaseAccountant:
         secret = None if self.secret is None else replace(self.secret, rounds=rounds)
         return replace(self, batch=replace(self.batch, rounds=rounds), secret=secret)
 
-    def _most_rounds(self, epsilon: float, tokens: int, delta: float, rounds: int) -> int:
-        """Return the most rounds within epsilon, one at least.
+    def of_budget(self, rho: float) -> ReleaseAccountant:
+        """Return the same accountant of any number of tokens: rho is one record's in one round."""
+        assert self.one is not None  # or the levels are equal
+        most = math.nextafter(rho * self._budgets, math.inf)
+        batch = replace(self.batch, eta=math.inf, most_rho=most)
+        return replace(self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho))
+
+    def _most_rounds(self, limit: Limit, tokens: int, delta: float, rounds: int) -> int:
+        """Return the most rounds within a limit, one at least.
 
         Each has the profile that it has among `rounds`.
         """
@@ -309,12 +335,11 @@ class ReleaseAccountant:
         assert one is not None and secret is not None  # or the levels are equal
 
         def within(texts: Profile) -> bool:
-            return (
-                joint_epsilon(
-                    [self._parts_with_clusters(_unit_profile(texts, self.records))], delta
-                ).epsilon
-                <= epsilon
-            )
+            unit = _unit_profile(texts, self.records)
+            if isinstance(limit, AttackLimit):
+                beside = self.batch.beside_clusters([unit], delta)
+                return any(limit.allows(AttackCurve.of_profile(each)) for each in beside)
+            return joint_epsilon([self._parts_with_clusters(unit)], delta).epsilon <= limit
 
         least = _least_delta(delta, rounds, self.records)
         by_group = (
@@ -326,20 +351,20 @@ class ReleaseAccountant:
         )
         return max(1, int(np.array([*by_group]).min(axis=0).max()))
 
-    def _normal_rounds(self, epsilon: float, tokens: int, delta: float) -> int:
-        """Estimate how many rounds are within epsilon, if what they tell were normal."""
+    def _normal_rounds(self, limit: Limit, tokens: int, delta: float) -> int:
+        """Estimate how many rounds are within a limit, if what they tell were normal."""
         assert self.one is not None  # or the levels are equal
         spread = math.expm1(min(2 * self.one.rho(tokens), _MUCH)) * self._spread
         if not spread:
             return 1
-        return max(1, int(min(_normal_deviations(epsilon, delta) ** 2 / spread, MOST_ROUNDS)))
+        return max(1, int(min(_normal_deviations(limit, delta) ** 2 / spread, MOST_ROUNDS)))
 
-    def _normal_rho(self, epsilon: float, delta: float) -> float:
-        """Estimate the budget within epsilon, if what all rounds tell were normal."""
+    def _normal_rho(self, limit: Limit, delta: float) -> float:
+        """Estimate the budget within a limit, if what all rounds tell were normal."""
         spread = self._spread * self.batch.rounds
         if not spread:
             return _MUCH
-        return math.log1p(_normal_deviations(epsilon, delta) ** 2 / spread) / 2
+        return math.log1p(_normal_deviations(limit, delta) ** 2 / spread) / 2
 
     @property
     def _spread(self) -> float:
@@ -363,16 +388,6 @@ class ReleaseAccountant:
         ):
             return self.batch.most_rho / self.one.most_rho
         return float(self.records**2)
-
-    def _epsilon_by_budgets(self, rho: float, delta: float) -> float:
-        """Return the cost of any number of tokens if one record's budget of one round is rho."""
-        assert self.one is not None  # or the levels are equal
-        batch = replace(
-            self.batch, eta=math.inf, most_rho=math.nextafter(rho * self._budgets, math.inf)
-        )
-        return replace(
-            self, batch=batch, one=replace(self.one, eta=math.inf, most_rho=rho)
-        ).epsilon(1, delta)
 
     @property
     def _all_possible_rounds(self) -> ReleaseAccountant:
@@ -407,8 +422,41 @@ def delta_share(delta: float, shares: int) -> float:
     return delta if shares == 1 else math.nextafter(delta / shares, 0.0)
 
 
-def _normal_deviations(epsilon: float, delta: float) -> float:
-    """Return how many standard deviations a normal output may move within (epsilon, delta)."""
+def amount_of(limit: Limit) -> float:
+    """Return the largest figure that a limit allows."""
+    return limit.most if isinstance(limit, AttackLimit) else limit
+
+
+class HasLimits(Protocol):
+    """Fields of settings that say what a run may cost: one of them at most is given."""
+
+    @property
+    def epsilon(self) -> float | None:
+        """In nats."""
+
+    @property
+    def advantage(self) -> float | None:
+        """The most by which a test's true positives may exceed its false ones."""
+
+    @property
+    def true_positives(self) -> MostTruePositives | None:
+        """The most true positives at a rate of false ones."""
+
+
+def limit_of(settings: HasLimits) -> Limit | None:
+    """Return what a run may cost by its settings; None if they do not say."""
+    if settings.advantage is not None:
+        return AttackLimit(settings.advantage)
+    if (asked := settings.true_positives) is not None:
+        return AttackLimit(asked.most, asked.at)
+    return settings.epsilon
+
+
+def _normal_deviations(limit: Limit, delta: float) -> float:
+    """Return how many standard deviations a normal output may move within a limit at delta."""
+    if isinstance(limit, AttackLimit):
+        return limit.deviations()
+    epsilon = limit
     low, high, normal = 0.0, min(1 + 2 * epsilon, 80 + 2 * math.sqrt(epsilon)), NormalDist()
     # Above some 700 nats the second term is negligible, and its factor overflows.
     factor = math.exp(epsilon) if epsilon < 700 else 0.0
@@ -437,13 +485,13 @@ class Plan:
 
 
 def most_texts(
-    accountant: ReleaseAccountant, epsilon: float, tokens: int, delta: float, texts: int
+    accountant: ReleaseAccountant, limit: Limit, tokens: int, delta: float, texts: int
 ) -> Plan:
-    """Return the most texts that readers may have for an epsilon.
+    """Return the most texts that readers may have within a limit.
 
     Args:
         accountant: of any number of rounds.
-        epsilon: for readers, in nats.
+        limit: for readers.
         tokens: as for `ReleaseAccountant.batch_level`.
         delta: as for it.
         texts: of one round, all its groups together; positive.
@@ -454,7 +502,7 @@ def most_texts(
     Raises:
         ValueError: an argument is out of its range.
     """
-    rounds = accountant.most_rounds_within(epsilon, tokens, delta)
+    rounds = accountant.most_rounds_within(limit, tokens, delta)
     if not rounds:
         return Plan(0, 0, 0.0, 0.0)
     return _plan(accountant, rounds, tokens, delta, texts)
@@ -553,7 +601,7 @@ def _round_profiles(batch: _Batch, pair: tuple[int, int], least: float) -> tuple
     They end where `least` is all that is left of delta.
     """
     batches, generated = pair
-    each = product(*(one.profiles(tokens, least) for one, tokens in batch))
+    each = product(*(one.profiles(tokens, least).values() for one, tokens in batch))
     together = (reduce(partial(profile_of_both, delta=least), profiles) for profiles in each)
     return tuple(allocated(profile, batches, generated, least) for profile in together)
 
@@ -570,7 +618,7 @@ def _unit_profile(profile: Profile, records: int) -> Profile:
     """Return the profile of `records` records, one after another."""
     if records == 1:
         return profile
-    if records > _MOST_RECORDS or profile.step < FINEST:
+    if records > MOST_RECORDS or profile.step < FINEST:
         return _EVERYTHING
     end, points = records * (len(profile.deltas) - 1) * profile.step, 2 * POINTS
     return AttackCurve.of_profile(profile).group(records).profile(end / (points - 1), points)

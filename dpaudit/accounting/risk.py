@@ -10,8 +10,9 @@ interpolated.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +20,19 @@ from numpy.typing import NDArray
 from dpaudit.accounting.profiles import Profile, lower_hull
 from dpaudit.accounting.renyi import Doubles
 
+#: How bounds on attacks are found: by optimal composition of the draws' ranges, by the region of
+#: zCDP or of Renyi divergences, by dp-accounting's privacy loss distributions, by hiding a record's
+#: batch among others, or by one epsilon and its delta alone.
+Way: TypeAlias = Literal["ranges", "zcdp", "pld", "secret-batches", "epsilon-delta"]
+
 #: Relative room for a dozen operations.
 _ROOM = 2.0**-40
 #: Slopes of larger losses, in nats, would near the largest float.
 _LARGEST_LOSS = 500.0
+#: False-positive rates at which what is reported of a curve is as close as the curve itself.
+_REPORTED = (*np.geomspace(1e-6, 0.1, 31).tolist(), 0.001, 0.01, *np.linspace(0.1, 0.9, 9))
+#: Standard deviations beyond which two normal laws cannot be told to be further apart.
+_MOST_DEVIATIONS = 70.0
 
 
 @dataclass(frozen=True)
@@ -35,13 +45,15 @@ class AttackCurve:
     Attributes:
         slopes: of the lines, exp(e) each; positive, the steepest first [n].
         intercepts: the lines' true-positive rates at a false-positive rate of 0 [n].
+        ways: how the bounds were found whose lines these are, each once.
     """
 
     slopes: Doubles
     intercepts: Doubles
+    ways: tuple[Way, ...] = ()
 
     @classmethod
-    def of_profile(cls, profile: Profile) -> AttackCurve:
+    def of_profile(cls, profile: Profile, *ways: Way) -> AttackCurve:
         """Take both directions: a test's and its complement's."""
         deltas = np.minimum(np.minimum.accumulate(profile.deltas), 1.0)
         losses = np.arange(len(deltas)) * profile.step
@@ -50,6 +62,7 @@ class AttackCurve:
         return cls(
             np.concatenate([steep[::-1], flat[1:]]) * (1 + _ROOM),
             np.concatenate([deltas[::-1], (flat * deltas - np.expm1(-losses))[1:]]) * (1 + _ROOM),
+            ways,
         )
 
     @classmethod
@@ -58,20 +71,31 @@ class AttackCurve:
         if not 0 < epsilon < _LARGEST_LOSS:
             # Without any loss there is one line; with a very large one, none of use.
             deltas = np.full(2, 1.0 if epsilon else delta)
-            return cls.of_profile(Profile(1.0, deltas))
+            return cls.of_profile(Profile(1.0, deltas), "epsilon-delta")
         both = (math.expm1(epsilon) + 2 * delta) / (math.exp(epsilon) + 1) * (1 + _ROOM)
-        return cls.of_profile(Profile(epsilon, np.array([both, delta])))
+        return cls.of_profile(Profile(epsilon, np.array([both, delta])), "epsilon-delta")
 
-    def meet(self, other: AttackCurve) -> AttackCurve:
-        """Return the smaller of two bounds on the same tests, everywhere."""
-        slopes = np.concatenate([self.slopes, other.slopes])
-        intercepts = np.concatenate([self.intercepts, other.intercepts])
+    def meet(self, *others: AttackCurve) -> AttackCurve:
+        """Return the smallest of bounds on the same tests, everywhere."""
+        slopes = np.concatenate([self.slopes, *(other.slopes for other in others)])
+        intercepts = np.concatenate([self.intercepts, *(other.intercepts for other in others)])
         lowest_first = np.lexsort((intercepts, slopes))
         slopes, first = np.unique(slopes[lowest_first], return_index=True)
         intercepts = intercepts[lowest_first][first]
         # A mean of two lines is a bound, too, so what lies above one is left out.
         corners = lower_hull(slopes, intercepts)[::-1]
-        return AttackCurve(slopes[corners], intercepts[corners])
+        ways = dict.fromkeys(way for curve in (self, *others) for way in curve.ways)
+        return AttackCurve(slopes[corners], intercepts[corners], tuple(ways))
+
+    def beside(self, delta: float) -> AttackCurve:
+        """Return the bound beside outputs that tell everything, with a probability of `delta`.
+
+        It is an epsilon's delta: delta(e) grows by it at every e, and every line by no more.
+        """
+        if not delta:
+            return self
+        intercepts = np.minimum((self.intercepts + delta) * (1 + _ROOM), 1.0)
+        return replace(self, intercepts=intercepts)
 
     def true_positives(self, false_positives: float) -> float:
         """Bound the true-positive rate at a false-positive rate.
@@ -140,17 +164,17 @@ class AttackCurve:
         found = self.intercepts[below] * factor / (factor - self.slopes[below])
         return min(1.0, float(found.min(initial=1.0)) * (1 + _ROOM))
 
-    def few(self, false_positives: Sequence[float]) -> AttackCurve:
-        """Return a bound of fewer lines: just as close at some false-positive rates.
+    def few(self) -> AttackCurve:
+        """Return the bound that is reported, of fewer lines: as close at usual rates.
 
         So is its advantage. Nowhere is it below this one.
         """
-        lines = {int((self.intercepts + self.slopes * rate).argmin()) for rate in false_positives}
+        lines = {int((self.intercepts + self.slopes * rate).argmin()) for rate in _REPORTED}
         # The two whose slopes enclose 1.
         steep = int(np.count_nonzero(self.slopes >= 1))
         lines |= {max(steep - 1, 0), min(steep, len(self.slopes) - 1)}
         places = sorted(lines)
-        return AttackCurve(self.slopes[places], self.intercepts[places])
+        return replace(self, slopes=self.slopes[places], intercepts=self.intercepts[places])
 
     def guess(self, blind: float) -> float:
         """Bound how often an attack guesses a secret of hers right.
@@ -191,7 +215,9 @@ class AttackCurve:
 
         Between two lines it is a mean of them.
         """
-        return Profile(step, self._excess(np.exp(np.arange(points) * step)))
+        with np.errstate(over="ignore"):  # further than any slope reaches
+            ratios = np.exp(np.arange(points) * step)
+        return Profile(step, self._excess(ratios))
 
     def _excess(self, ratios: Doubles) -> Doubles:
         """Bound the most that T(x) - ratio x comes to [n], for positive ratios [n].
@@ -241,7 +267,61 @@ class AttackCurve:
         ) * (1 + _ROOM)
         steepest_first = np.argsort(-slopes, kind="stable")
         steepest_first = steepest_first[np.isfinite(slopes[steepest_first])]
-        return AttackCurve(slopes[steepest_first], np.minimum(intercepts, 1.0)[steepest_first])
+        return replace(
+            self,
+            slopes=slopes[steepest_first],
+            intercepts=np.minimum(intercepts, 1.0)[steepest_first],
+        )
+
+
+@dataclass(frozen=True)
+class AttackLimit:
+    """The most that attacks may gain: an advantage, or true positives at a rate of false ones.
+
+    Attributes:
+        most: the largest advantage or, with `at`, the largest true-positive rate.
+        at: the false-positive rate; None to limit the advantage.
+
+    Raises:
+        ValueError: a figure does not lie between 0 and 1, or nothing keeps to it: without any
+            text, too, a test can have as many true positives as false ones.
+    """
+
+    most: float
+    at: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (0 < self.most < 1 and (self.at is None or 0 < self.at < self.most)):
+            raise ValueError(f"attacks cannot be limited by {self}")
+
+    def __str__(self) -> str:
+        if self.at is None:
+            return f"advantage {self.most:g}"
+        return f"true-positive rate {self.most:g} at a false-positive rate of {self.at:g}"
+
+    def reached(self, curve: AttackCurve) -> float:
+        """Return the figure that the limit is about, as it is reported of a curve."""
+        shown = curve.few()
+        return shown.advantage if self.at is None else shown.true_positives(self.at)
+
+    def allows(self, curve: AttackCurve) -> bool:
+        """Return whether what is reported of a curve is within the limit."""
+        return self.reached(curve) <= self.most
+
+    def deviations(self, reached: float | None = None) -> float:
+        """Estimate by how many standard deviations two normal laws differ that reach the limit.
+
+        It begins a search, and bounds nothing.
+
+        Args:
+            reached: a figure in place of the limit.
+        """
+        normal, most = NormalDist(), self.most if reached is None else reached
+        if not most < 1:
+            return _MOST_DEVIATIONS
+        if self.at is None:
+            return 2 * normal.inv_cdf((1 + most) / 2)
+        return max(0.0, normal.inv_cdf(most) - normal.inv_cdf(self.at))
 
 
 def _base_rate(prior: float) -> float:

@@ -65,7 +65,8 @@ def renyi_attacks(rho: float, tables: Sequence[RenyiTable], delta: float) -> Att
         raise ValueError("a rho of 0 and no table leave nothing to bound")
     known = _divergences(rho, tables)
     # By order 1 alone, whatever the digits.
-    curve = AttackCurve.of_profile(Profile(1.0, np.array([most_variation(known.bounds[0]), 1.0])))
+    first = np.array([most_variation(known.bounds[0]), 1.0])
+    curve = AttackCurve.of_profile(Profile(1.0, first), "zcdp")
     lines = _lines(known, max(delta * REMOTE, TINY))
     return curve.meet(lines) if len(lines.slopes) else curve
 

@@ -14,10 +14,10 @@ from pydantic import ValidationError
 from dpaudit.api import places
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
-from dpaudit.api.tables import Records, dataframe, records_file
+from dpaudit.api.tables import Records, dataframe, records_file, require_there
 from dpaudit.auditing.run import EVIDENCE, Question, audit_run
 from dpaudit.mechanisms.claims import ApproximateClaim
-from dpaudit.reports import findings, levels
+from dpaudit.reports import attacks, findings, levels
 from dpaudit.results import AuditResult
 from dpaudit.results.shell import WITH_MODEL
 from dpaudit.runs import Claim, InputError, KnownDigests, RunReader, read_seed
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
         CheckResult,
         ClaimResult,
         ExPost,
-        Zcdp,
     )
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
+    from dpaudit.results.worth import Worth
     from dpaudit.runs.engines import Engine
     from dpaudit.runs.storage import Location
 
@@ -140,18 +140,14 @@ class Audit(Shown[AuditResult]):
         the claim, and a guarantee only where the verdict is "pass". None where all that is known
         is the cost of these very texts (an ex-post claim), which bounds no attack in general.
         """
-        found = None if self._bounded is None else self._bounded.attack
-        return None if found is None else found.curve
+        found = self.result.guarantees.attacks
+        return None if found is None or found.attack is None else found.attack.curve
 
     @property
     def batch_attack(self) -> AttackCurve | None:
         """The most that someone can do who knows a record's batch, as `attack`."""
-        found = None if self._bounded is None else self._bounded.batch_attack
-        return None if found is None else found.curve
-
-    @property
-    def _bounded(self) -> Approximate | Zcdp | None:
-        return self.result.guarantees.zcdp or self.result.guarantees.approximate
+        found = self.result.guarantees.attacks
+        return None if found is None or found.batch_attack is None else found.batch_attack.curve
 
     @property
     def _recomputed(self) -> ExPost | Approximate | None:
@@ -188,12 +184,21 @@ class Audit(Shown[AuditResult]):
         return quality_of(self.run)
 
     @cached_property
+    def worth(self) -> Worth | None:
+        """What the records added to the run's texts, as far as it was measured. Private."""
+        worth, problem = worth_of(self.run)
+        if problem:
+            self._monitor.warn(problem)
+        return worth
+
+    @cached_property
     def report(self) -> AuditResult:
         """The result that `save` writes, with the run's evaluation unless it is public."""
         if self.result.verdict == "error" or self.result.audience == "public":
             return self.result
         quality = self.with_digests().quality
-        return self.result.model_copy(update={"quality": quality and quality.without_digests()})
+        measured = {"quality": quality and quality.without_digests(), "worth": self.worth}
+        return self.result.model_copy(update=measured)
 
     def with_digests(self) -> AuditResult:
         """Return the result and the evaluation with private texts' digests, for comparisons."""
@@ -262,6 +267,7 @@ class Audit(Shown[AuditResult]):
         return [
             ("claimed", claimed),
             ("recomputed", recomputed),
+            *(("attacks", said) for said in filter(None, [attacks.rates_in_short(self.result)])),
             ("checks", f"{findings.counts(self.result)} (evidence level {self.result.evidence})"),
             ("more", ".guarantee, .check(id), .to_dataframe(), .save(folder), .result"),
         ]
@@ -384,7 +390,11 @@ def audit(
         found = _installed_replay(where, question, monitor)
         result = result if found is None else audited(found)
     made = Audit(where, result, monitor)
+    if made.verdict != "error" and made.worth is not None:
+        made.result = result.model_copy(update={"paid": made.worth.paid})
     if rules is not None:
+        if made.verdict != "error":
+            require_worth(where)
         made.result = _held_to(made, rules, signer)
     return made
 
@@ -451,11 +461,11 @@ def _replay(
     reader = RunReader(run)  # a mistyped path is told before torch is loaded
     reader.require_loadable()
     claim = reader.manifest.claim
-    from dpaudit.generation.public_parts import replay_public
-    from dpaudit.generation.replay import replay_run
-
+    require_there(data, "data", reader.manifest)
     monitor.note("Loading the model" if data is None else "Reading the data and loading the model")
     with monitor.progress("Replaying", "steps") as advance:
+        from dpaudit.generation.public_parts import replay_public
+        from dpaudit.generation.replay import replay_run
 
         def show(done: int, total: int) -> None:
             if done <= 1:
@@ -523,6 +533,25 @@ def quality_of(run: Location) -> tuple[Quality | None, str]:
 
     try:
         return read_quality(places.reports_of(run), lambda: RunReader(run).digest(SAMPLES)), ""
+    except InputError as error:
+        return None, str(error)
+
+
+def require_worth(run: Location) -> Worth | None:
+    """Return what the records added to a run's texts, or None without any.
+
+    Raises:
+        InputError: it cannot be read, so nobody knows what figures of it have cost.
+    """
+    from dpaudit.results.quality_file import read_worth
+
+    return read_worth(places.reports_of(run), lambda: RunReader(run))
+
+
+def worth_of(run: Location) -> tuple[Worth | None, str]:
+    """Return what the records added to a run's texts, or None, and why it cannot be shown."""
+    try:
+        return require_worth(run), ""
     except InputError as error:
         return None, str(error)
 

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dpaudit.accounting import ApproximateAccountant, Method, ReleaseAccountant
-from dpaudit.accounting.release import Plan, cost_of_texts, most_texts
+from dpaudit.accounting import (
+    ApproximateAccountant,
+    AttackLimit,
+    Limit,
+    Method,
+    ReleaseAccountant,
+    limit_of,
+)
+from dpaudit.accounting.approximate import largest
+from dpaudit.accounting.release import Plan, amount_of, cost_of_texts, most_texts
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.mechanisms import (
@@ -26,6 +34,7 @@ from dpaudit.mechanisms import (
 from dpaudit.mechanisms.mean import ROUNDING
 from dpaudit.reports.budget_plans import heading, lines
 from dpaudit.reports.levels import FEWEST_BATCHES, few_batches
+from dpaudit.results import AttackBound
 from dpaudit.results.budget import (
     BatchCost,
     ClipTexts,
@@ -35,15 +44,18 @@ from dpaudit.results.budget import (
     RoundsCost,
 )
 from dpaudit.results.rounding import stated
-from dpaudit.runs import InputError, SecretBatches
+from dpaudit.runs import InputError, MostTruePositives, SecretBatches
+from dpaudit.runs.manifest import Share
 from dpaudit.runs.strict_yaml import in_short
 
 #: Of a budget, for the rounding of what is spent of it.
 _ROOM = 1 - 2.0**-30
 #: Of a batch, and of its tokens, where fewer are looked for or more would say nothing.
 MOST_CONTEXTS, MOST_SURE = 1 << 20, 1 << 40
-#: Clips that are set side by side at one epsilon.
+#: Clips that are set side by side within one limit.
 _MENU = (1.0, 2.0, 4.0)
+#: Arguments that say what runs may cost.
+_LIMITS = ("epsilon", "advantage", "true_positives")
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Many: TypeAlias = Annotated[int, Field(ge=1, le=1 << 20)]
@@ -82,6 +94,8 @@ def plan_budget(
     *,
     batch_size: float | None = None,
     epsilon: float | None = None,
+    advantage: float | None = None,
+    true_positives: MostTruePositives | Mapping[str, float] | None = None,
     tokens: int | None = None,
     texts: int | None = None,
     rounds: int | None = None,
@@ -100,7 +114,8 @@ def plan_budget(
 ) -> Budget:
     """Compute epsilon, texts, tokens or contexts of a mean from the others.
 
-    Only a mean's cost is known beforehand.
+    Only a mean's cost is known beforehand. In place of epsilon you may limit what attacks can gain;
+    every answer has its epsilon and its bound on attacks.
 
     With texts, rounds, labels, batches or generated it is about texts in rounds, with epsilon at
     the release level; else about one round at the batch level.
@@ -109,8 +124,12 @@ def plan_budget(
         clip: logits, or differences, lie in [-clip, clip].
         temperature: of sampling.
         records: number of private records.
-        batch_size: what the sum of contexts is divided by; None to find the fewest contexts.
+        batch_size: what the sum of contexts is divided by; None to find the fewest contexts. In
+            rounds a larger size may cost more, for there are fewer batches then.
         epsilon: find the most tokens, or texts in rounds, within this epsilon, in nats.
+        advantage: the same within this advantage of any test about one unit.
+        true_positives: the same within `most` true positives of any such test `at` a rate of false
+            ones: {"at": 0.01, "most": 0.05}.
         tokens: the most tokens of a batch.
         texts: find the rounds for so many texts, and what they cost.
         rounds: find what so many rounds cost.
@@ -119,7 +138,7 @@ def plan_budget(
         generated: how many of these are generated; None for all.
         delta: None for records ** -1.1.
         individual: give every context a budget of its own, which keeps any number of tokens within
-            epsilon.
+            the limit.
         method: of composition.
         relation: of contexts.
         group_size: how many contexts one unit can change.
@@ -147,12 +166,12 @@ def plan_budget(
     runs.require_question()
     warn_of_delta(runs.known_delta, records, monitor)
     try:
+        sized = runs if batch_size is not None else runs.with_size(runs.fewest())
         if not runs.in_rounds:
-            sized = runs if batch_size is not None else runs.with_size(runs.fewest())
             return Budget(sized.own_budgets() if individual else sized.cost())
-        if runs.per_label < FEWEST_BATCHES and not individual:
-            monitor.warn(few_batches(runs.per_label, runs.groups))
-        return Budget(runs.own_budgets() if individual else runs.cost_of_rounds(alternatives))
+        if sized.per_label < FEWEST_BATCHES and not individual:
+            monitor.warn(few_batches(sized.per_label, sized.groups))
+        return Budget(sized.own_budgets() if individual else sized.cost_of_rounds(alternatives))
     except InputError:
         raise
     except ValueError as error:
@@ -182,6 +201,8 @@ class _MeanRuns(BaseModel):
     records: Annotated[int, Field(ge=1, le=10**12)]
     batch_size: Positive | None
     epsilon: Positive | None
+    advantage: Share | None
+    true_positives: MostTruePositives | None
     tokens: Annotated[int, Field(ge=0)] | None
     texts: Many | None
     rounds: Many | None
@@ -202,22 +223,23 @@ class _MeanRuns(BaseModel):
             raise InputError(argument, problem, remedy)
 
     def _objections(self) -> Any:
-        if self.in_rounds and self.batch_size is None:
-            yield "batch_size", "texts in rounds need it.", "Give a batch size."
+        limits = [name for name in _LIMITS if getattr(self, name) is not None]
+        limit, finds = (limits or ["epsilon"])[0], self.individual or self.batch_size is None
+        if len(limits) > 1:
+            yield limits[1], f"there is {limits[0]}, too.", "Give one of them."
+        if self.in_rounds and self.batch_size is None and self.individual:
+            yield "batch_size", "budgets in rounds need it.", "Give a batch size."
         if self.in_rounds and self.tokens is None and not self.individual:
             yield "tokens", "texts in rounds need it.", "Give the most tokens of a batch."
-        if self.in_rounds and self.tokens == 0:
+        if self.tokens == 0 and (self.in_rounds or self.batch_size is None):
             yield "tokens", "a text has one token or more.", "Give 1 or more."
         if (self.in_rounds or self.individual) and self.method != "rdp":
             yield "method", "texts in rounds and individual budgets do without it.", "Leave it out."
-        given = (None if self.individual else self.epsilon, self.texts, self.rounds)
-        if sum(each is not None for each in given) > 1:
-            yield (
-                "epsilon",
-                "epsilon, texts and rounds follow from each other.",
-                "Give one of them.",
-            )
-        if self.individual and self.epsilon is None:
+        if self.texts is not None and self.rounds is not None:
+            yield "texts", "texts and rounds follow from each other.", "Give one of them."
+        if not finds and limits and (self.texts or self.rounds):
+            yield limit, f"{limit}, texts and rounds follow from each other.", "Give one of them."
+        if self.individual and not limits:
             yield "epsilon", "individual budgets are worked out from it.", "Give an epsilon."
         if self.individual and self.divisor != "fixed":
             yield (
@@ -225,18 +247,27 @@ class _MeanRuns(BaseModel):
                 "the number of contexts tells who takes part.",
                 "Individual budgets need a fixed divisor.",
             )
-        if self.batch_size is None and (self.epsilon is None or self.tokens is None):
+        if self.batch_size is None and (not limits or self.tokens is None):
             yield (
                 "batch_size",
                 "there is none.",
                 "Give one, or epsilon and tokens to find the fewest contexts.",
             )
-        one_question = self.individual or self.in_rounds or self.batch_size is None
-        if not one_question and (self.epsilon is None) == (self.tokens is None):
-            remedy = "Give one of them; for texts in rounds within epsilon give labels, too."
-            yield "epsilon", "epsilon and tokens follow from each other.", remedy
+        if not (finds or self.in_rounds) and bool(limits) == (self.tokens is not None):
+            remedy = f"Give one of them; for texts in rounds within {limit} give labels, too."
+            yield limit, f"{limit} and tokens follow from each other.", remedy
         if self.delta is None and self.records == 1:
             yield "delta", "one record leaves no default for it.", "Give a delta."
+
+    @property
+    def limit(self) -> Limit | None:
+        """The limit that is asked about; None without one."""
+        return limit_of(self)
+
+    @property
+    def finds_rounds(self) -> bool:
+        """Whether the most rounds within the limit are asked for."""
+        return self.limit is not None and self.texts is None and self.rounds is None
 
     @property
     def in_rounds(self) -> bool:
@@ -246,7 +277,7 @@ class _MeanRuns(BaseModel):
             for each in (self.texts, self.rounds, self.labels, self.batches, self.generated)
         )
 
-    def with_size(self, size: float) -> _MeanRuns:
+    def with_size(self, size: float) -> Self:
         """Return the same with another batch size."""
         return self.model_copy(update={"batch_size": float(size)})
 
@@ -322,58 +353,66 @@ class _MeanRuns(BaseModel):
         return self.rounds or (1 if self.texts is None else -(-self.texts // self.texts_per_round))
 
     def plan(self, rounds: int | None = None) -> Plan:
-        """Compute the most rounds within epsilon, or what so many rounds cost at both levels."""
+        """Compute the most rounds within a limit, or what so many rounds cost at both levels."""
         release, tokens, texts = self.release_accountant, self.tokens or 1, self.texts_per_round
-        if rounds is None and self.epsilon is not None:
-            return most_texts(release, self.epsilon, tokens, self.known_delta, texts)
+        if rounds is None and self.finds_rounds and self.limit is not None:
+            return most_texts(release, self.limit, tokens, self.known_delta, texts)
         return cost_of_texts(
             release, (rounds or self.asked_rounds) * texts, tokens, self.known_delta, texts
         )
 
     def _shared(self) -> dict[str, Any]:
         names = ("tokens", "batch_size", "relation", "divisor", "group_size", "rebalancing_epsilon")
-        return {"delta": self.known_delta, **{name: getattr(self, name) for name in names}}
+        return {
+            "delta": self.known_delta,
+            **{name: getattr(self, name) for name in names},
+            **{f"asked_{name}": getattr(self, name) for name in _LIMITS},
+        }
 
     def cost(self) -> BatchCost:
-        """Compute one round's batch level: of so many tokens, or of the most within epsilon."""
-        accountant, tokens = self.accountant, self.tokens
-        if tokens is None:
-            assert self.epsilon is not None, "or tokens are given"
-            tokens = accountant.affordable_tokens(self.epsilon, self.known_delta, self.method)
-        spent = accountant.epsilon(tokens, self.known_delta, self.method)
+        """Compute one round's batch level: of so many tokens, or of the most within a limit."""
+        accountant, tokens, charged = self.accountant, self.tokens, self.tokens
+        if tokens is None or charged is None:
+            assert self.limit is not None, "or tokens are given"
+            tokens = accountant.affordable_tokens(self.limit, self.known_delta, self.method)
+            charged = max(1, tokens)
+        spent = accountant.epsilon(charged, self.known_delta, self.method)
         return BatchCost(
             **self._shared() | {"tokens": tokens},
             batch_epsilon=spent.epsilon,
+            batch_attack=AttackBound.of(accountant.attack_curve(charged, self.known_delta)),
             method=spent.method,
-            rho=accountant.rho(tokens),
+            rho=accountant.rho(charged),
             batch_lower=spent.epsilon_lower,
             sensitivity=mean_sensitivity(self.change, self.divisor).text,
         )
 
     def cost_of_rounds(self, alternatives: bool) -> RoundsCost:
-        """Compute the most rounds within epsilon, or both levels of so many rounds or texts."""
+        """Compute the most rounds within a limit, or both levels of so many rounds or texts."""
         plan = self.plan()
         cost = plan if plan.rounds else self.plan(1)
+        accountant, asked = self.release_accountant.of_rounds(cost.rounds), self.tokens or 1
         return RoundsCost(
             **self._shared(),
             batch_epsilon=cost.batch_epsilon,
+            batch_attack=AttackBound.of(accountant.batch_attack_curve(asked, self.known_delta)),
             rounds=plan.rounds,
             texts=plan.texts,
             epsilon=cost.epsilon,
-            asked_epsilon=self.epsilon,
+            attack=AttackBound.of(accountant.attack_curve(asked, self.known_delta)),
             batches=self.per_label,
             generated=self.texts_per_round // self.groups,
             labels=self.groups,
             clip=self.clip,
             one_label=self._one_label(plan.rounds) if alternatives and self.groups > 1 else None,
-            menu=self._menu() if alternatives and self.epsilon is not None else (),
+            menu=self._menu() if alternatives and self.finds_rounds else (),
         )
 
     def _one_label(self, rounds: int) -> OneLabel:
         together = None if self.batches is None else self.batches * self.groups
         changes = {"labels": 1, "batches": together, "generated": self.texts_per_round}
         merged = self.model_copy(update=changes)
-        plan = merged.plan(rounds if self.epsilon is None else None)
+        plan = merged.plan(None if self.finds_rounds else rounds)
         return OneLabel(
             batches=merged.per_label, rounds=plan.rounds, texts=plan.texts, epsilon=plan.epsilon
         )
@@ -390,61 +429,124 @@ class _MeanRuns(BaseModel):
 
     def own_budgets(self) -> OwnBudgets:
         """Compute contexts' own budgets: in rounds at the release, else at the batch level."""
-        assert self.epsilon is not None, "individual budgets are worked out from it"
+        assert self.limit is not None, "individual budgets are worked out from it"
         delta, rounds = self.known_delta, self.asked_rounds if self.in_rounds else 1
+        levels: dict[str, Any] = {"epsilon": None, "attack": None}
         if self.in_rounds:
-            batch = self.release_accountant.batch
-            budget = self.release_accountant.of_rounds(rounds).most_rho_within(self.epsilon, delta)
+            release = self.release_accountant.of_rounds(rounds)
+            budget = release.most_rho_within(self.limit, delta)
             rho = budget * self.change.half_steps**2
-            batch_epsilon = replace(batch, most_rho=rho, rounds=rounds).budgets_epsilon(delta)
+            kept = release.of_budget(budget)
+            levels["attack"] = AttackBound.of(kept.attack_curve(1, delta))
+            levels["epsilon"] = self.epsilon or kept.epsilon(1, delta)
         else:
-            rho = self.accountant.most_rho_within(self.epsilon, delta)
-            budget, batch_epsilon = rho / self.change.half_steps**2, self.epsilon
-        widest = bounded_range(
-            self.clip, self.temperature, self.size, ContextChange("add_remove")
-        ) * (1 + ROUNDING)
-        costliest = float(zcdp_of_draw(widest))
-        sure = math.floor(budget * _ROOM / costliest) if costliest else MOST_SURE
+            rho = self.accountant.most_rho_within(self.limit, delta)
+            budget = rho / self.change.half_steps**2
+        batch = replace(self.accountant, eta=math.inf, most_rho=rho, rounds=rounds)
         share = None
         if self.tokens is not None:
-            share = min(1.0, range_of_draw(budget * _ROOM / max(1, self.tokens)) / widest)
+            each = range_of_draw(budget * _ROOM / max(1, self.tokens))
+            share = min(1.0, each / self._widest)
         return OwnBudgets(
             **self._shared(),
-            batch_epsilon=batch_epsilon,
-            epsilon=self.epsilon if self.in_rounds else None,
+            batch_epsilon=batch.budgets_epsilon(delta)
+            if self.in_rounds or self.epsilon is None
+            else self.epsilon,
+            batch_attack=AttackBound.of(batch.attack_curve(1, delta)),
+            **levels,
             rho=rho,
             budget=budget,
             rounds=rounds,
             texts=rounds * self.texts_per_round if self.in_rounds else None,
-            sure_tokens=min(sure, MOST_SURE),
+            sure_tokens=self._sure_tokens(budget),
             share=share,
         )
 
+    @property
+    def _widest(self) -> float:
+        """The widest range of a draw that one context can cause, in nats."""
+        change = ContextChange("add_remove")
+        return bounded_range(self.clip, self.temperature, self.size, change) * (1 + ROUNDING)
+
+    def _sure_tokens(self, budget: float) -> int:
+        """Return how many tokens any context can pay for out of a budget."""
+        costliest = float(zcdp_of_draw(self._widest))
+        return min(math.floor(budget * _ROOM / costliest), MOST_SURE) if costliest else MOST_SURE
+
     def fewest(self) -> int:
-        """Find the fewest contexts whose tokens cost no more than epsilon.
+        """Find the fewest contexts whose tokens cost no more than the limit.
 
         With own budgets, every context must be able to pay for all tokens instead.
 
         Raises:
-            InputError: MOST_CONTEXTS are too few.
+            InputError: MOST_CONTEXTS are too few, or the records in rounds.
         """
-        tokens, epsilon = self.tokens, self.epsilon
-        assert tokens is not None and epsilon is not None, "or a batch size is given"
+        tokens, limit = self.tokens, self.limit
+        assert tokens is not None and limit is not None, "or a batch size is given"
+        if self.in_rounds:
+            return self._fewest_in_rounds(limit, tokens)
+
+        # It is the same for any size.
+        budget = self.with_size(1).own_budgets().budget if self.individual else 0.0
 
         def enough(size: int, method: Method = "rdp") -> bool:
             runs = self.with_size(size)
             if self.individual:
-                return runs.own_budgets().sure_tokens >= tokens
-            return runs.accountant.epsilon(tokens, self.known_delta, method).epsilon <= epsilon
+                return runs._sure_tokens(budget) >= tokens
+            if isinstance(limit, AttackLimit):
+                return limit.allows(runs.accountant.attack_curve(tokens, self.known_delta))
+            return runs.accountant.epsilon(tokens, self.known_delta, method).epsilon <= limit
 
         if not enough(MOST_CONTEXTS, self.method):
-            problem = (
-                f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts at epsilon {epsilon:g}."
-            )
-            raise InputError("epsilon", problem, "Give a larger one, or fewer tokens.")
+            raise self._too_few(f"{tokens} tokens take more than {MOST_CONTEXTS:,} contexts.")
+        if isinstance(limit, AttackLimit) and not self.individual:
+            # Ranges fall with the size: those of as many normal draws.
+            range_of_one = self.with_size(1).accountant.eta
+            return _first(enough, range_of_one * math.sqrt(tokens) / (2 * limit.deviations()))
         # Renyi accounting is quick, and never below the optimal bound: what it finds is where that
         # one begins.
-        found = 1 + bisect_left(range(1, MOST_CONTEXTS), True, key=enough)
+        found = _first(enough, 1)
         if self.individual or self.method == "rdp":
             return found
-        return 1 + bisect_left(range(1, found), True, key=partial(enough, method=self.method))
+        return _first(partial(enough, method=self.method), found)
+
+    def _fewest_in_rounds(self, limit: Limit, tokens: int) -> int:
+        """Find the smallest size of batches with which readers are within a limit.
+
+        Larger batches cost less, and more batches do; but a larger size may leave a batch fewer.
+        So sizes are ruled out together by the largest of them with as many batches as the smallest
+        has.
+        """
+
+        def within(runs: Self) -> bool:
+            accountant = runs.release_accountant.of_rounds(runs.asked_rounds)
+            return accountant.spent(limit, tokens, self.known_delta) <= amount_of(limit)
+
+        def smallest(low: int, high: int) -> int | None:
+            most = self.with_size(low).per_label
+            if not within(self.with_size(high).model_copy(update={"batches": most})):
+                return None
+            if low == high:
+                return low
+            middle = (low + high) // 2
+            return smallest(low, middle) or smallest(middle + 1, high)
+
+        largest_size = math.floor(self.records / self.groups)
+        if self.batches is not None:
+            largest_size = MOST_CONTEXTS
+        elif self.generated is not None:
+            largest_size = math.floor(largest_size / self.generated)
+        found = smallest(1, min(largest_size, MOST_CONTEXTS)) if largest_size else None
+        if found is None:
+            raise self._too_few("batches of as many records as there are cost more.")
+        return found
+
+    def _too_few(self, problem: str) -> InputError:
+        field = next(name for name in _LIMITS if getattr(self, name) is not None)
+        return InputError(field, problem, "Give a larger one, or fewer tokens.")
+
+
+def _first(enough: Callable[[int], bool], guess: float) -> int:
+    """Return the fewest contexts that are enough, near a guess; MOST_CONTEXTS are."""
+    near = min(max(1, round(guess)), MOST_CONTEXTS)
+    return 1 + largest(lambda size: not size or not enough(size), near - 1)

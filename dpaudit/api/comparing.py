@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpaudit.api import places
-from dpaudit.api.audits import Audit, AuditError, audits_of
+from dpaudit.api.audits import Audit, AuditError, audits_of, require_worth
 from dpaudit.api.budgeting import warn_of_delta
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
@@ -51,6 +51,8 @@ class RunComparison(Shown[Comparison]):
                 "batch_epsilon": found.batch_epsilon,
                 "rho": found.rho,
                 "delta": None if found.claim is None else found.claim.delta,
+                "advantage": found.attack and found.attack.advantage,
+                "batch_advantage": found.batch_attack and found.batch_attack.advantage,
                 "batches": found.result.run.batches,
                 "texts": found.result.run.texts,
                 "tokens": found.result.run.steps,
@@ -233,6 +235,16 @@ class RunComposition(Shown[JointCost]):
                 if total.figure
             ]
             rows.append((kind, f"epsilon {', '.join(said)}" if said else "no total of this kind"))
+        curves = {
+            "release": self.result.approximate.attack,
+            "batch": self.result.batch_approximate.attack,
+        }
+        found = [
+            f"advantage {bound(each.advantage)} ({level} level)"
+            for level, each in curves.items()
+            if each is not None
+        ]
+        rows.append(("attacks", ", ".join(found) or "nothing bounds them"))
         if (rho := self.result.zcdp) is not None:
             rows.append((ZcdpClaim.id, f"rho {bound(rho.rho)} (batch level)"))
         return rows
@@ -284,6 +296,8 @@ def compose(
     found = audits_of(runs, model=model, tokenizers=tokenizers, engine=engine, monitor=monitor)
     if any(each.verdict != "pass" for each in found.values()):
         raise AuditError(*found.values())
+    for run in found:
+        require_worth(run)
     joint = compose_runs({run: each.result for run, each in found.items()}, statements, delta)
     if joint.approximate.figure is not None:
         most = max(RunReader(run).manifest.data.records for run in found)

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit.api import places
-from dpaudit.api.audits import quality_of
+from dpaudit.api.audits import quality_of, worth_of
 from dpaudit.api.missing import missing
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
-from dpaudit.api.tables import Records, is_table, records_file
+from dpaudit.api.tables import Records, records_file, require_there
 from dpaudit.results.quality import Quality
-from dpaudit.results.rounding import nearest
-from dpaudit.runs import RunReader
+from dpaudit.results.rounding import lower_bound, nearest
+from dpaudit.runs import InputError, RunReader
 
 if TYPE_CHECKING:
+    from dpaudit.results.worth import PaidGain
     from dpaudit.runs.engines import Engine
 
 
@@ -27,11 +28,15 @@ class Evaluation(Shown[Quality]):
     Attributes:
         run: the run directory, as it was named.
         file: evaluation.json, which reports and comparisons of the run show.
+        paid: the gain of held-out records with noise that was paid for, the one figure here that
+            may be published; None without `epsilon`.
     """
 
-    def __init__(self, run: places.Location, result: Quality, file: Path) -> None:
+    def __init__(
+        self, run: places.Location, result: Quality, file: Path, paid: PaidGain | None
+    ) -> None:
         super().__init__(result)
-        self.run, self.file = run, file
+        self.run, self.file, self.paid = run, file, paid
 
     def _title(self) -> str:
         return f"Evaluation of {self.run} (private)"
@@ -47,6 +52,9 @@ class Evaluation(Shown[Quality]):
             (str(each.measure), f"{nearest(each.difference, 3)} added by the records")
             for each in self.result.added
         ]
+        if self.paid is not None:
+            least = lower_bound(self.paid.at_least, 3)
+            rows.append(("paid for", f"at least {least} nats a token, epsilon {self.paid.spent:g}"))
         return [*rows, ("warnings", str(len(self.result.warnings))), ("file", str(self.file))]
 
 
@@ -58,6 +66,7 @@ def evaluate(
     baseline: str | os.PathLike[str] | None = None,
     text: str | None = None,
     label: str | None = None,
+    epsilon: float | None = None,
     private_cache: str | os.PathLike[str] | None = None,
     engine: Engine | None = None,
     monitor: Monitor = SILENT,
@@ -73,7 +82,11 @@ def evaluate(
             datasets.Dataset.
         test: held-out real records for accuracy and likelihood; None to hold out a share of the
             reference.
-        baseline: a folder of `generate_public`, to be measured beside the run.
+        baseline: a folder of `generate_public`, to be measured beside the run; None for the one
+            that `generate` made, if any.
+        epsilon: also measure the gain of the records that the run held out, with noise that costs
+            this epsilon, in nats: a figure for a public card and for a policy. The reference is
+            the run's private data then. Each call pays anew.
         text: their column of texts; None for the run's own.
         label: their column of labels; None for the run's own.
         private_cache: keep embeddings of all texts in this folder. They are as sensitive as the
@@ -86,26 +99,20 @@ def evaluate(
     Raises:
         InputError: a package is missing, or the run, the records or a setting cannot be used.
     """
-    from dpaudit.results.quality_file import EVALUATION, require_place, write_quality
+    from dpaudit.results.quality_file import EVALUATION, WORTH, require_place, write_measures
+    from dpaudit.results.worth import Worth
+    from dpaudit.runs.layout import SAMPLES
     from dpaudit.runs.public import PublicReader
 
     where = places.location_of(run)
     reader = RunReader(where)  # a mistyped path is told before torch is loaded
-    public = None if baseline is None else PublicReader(places.location_of(baseline, "baseline"))
+    beside = places.baseline_of(where) if baseline is None else baseline
+    public = None if beside is None else PublicReader(places.location_of(beside, "baseline"))
     folder = places.report_folder(where, "internal")
-    require_place(folder / EVALUATION)
-    from dpaudit.generation.sources import locate
-
+    for name in (EVALUATION, WORTH):
+        require_place(folder / name)
     for argument, records in (("reference", reference), ("test", test)):
-        if records is not None and not is_table(records):
-            path = places.path_of(records, argument)
-            if reader.manifest.data.source != "dataset":  # else it may be the name of one
-                locate(str(path), argument)
-    try:
-        from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
-    except ModuleNotFoundError as error:
-        raise missing("evaluate", error.name, "evaluate") from None
-    from dpaudit.generation.caches import ScoreCache, VectorCache
+        require_there(records, argument, reader.manifest)
     from dpaudit.generation.evaluation.settings import settings_from_options
     from dpaudit.generation.evaluation.texts import RealData
 
@@ -113,19 +120,45 @@ def evaluate(
         {name: value for name, value in settings.items() if value not in (None, (), False)}
     )
     previous, _ = quality_of(where)
-    vectors = None
-    if private_cache is not None:
-        vectors = VectorCache(folder=places.path_of(private_cache, "private_cache"))
-    cache = ScoreCache()
-    cache.require()
     with (
         records_file(reference, "reference") as real,
         nullcontext() if test is None else records_file(test, "test") as held_out,
         monitor.steps() as watch,
     ):
+        try:  # seconds of imports, which the monitor is to show
+            from dpaudit.generation.caches import ScoreCache, VectorCache
+            from dpaudit.generation.evaluation.protocol import evaluate as run_evaluation
+        except ModuleNotFoundError as error:
+            raise missing("evaluate", error.name, "evaluate") from None
+        data, paid = RealData(real, held_out, text, label), None
+        worth, problem = worth_of(where)
+        if epsilon is not None:
+            from dpaudit.generation.evaluation.worth import pay_for_gain
+
+            if problem:
+                raise InputError("--epsilon", problem, "Then give the command again.")
+            measured = pay_for_gain(reader, data, epsilon, worth, watch)
+            # written before anybody sees it: what it cost is spent by then
+            write_measures(measured, folder)
+            paid = measured.paid
+        elif not problem and reader.manifest.batching.held_out and not (worth and worth.gain):
+            from dpaudit.generation.evaluation.worth import gain_of_run
+
+            try:
+                gain = gain_of_run(reader, data, watch).gain
+            except InputError as error:
+                monitor.warn(f"what the records added was not measured: {error}")
+            else:
+                before = worth or Worth(samples=reader.digest(SAMPLES))
+                write_measures(before.model_copy(update={"gain": gain}), folder)
+        vectors = None
+        if private_cache is not None:
+            vectors = VectorCache(folder=places.path_of(private_cache, "private_cache"))
+        cache = ScoreCache()
+        cache.require()
         quality = run_evaluation(
             reader,
-            RealData(real, held_out, text, label),
+            data,
             chosen,
             baseline=public,
             cache=cache,
@@ -136,4 +169,4 @@ def evaluate(
         )
     for warning in quality.warnings:
         monitor.warn(warning)
-    return Evaluation(where, quality, write_quality(quality, folder))
+    return Evaluation(where, quality, write_measures(quality, folder), paid)

@@ -18,16 +18,20 @@ from dpaudit.api.tables import Records, is_table, records_file
 from dpaudit.generation import config as settings
 from dpaudit.generation import events as events
 from dpaudit.generation.events import Event as Event
+from dpaudit.generation.events import Phase as Phase
 from dpaudit.generation.events import RecordsPlaced as RecordsPlaced
 from dpaudit.generation.events import RunResumed as RunResumed
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, RunReader, layout
 from dpaudit.runs.engines import LocalEngine
 from dpaudit.runs.reader import read_tokenizer
+from dpaudit.runs.storage import open_storage
 from dpaudit.runs.text import KNOWN_TOKENIZERS
+from dpaudit.runs.writer import require_unused
 
 if TYPE_CHECKING:
     from dpaudit.auditing.checks.preflight import Obstacle
-    from dpaudit.results.plan import Plan
+    from dpaudit.generation.algorithm import Ready
+    from dpaudit.results.plan import Menu, Plan, PublicPreview
     from dpaudit.runs.engines import Engine
 
 #: Settings of a run: a Config, the mapping that one is made from, or the path of a YAML config.
@@ -119,7 +123,9 @@ def generate(
     spent: Sequence[str | os.PathLike[str]] = (),
     stop_after: int | None = None,
     unverified: bool = False,
+    worth: bool = True,
     engine: Engine | None = None,
+    made_config: str | None = None,
     monitor: Monitor = SILENT,
 ) -> Run:
     """Generate synthetic texts from private records, and write a run directory.
@@ -138,7 +144,11 @@ def generate(
         spent: finished runs of the same records: go on with what they left of the records' budgets.
         stop_after: finish this many of batching.rounds, and the run with them.
         unverified: generate what cannot pass its audit, too, for no release.
+        worth: also write the texts of the same prompts without any record into the run directory,
+            and measure what the records added to the likelihood of those that are held out
+            (batching.held_out), for reports for readers inside. Not with an engine.
         engine: where batches are generated; None for this process.
+        made_config: the config as YAML, to stand in the run directory as config.yaml.
         monitor: receives progress, as events (`dpaudit.generation.events`), and warnings.
 
     Returns:
@@ -155,15 +165,56 @@ def generate(
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
-            monitor.warn(str(obstacle))
-        from dpaudit.generation.algorithm import generate as run_algorithm
-
+        parts: list[Ready] = []
         with monitor.generation(asked.decoding.most_tokens) as watch:
+            watch(events.PhaseBegan("reading"))
+            for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
+                monitor.warn(str(obstacle))
+            watch(events.PhaseBegan("starting"))
+            from dpaudit.generation.algorithm import generate as run_algorithm
+
             run_algorithm(
-                asked, place, watch, engine, spent=earlier, redraw=unverified, stop_after=stop_after
+                asked,
+                place,
+                watch,
+                engine,
+                spent=earlier,
+                redraw=unverified,
+                stop_after=stop_after,
+                made_config=made_config,
+                afterwards=parts.append,
             )
+        if worth and engine is None:
+            _measure_worth(asked, place, parts[0], monitor)
     return open_run(place)
+
+
+def _measure_worth(
+    config: settings.Config, run: places.Location, parts: Ready, monitor: Monitor
+) -> None:
+    """Write a run's baseline, and what the records added; the run is finished, whatever happens."""
+    from dpaudit.generation.evaluation.worth import gain_at_the_end, write_baseline
+    from dpaudit.results.quality_file import write_measures
+    from dpaudit.results.shell import argument
+    from dpaudit.results.worth import Worth
+
+    baseline = places.inside(run, layout.BASELINE)
+    samples, nothing, gain = RunReader(run).digest(layout.SAMPLES), None, None
+    try:
+        with monitor.titled(layout.BASELINE).generation(config.decoding.most_tokens) as watch:
+            nothing = write_baseline(config, baseline, parts, watch)
+        with monitor.progress("Measuring what the records added", "records") as show:
+            gain = gain_at_the_end(parts, show)
+    except InputError as error:
+        monitor.warn(f"what the records added was not measured: {error}")
+    except KeyboardInterrupt:  # the same command would only say that the run is finished
+        monitor.warn(
+            "the run is finished, and what the records added was not measured. To measure it: "
+            f"dpaudit evaluate {argument(str(run), 'RUN_DIR')} --reference DATA"
+        )
+        raise
+    measured = Worth(samples=samples, gain=gain, baseline=nothing)
+    write_measures(measured, places.report_folder(run, "internal"))
 
 
 def generate_public(
@@ -186,12 +237,11 @@ def generate_public(
     """
     place = place_for_run(out)
     asked = read_config(config)
-    from dpaudit.generation.public import generate_public as write_baseline
-    from dpaudit.generation.starting import require_labels
-
     try:
-        require_labels(asked.data)
         with monitor.generation(asked.decoding.most_tokens) as watch:
+            watch(events.PhaseBegan("starting"))
+            from dpaudit.generation.public import generate_public as write_baseline
+
             write_baseline(asked, place, watch)
     except InputError as error:
         raise (
@@ -208,17 +258,49 @@ def plan(
     *,
     spent: Sequence[str | os.PathLike[str]] = (),
     unverified: bool = False,
+    menu: Menu | None = None,
     monitor: Monitor = SILENT,
 ) -> Plan:
-    """Return a run's plan, and write nothing; arguments as for `generate`."""
+    """Return a run's plan, and write nothing.
+
+    Args, Raises:
+        As for `generate`; `menu` is what else the same epsilon gives, None to go by the config.
+    """
     with _ready(config, records, None) as asked:
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
             require_passed(earlier, asked.model.name, monitor)
-        known = look_at_data(asked, unverified, goes_on=bool(earlier))
-        from dpaudit.generation.planning import plan as planned
+        with monitor.generation(asked.decoding.most_tokens) as watch:
+            watch(events.PhaseBegan("reading"))
+            known = look_at_data(asked, unverified, goes_on=bool(earlier))
+            watch(events.PhaseBegan("starting"))
+            from dpaudit.auditing.checks.partition import unseen_places
+            from dpaudit.generation.planned import planned_run
+            from dpaudit.generation.planning import plan as planned
 
-        return planned(asked, tuple(map(str, known)), earlier)
+            return planned(
+                asked,
+                tuple(map(str, known)),
+                earlier,
+                menu,
+                needs_data=bool(unseen_places(planned_run(asked).manifest)),
+                progress=watch,
+            )
+
+
+def preview(config: Settings, *, monitor: Monitor = SILENT) -> PublicPreview:
+    """Return texts of a config's public prompt alone, and whether its model can follow the prompt.
+
+    This loads torch and the model. No record is read: the texts cost no epsilon.
+
+    Raises:
+        InputError: a setting or the model cannot be used.
+    """
+    asked = read_config(config)
+    from dpaudit.generation.preview import preview as sample_prompt
+
+    with monitor.progress("Texts of the public prompt alone", "tokens") as watch:
+        return sample_prompt(asked, watch=watch)
 
 
 def unknown_tokenizer(run: Run, model: str) -> Path | None:
@@ -247,6 +329,10 @@ def place_for_run(out: str | os.PathLike[str]) -> places.Location:
         )
     if isinstance(place, Path):  # the directory itself may be a run that is gone on with
         places.spare_runs(place.parent, (), "Name another directory with --out.")
+        places.require_writable(place, "--out")
+        storage = open_storage(place)
+        if place.exists() and not storage.exists(layout.MANIFEST):
+            require_unused(storage)
     return place
 
 
@@ -264,9 +350,7 @@ def look_at_data(
     from dpaudit.auditing.checks.preflight import obstacles, refuse
     from dpaudit.generation.planned import planned_run
     from dpaudit.generation.records import read_records
-    from dpaudit.generation.starting import require_labels
 
-    require_labels(config.data)
     found = obstacles(planned_run(config, read_records(config.data), goes_on=goes_on))
     if not unverified:
         refuse(found, "--unverified generates it all the same, for no release.")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from dpaudit.results.attestation import ATTESTATION
 from dpaudit.runs import InputError
-from dpaudit.runs.layout import MANIFEST, REPORT, STEPS
+from dpaudit.runs.layout import BASELINE, MANIFEST, REPORT, STEPS
+from dpaudit.runs.layout import PUBLIC as PUBLIC_TEXTS
 from dpaudit.runs.storage import Location as Location
 from dpaudit.runs.storage import is_url, open_storage
 
@@ -39,6 +40,17 @@ def folder_name(location: Location) -> str:
 def reports_of(run_dir: Location) -> Path:
     """Return the default folder for reports: in the run directory, or here for a remote run."""
     return run_dir / REPORT if isinstance(run_dir, Path) else Path(f"{last_part(run_dir)}-{REPORT}")
+
+
+def inside(run_dir: Location, name: str) -> Location:
+    """Return the place of a name in a run directory."""
+    return run_dir / name if isinstance(run_dir, Path) else f"{run_dir.rstrip('/')}/{name}"
+
+
+def baseline_of(run_dir: Location) -> Location | None:
+    """Return the place of the public-only texts that `generate` made, or None without any."""
+    place = inside(run_dir, BASELINE)
+    return place if open_storage(place).exists(PUBLIC_TEXTS) else None
 
 
 def report_folder(run_dir: Location, audience: str) -> Path:

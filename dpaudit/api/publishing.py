@@ -14,6 +14,7 @@ from dpaudit.api.audits import (
     AuditOptions,
     asked_claim,
     audit,
+    require_worth,
     spare_findings,
     write_findings,
 )
@@ -146,6 +147,7 @@ def release(
         write_findings(public_form(found.result), junit=junit, sarif=sarif)
     if found.verdict != "pass":
         raise AuditError(found)
+    require_worth(where)
     # Read once: the card shows the evaluation that the policy was held against.
     quality, problem = found.quality
     if problem:

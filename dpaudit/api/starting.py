@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -12,22 +12,30 @@ from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
 from dpaudit.api.generating import generate
 from dpaudit.api.monitor import SILENT, Monitor
+from dpaudit.api.reading import open_run
 from dpaudit.auditing.checks.preflight import obstacles, refuse
+from dpaudit.generation import events
+from dpaudit.generation.joined import JOINED, join_parts
+from dpaudit.generation.joined import terms_to_accept as terms_to_accept
+from dpaudit.generation.rows import read_columns as read_columns
+from dpaudit.generation.sources import is_installed, locate
 from dpaudit.generation.starting import MODEL as MODEL
 from dpaudit.generation.starting import (
     PARTS,
-    First,
     demo_configs,
     example_config,
     first_config,
+    first_menu,
     missing_parts,
 )
-from dpaudit.generation.starting import PLACEHOLDER as PLACEHOLDER
 from dpaudit.generation.starting import Demo as Demo
+from dpaudit.generation.starting import First as First
 from dpaudit.generation.starting import Own as Own
 from dpaudit.generation.starting import promises as promises
-from dpaudit.generation.starting import template_for as template_for
+from dpaudit.results.plan import Menu as Menu
+from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError
+from dpaudit.runs import MostTruePositives as MostTruePositives
 from dpaudit.runs.layout import HASHES
 
 
@@ -37,19 +45,50 @@ class Starter:
 
     Attributes:
         file: where.
-        own: what it says of the records, and the sizes that follow; None for the example.
-        first: the same as YAML; None for the example.
-        finished: whether `generate` takes it as it is. Else labels are to be filled in, in the
-            place of PLACEHOLDER.
+        first: the config for one's own records; None for the example.
         needs: the command that installs what the model and the example's records need; empty if
             nothing is missing.
+        at_hand: whether the model is here, so that its texts can be shown before the run.
     """
 
     file: Path
-    own: Own | None
     first: First | None
-    finished: bool
     needs: str
+    at_hand: bool
+
+
+def timed_menu(found: First, *, monitor: Monitor = SILENT) -> Menu:
+    """Return the plans with their times, where the model is installed: it generates a few tokens.
+
+    This loads torch and the model. No record is read. Without the model, times stay out.
+
+    Raises:
+        InputError: the model cannot be used.
+    """
+    if not is_installed(found.config.model.name):
+        return found.menu
+    with monitor.generation(found.menu.tokens) as watch:
+        watch(events.PhaseBegan("starting"))
+        from dpaudit.generation.planning import timed
+
+        return timed(found.menu, found.config, watch)
+
+
+def first(own: Own, *, aggregator: Demo = "mean") -> First:
+    """Return a commented config for your records, and the plans that it is one of.
+
+    Args:
+        own: what is known of your records.
+        aggregator: mean or central.
+
+    Raises:
+        InputError: the records or a setting cannot be used, or a run could not pass its audit.
+    """
+    _require_consistent(own, aggregator)
+    locate(own.data, own.data)  # a mistyped path is told before anything is worked out
+    found = first_config(aggregator, own, first_menu(aggregator, own))
+    _require_possible(found)
+    return found
 
 
 def init(
@@ -58,14 +97,21 @@ def init(
     *,
     aggregator: Demo = "mean",
     overwrite: bool = False,
+    draft_examples: bool = False,
+    monitor: Monitor = SILENT,
 ) -> Starter:
     """Write a commented config for `generate`.
+
+    Drafting examples loads torch and the model.
 
     Args:
         config: the file to write.
         own: what is known of your records; None for the example's, which runs as it stands.
         aggregator: mean or central.
         overwrite: replace a file that is there.
+        draft_examples: let the model write four public examples a label, from the labels and what
+            `own` says the texts are about. The config marks them as drafted.
+        monitor: receives the progress of drafting.
 
     Raises:
         InputError: the records or a setting cannot be used, a run could not pass its audit, or the
@@ -73,18 +119,11 @@ def init(
     """
     if aggregator not in get_args(Demo):
         raise InputError("aggregator", f"the value is {aggregator!r}.", "Give mean or central.")
-    file, first = places.path_of(config, "config"), None
-    if own is not None:
-        if own.epsilon is not None and not promises(aggregator):
-            problem = f"that of a {aggregator} run is known once the texts are."
-            raise InputError("epsilon", problem, "Leave it out, or choose aggregator mean.")
-        if own.label is None and own.template not in (None, "own"):
-            raise InputError(
-                "template", "the others show a label, and there is none.", "Choose own."
-            )
-        first = first_config(aggregator, own)
-        _require_possible(own, first)
-    text = example_config(aggregator) if first is None else first.text
+    file = places.path_of(config, "config")
+    if draft_examples:
+        own = _with_drafts(own, aggregator, file, overwrite, monitor)
+    made = None if own is None else first(own, aggregator=aggregator)
+    text = example_config(aggregator) if made is None else made.text
     with places.writing(file, "CONFIG"):
         try:
             with file.open(
@@ -92,33 +131,82 @@ def init(
             ) as opened:
                 opened.write(text)
         except FileExistsError:
-            remedy = "Name another file, or overwrite it with --force."
-            raise InputError(str(file), "this is there already.", remedy) from None
-    return Starter(
-        file, own, first, PLACEHOLDER not in text, PARTS if own is None else missing_parts(text)
+            raise _taken(file) from None
+    needs = PARTS if made is None else missing_parts(text)
+    at_hand = made is not None and is_installed(made.config.model.name)
+    return Starter(file, made, needs, at_hand)
+
+
+def _taken(file: Path) -> InputError:
+    return InputError(
+        str(file), "this is there already.", "Name another file, or overwrite it with --force."
     )
 
 
-def _require_possible(own: Own, first: First) -> None:
-    """Refuse a config whose runs could not pass their audit, as far as is known without labels.
+def _with_drafts(
+    own: Own | None, aggregator: Demo, file: Path, overwrite: bool, monitor: Monitor
+) -> Own:
+    """Return the settings with public examples that the model wrote.
+
+    Raises:
+        InputError: it is not said of what, the prompt is not the config's own, or the file is
+            there.
+    """
+    field = "--draft-examples"
+    if own is None or own.about is None:
+        remedy = 'Say it with --about, such as --about "Notes of an insurer on claims".'
+        raise InputError(field, "nothing says what the texts are.", remedy)
+    if own.template not in (None, "own"):
+        raise InputError(field, "it needs the prompt of the config's own.", "Leave out --template.")
+    if not overwrite and file.exists():
+        raise _taken(file)
+    config = first(own, aggregator=aggregator).config
+    with monitor.progress("Drafts of public examples", "tokens") as watch:
+        from dpaudit.generation.preview import draft_examples
+
+        return replace(own, drafts=draft_examples(config, watch))
+
+
+def _require_consistent(own: Own, aggregator: Demo) -> None:
+    """Refuse settings that contradict each other."""
+    limits = ("epsilon", "advantage", "true_positives")
+    given = [name for name in limits if getattr(own, name) is not None]
+    options = [f"--{name.replace('_', '-')}" for name in given]
+    if len(given) > 1:
+        raise InputError(options[1], f"there is {options[0]}, too.", "Give one of them.")
+    if given and not promises(aggregator):
+        problem = f"what a {aggregator} run costs is known once the texts are."
+        raise InputError(options[0], problem, "Leave it out, or choose --aggregator mean.")
+    if own.label is None and own.template not in (None, "own"):
+        problem = "the others show a label, and there is none."
+        raise InputError("--template", problem, "Choose own.")
+    if own.about is not None and not (own.about.strip() and own.about.isprintable()):
+        raise InputError("--about", "this is no sentence.", "Say in one line what the texts are.")
+
+
+def _require_possible(first: First) -> None:
+    """Refuse a config whose runs could not pass their audit.
 
     Raises:
         InputError: they could not.
     """
     found = obstacles(first.planned)
-    if own.records is None and any(each.check == "claim.delta" for each in found):
+    if any(each.check == "claim.delta" for each in found):
         problem = (
-            "the example's delta is too large for so many records, and `init` chooses none "
-            "by counting them."
+            f"delta {stated(first.planned.claim.delta)} is for about {first.menu.records:,} "
+            "records, and too large for yours."
         )
-        raise InputError(
-            "--records", problem, "Say about how many there are. This number becomes public."
-        )
+        raise InputError("--records", problem, "State a larger number. It becomes public.")
     refuse(found)
 
 
 def demo(
-    out: str | os.PathLike[str], *, quick: bool = False, monitor: Monitor = SILENT
+    out: str | os.PathLike[str],
+    *,
+    quick: bool = False,
+    model: str = MODEL,
+    accept_terms: bool = False,
+    monitor: Monitor = SILENT,
 ) -> RunComparison:
     """Generate, audit and compare two small runs: of a mean and of a central mean.
 
@@ -129,16 +217,29 @@ def demo(
     Args:
         out: folder for the runs, their reports and comparison.html.
         quick: short texts of one label.
+        model: as in a config's model.name. One that packages carry in parts is joined in the cache.
+        accept_terms: whether you accept its terms of use (`terms_to_accept`).
         monitor: receives progress and warnings.
 
     Returns:
         The comparison; `audits` are named mean and central.
+
+    Raises:
+        InputError: the model is not here, its terms were not accepted, or the folder has a run of
+            another model.
     """
+    if not accept_terms and terms_to_accept(model):
+        problem = f"{model} has terms of use, which were not accepted here."
+        raise InputError("--accept-gemma-terms", problem, "Read them, and give this option.")
+    if model in JOINED:
+        join_parts(model)
     folder, audits = places.path_of(out, "out"), {}
-    for name, config in demo_configs(quick=quick).items():
+    for name, config in demo_configs(model, quick=quick).items():
         run = folder / name
         if not (run / HASHES).exists():
             generate(config, out=run, monitor=monitor.titled(name))
+        elif (other := open_run(run).manifest.model.name) != model:
+            raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")
         audits[name] = audit(run, model=config.model.name, monitor=monitor)
         audits[name].save()
     found = compare(*audits.values(), names=tuple(audits), monitor=monitor)

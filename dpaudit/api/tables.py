@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dpaudit.api.missing import missing
 from dpaudit.api.places import path_of
-from dpaudit.runs import InputError
+from dpaudit.runs import InputError, Manifest
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -25,6 +25,21 @@ _PLACE = "Give a pandas.DataFrame, a datasets.Dataset, or the path of a file."
 def is_table(records: Records) -> bool:
     """Return whether records are a table in memory, and not the name of a file."""
     return records is not None and not isinstance(records, str | os.PathLike)
+
+
+def require_there(records: Records | None, argument: str, manifest: Manifest) -> None:
+    """Refuse a path with nothing there, before libraries are loaded that take seconds.
+
+    A run of a hub's data set may have its name there.
+
+    Raises:
+        InputError: names the argument.
+    """
+    if records is None or is_table(records) or manifest.data.source == "dataset":
+        return
+    from dpaudit.generation.sources import locate
+
+    locate(str(path_of(records, argument)), argument)
 
 
 @contextmanager

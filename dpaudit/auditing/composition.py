@@ -15,15 +15,18 @@ from dpaudit.accounting import (
     Parts,
     ReleaseAccountant,
     RenyiTable,
+    joint_attacks,
     joint_epsilon,
     of_one_key,
     rounded_sum,
 )
+from dpaudit.accounting.worth import composed_epsilon, composed_rho
 from dpaudit.auditing.checks.grouping import GroupingCost, grouping_cost, unit_records
 from dpaudit.auditing.checks.levels import Level, release_accountant
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim
 from dpaudit.results import (
+    AttackBound,
     AuditResult,
     Continued,
     ExPost,
@@ -118,6 +121,12 @@ class _Run:
             self.found.exact, math.nextafter(self.found.epsilon - self.found.rebalancing, math.inf)
         )
 
+    @property
+    def paid(self) -> float:
+        """Return what its paid worth figures cost beside its texts, in nats."""
+        paid = self.result.paid
+        return 0.0 if paid is None else paid.cost(self.claim.relation, self.claim.unit)
+
     @cached_property
     def spent(self) -> dict[str, float]:
         """Return what each payer had spent by its end. Raises InputError as `spent_by` does."""
@@ -189,7 +198,7 @@ def compose_runs(
         relation=relation,
         unit=unit,
         releases=(*(_release(run, delta) for run in runs), *map(_stated, statements)),
-        approximate=totals["release"][0],
+        approximate=_of_readers(totals["release"][0], totals["batch"][0]),
         ex_post=totals["release"][1],
         batch_approximate=totals["batch"][0],
         batch_ex_post=totals["batch"][1],
@@ -200,6 +209,9 @@ def compose_runs(
             for chain in chains
             if len(chain) > 1
         ),
+        no_attack=message(Finding(code="compose.no-attack-bound"))
+        if totals["release"][0].attack is None
+        else None,
         notes=tuple(_notes(runs, chains, known)),
     )
 
@@ -218,7 +230,7 @@ def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
             f"{name}: claim.unit", problem, "Compose runs that claim per record, or per user."
         )
     manifest = reader.manifest
-    return _Run(
+    run = _Run(
         name,
         reader,
         result,
@@ -227,6 +239,10 @@ def _checked(name: str, reader: RunReader, result: AuditResult) -> _Run:
         grouping_cost(manifest, claim),
         result.guarantees.ex_post,
     )
+    if math.isinf(run.paid):
+        problem = f"its paid worth figure is for another unit than its claim's {claim.unit}."
+        raise InputError(name, problem, "Compose runs whose claims are for privacy.unit.")
+    return run
 
 
 def _neighbours(runs: Sequence[_Run], statements: Sequence[Statement]) -> tuple[Relation, Unit]:
@@ -436,6 +452,8 @@ def _approximate(
                     else charged.parts(tokens, least)
                 )
         named += known
+    paid = (run.paid for chain in chains for run in chain if run.name in named)
+    parts += [Parts(pure=(cost,)) for cost in paid if cost]
     parts += map(parts_of, statements)
     named += [statement.name for statement in statements]
     reason = _about("no-approximate", without) if without else None
@@ -465,7 +483,16 @@ def _approximate(
         figure=figure,
         method=found.method,
         reason=reason,
+        attack=AttackBound.of(joint_attacks(parts, delta)),
     )
+
+
+def _of_readers(release: Total, batch: Total) -> Total:
+    """Return a release level's total: what someone can who knows the batches bounds readers too."""
+    if release.attack is None or batch.attack is None or release.attack == batch.attack:
+        return release
+    curve = release.attack.curve.meet(batch.attack.curve)
+    return release.model_copy(update={"attack": AttackBound.of(curve)})
 
 
 def _zcdp(
@@ -499,6 +526,7 @@ def _zcdp(
             rhos += [
                 each.rho(chain[0].manifest.decoding.most_tokens) for each in accountants.values()
             ]
+        rhos += [composed_rho(0.0, run.paid) for run in chain]
         named += accountants
     rhos += [each.zcdp.rho for each in statements if each.zcdp is not None]
     named += [each.name for each in statements if each.zcdp is not None]
@@ -561,7 +589,8 @@ def _ex_post(
     costs = []
     for run in known:
         cost = run.ex_post("batch" if run.name in known_batches else level)
-        costs.append(cost if run.name in later else rounded_sum(cost, run.found.rebalancing))
+        cost = cost if run.name in later else rounded_sum(cost, run.found.rebalancing)
+        costs.append(composed_epsilon(cost, run.paid))
     deltas = [run.found.delta for run in known if run.name not in later]
     figure = Spent(
         epsilon=reduce(rounded_sum, costs), delta=min(1.0, reduce(rounded_sum, deltas, 0.0))
@@ -580,6 +609,8 @@ def _notes(
             yield _about(what, [run.name for run in runs if run.name in named])
     if apart := [first.name for first, *_ in chains if first.manifest.privacy.earlier]:
         yield _about("own-budgets", apart)
+    if paid := [run.name for run in runs if run.paid]:
+        yield _about("paid", paid)
     most = {run.name: run.manifest.privacy.records_per_user or 0 for run in runs}
     if runs[0].claim.unit == "user" and len({*most.values()}) > 1:
         limits = (

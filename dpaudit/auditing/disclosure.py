@@ -44,6 +44,7 @@ def public_form(result: AuditResult) -> AuditResult:
         claim=stated,
         guarantees=NOTHING.model_copy(
             update={kind.guarantee: getattr(result.guarantees, kind.guarantee) for kind in public}
+            | {"no_attack": _no_attack(result)}
         ),
         ledger=tuple(tree for tree in result.ledger if tree.kind in {kind.id for kind in public}),
         batches=(),
@@ -54,7 +55,16 @@ def public_form(result: AuditResult) -> AuditResult:
         asked=result.asked,
         own_claim=_own_claim(result),
         policy=result.policy,
+        paid=result.paid,
     )
+
+
+def _no_attack(result: AuditResult) -> Message | None:
+    """Return why nothing bounds attacks, where the claim's kind alone says so."""
+    reason, claim = result.guarantees.no_attack, result.claim
+    if reason is None or claim is None or claim.terms.beforehand or not is_public(reason):
+        return None
+    return message(reason, _CONTEXT)
 
 
 def _summary(result: AuditResult) -> RunSummary:

@@ -39,7 +39,6 @@ from dpaudit.mechanisms.claims import (
 from dpaudit.results import (
     Approximate,
     Attack,
-    AttackBound,
     CanaryGuesses,
     Empirical,
     ExPost,
@@ -47,7 +46,6 @@ from dpaudit.results import (
     Guarantees,
     LedgerEntry,
     OtherNeighbours,
-    TokenBand,
     TokenCurve,
     Zcdp,
 )
@@ -64,18 +62,6 @@ NOTHING = Guarantees(
     empirical=Empirical(leave_one_out_max=None, contexts=0, worst=()),
 )
 _DOCS = "docs/mathematics.md"
-#: The most groups of positions that have a histogram of their own.
-MOST_GROUPS = 512
-#: A bin reaches over a sixteenth of a factor of 2, about 4%: what a quantile can be rounded by.
-_BINS_PER_DOUBLING = 16
-#: Costs beyond these, in nats, share a bin each: quantiles there are the least or the largest cost
-#: of the group.
-_LEAST, _MOST = -30, 12  # powers of 2
-_EDGES = np.exp2(
-    np.arange(_LEAST * _BINS_PER_DOUBLING, _MOST * _BINS_PER_DOUBLING + 1) / _BINS_PER_DOUBLING
-)
-#: The share of costs below the band, and of those above it.
-_OUTSIDE = 0.1
 
 
 class KindError(ValueError):
@@ -109,7 +95,7 @@ def approximate(run: AuditedRun) -> Approximate | None:
         centers=costs.grouping.centers,
         centers_delta=costs.grouping.delta,
         others=tuple(_between_others(run)) if run.manifest.recorded is not None else (),
-        **_attacks(costs),
+        **({} if costs.attacks is None else costs.attacks._asdict()),
     )
 
 
@@ -126,16 +112,8 @@ def zcdp(run: AuditedRun) -> Zcdp | None:
         tokens=run.manifest.decoding.most_tokens,
         any_length=math.isfinite(accountant.most_rho),
         advantage=most_variation(run.claim.rho),
-        **_attacks(costs),
+        **({} if costs.attacks is None else costs.attacks._asdict()),
     )
-
-
-def _attacks(costs: Costs) -> dict[str, Any]:
-    """Return what attacks can do at both levels, by its fields in results."""
-    if costs.attacks is None:
-        return {}
-    release, batch = map(AttackBound.of, costs.attacks)
-    return {"attack": release, "batch_attack": batch}
 
 
 def no_attack(run: AuditedRun) -> Finding | None:
@@ -518,26 +496,16 @@ class _BatchCurve(BatchEvidence):
 
 
 class CurveSums(Evidence):
-    """Costs of tokens by position in the batch, gathered batch by batch in memory of bounded size.
-
-    Means and maxima are kept for every position up to the most tokens of a batch. For quantiles
-    each position has a histogram of costs; once there are more than MOST_GROUPS positions,
-    neighbours share one. Histograms hold counts, so they add up exactly, in any order.
-    """
+    """Costs of tokens by position, up to the most tokens of a batch, gathered batch by batch."""
 
     partial = True
 
     def __init__(self, positions: int) -> None:
         """Start with nothing; `positions` is the most tokens of a batch."""
-        self.positions = positions
         self._total = np.zeros(positions)
         self._maximum = np.zeros(positions)
         self._count = np.zeros(positions, dtype=np.int64)
         self._unbounded = 0
-        self._width = 1  # of a group; it doubles when a longer batch comes
-        self._histograms = np.zeros((MOST_GROUPS, len(_EDGES) + 1), dtype=np.int64)
-        self._least = np.full(MOST_GROUPS, np.inf)
-        self._largest = np.full(MOST_GROUPS, -np.inf)
 
     @override
     @classmethod
@@ -558,12 +526,6 @@ class CurveSums(Evidence):
         self._maximum[at] = np.maximum(self._maximum[at], known)
         self._count[at] += 1
         self._unbounded += len(values) - len(at)
-        while len(at) and at[-1] >= MOST_GROUPS * self._width:
-            self._widen()
-        groups = at // self._width
-        np.add.at(self._histograms, (groups, np.searchsorted(_EDGES, known, side="right")), 1)
-        np.minimum.at(self._least, groups, known)
-        np.maximum.at(self._largest, groups, known)
 
     def result(self, by_tokens: Sequence[Cost]) -> TokenCurve | None:
         """Return the curve; `by_tokens` has the run's cost after 0, 1, 2, ...
@@ -582,46 +544,5 @@ class CurveSums(Evidence):
             maximum=tuple(float(self._maximum[p]) for p in reached),
             theorem1=tuple(by_tokens[p + 1].theorem1 for p in reached),
             exact=tuple(by_tokens[p + 1].exact for p in reached),
-            band=self._band(),
             unbounded=self._unbounded,
         )
-
-    def _band(self) -> TokenBand:
-        """Return quantiles of each group with a cost, none beyond the most tokens of a batch."""
-        tokens = self._histograms.sum(axis=1)
-        groups = [int(group) for group in np.flatnonzero(tokens)]
-        low, median, high = zip(*map(self._quantiles, groups), strict=True)
-        return TokenBand(
-            first=tuple(group * self._width + 1 for group in groups),
-            last=tuple(min((group + 1) * self._width, self.positions) for group in groups),
-            tokens=tuple(int(tokens[group]) for group in groups),
-            low=low,
-            median=median,
-            high=high,
-        )
-
-    def _quantiles(self, group: int) -> tuple[float, float, float]:
-        """Return a group's low, median and high quantile, rounded outward within its range."""
-        known = np.cumsum(self._histograms[group])
-        total, edges = int(known[-1]), np.concatenate(([0.0], _EDGES, [np.inf]))
-        ranks = (int(_OUTSIDE * (total - 1)), total // 2, total - 1 - int(_OUTSIDE * (total - 1)))
-        # A cost of rank r, from 0, lies in the first bin that more than r costs lie in or below.
-        bins = np.searchsorted(known, ranks, side="right")
-        least, largest = float(self._least[group]), float(self._largest[group])
-        low, median, high = (
-            max(float(edges[bins[0]]), least),
-            float(edges[bins[1] + 1]),
-            float(edges[bins[2] + 1]),
-        )
-        return low, min(median, largest), min(high, largest)
-
-    def _widen(self) -> None:
-        """Let each two neighbouring groups be one."""
-        half = MOST_GROUPS // 2
-        for kept, join, nothing in (
-            (self._histograms, np.add, 0),
-            (self._least, np.minimum, np.inf),
-            (self._largest, np.maximum, -np.inf),
-        ):
-            kept[:half], kept[half:] = join(kept[::2], kept[1::2]), nothing
-        self._width *= 2

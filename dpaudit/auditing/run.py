@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
-import dpaudit
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.auditing.batches import Progress, gather
 from dpaudit.auditing.budgets import BudgetSums
@@ -63,6 +62,7 @@ from dpaudit.runs import (
 )
 from dpaudit.runs.engines import Engine
 from dpaudit.runs.reader import RESUME
+from dpaudit.version import __version__
 
 #: The level up to which a record alone can be checked, together with the release: what an audit
 #: asks for by default.
@@ -264,7 +264,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         ),
         run=_summary(run),
         samples=released_texts(run.reader, run[ExpensiveTokens]),
-        released=TextCounts(texts=texts.number, empty=texts.empty, very_short=texts.very_short),
+        released=TextCounts.of(texts.number, texts.vacuous),
         budgets=run[BudgetSums].result(),
     )
 
@@ -295,7 +295,7 @@ def _summary(run: AuditedRun) -> RunSummary:
     return RunSummary(
         path=run.reader.name,
         audited=datetime.now(UTC).date().isoformat(),
-        dpaudit=dpaudit.__version__,
+        dpaudit=__version__,
         dp_accounting=importlib.metadata.version("dp-accounting"),
         plugins=_plug_ins(run.manifest),
         settings=Settings.of(run.manifest),
@@ -337,5 +337,5 @@ def _unreadable(path: str, problem: Finding, evidence: int) -> AuditResult:
         tokens=None,
         checks=checks,
         not_checked=tuple(check.id for check in checks if check.status == "skip"),
-        run=RunSummary(dpaudit=dpaudit.__version__),
+        run=RunSummary(dpaudit=__version__),
     )

@@ -22,7 +22,7 @@ from dpaudit.results import (
     SampleText,
     TokenCosts,
 )
-from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, without_stop
+from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, as_released, without_stop
 
 #: So many tokens' costs are kept, of the costliest batches.
 MOST_TOKENS = 200_000
@@ -250,6 +250,8 @@ def _ends(
             return None
         said += decoder.decode(found, final=place == len(tokens))
         ends.append(len(said))
-    if said == f" {text}":  # decoders take a blank off the beginning
-        said, ends = text, [max(0, end - 1) for end in ends]
-    return ends if said == text else None
+    # Decoders take a blank off the beginning, and a released text has no white space around it.
+    if as_released(said) != text:
+        return None
+    lead = len(said) - len(said.lstrip())
+    return [min(max(0, end - lead), len(text)) for end in ends]

@@ -6,7 +6,13 @@ from typing import Any
 
 import click
 
-from dpaudit.commands.options import POSITIVE, RELATIONS, FiniteRange, output_options
+from dpaudit.commands.options import (
+    POSITIVE,
+    RELATIONS,
+    FiniteRange,
+    limit_options,
+    output_options,
+)
 from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import show_document
 
@@ -42,6 +48,7 @@ _MANY = click.IntRange(min=1, max=1 << 20)
     type=POSITIVE,
     help="Find the most tokens, or the most texts in rounds, within this epsilon.",
 )
+@limit_options
 @click.option(
     "--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch."
 )
@@ -73,7 +80,7 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 @click.option(
     "--individual",
     is_flag=True,
-    help="Give each context a budget, which keeps any number of tokens within epsilon.",
+    help="Give each context a budget, which keeps any number of tokens within the limit.",
 )
 @click.option(
     "--method",
@@ -114,10 +121,13 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 def budget(batch_size: float | None, as_json: bool, **asked: Any) -> None:
     """Compute a mean's epsilon, texts, tokens or contexts.
 
-    Give some of them to get the others. Only a mean's cost is known before the run. With --texts,
-    --rounds, --labels, --batches or --generated, --epsilon is at the release level: for readers of
-    the texts, who do not know which batch a record was in. Otherwise it is at the batch level: for
-    people who know that.
+    Give some of them to get the others; in place of --epsilon, --advantage or --true-positives.
+    Every answer says what attacks can gain.
+    Only a mean's cost is known before the run. With --texts, --rounds, --labels, --batches or
+    --generated, these limits are at the release level: for readers of the texts, who do not know
+    which batch a record was in. Otherwise they are at the batch level: for people who know that.
+    If a limit pays for nothing, the answer is 0 tokens, or texts, and the cost of one token, or
+    round; the exit code is 0.
 
     \b
     Examples:
@@ -125,6 +135,8 @@ def budget(batch_size: float | None, as_json: bool, **asked: Any) -> None:
       dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels 1 --texts 1000
       dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10
       dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3
+      dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --advantage 0.2
+      dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --true-positives 0.05@0.01
       dpaudit budget --clip 2 --temperature 1 --records 108000 --batch-size 64 --epsilon 3 --individual
     """  # noqa: E501
     from dpaudit.api.budgeting import plan_budget

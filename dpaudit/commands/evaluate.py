@@ -20,7 +20,7 @@ from dpaudit.commands.options import (
     private_cache_option,
 )
 from dpaudit.commands.progress import TERMINAL
-from dpaudit.commands.terminal import note, show_document
+from dpaudit.commands.terminal import note, print_line, show_document
 
 if TYPE_CHECKING:
     from dpaudit.api.places import Location
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
     "--baseline",
     type=RUN_DIR,
     metavar="DIR",
-    help="Public-only texts of the run's config. Measured too, they show what the records added.",
+    help="Public-only texts of the run's config. Measured too, they show what the records added "
+    "[default: the run's own, if generate made them].",
 )
 @click.option(
     "--likelihood",
@@ -55,6 +56,13 @@ if TYPE_CHECKING:
     metavar="N",
     help="Also measure held-out likelihood in the run's batches, for up to N texts of each label "
     "[default: no].",
+)
+@click.option(
+    "--epsilon",
+    type=POSITIVE,
+    metavar="EPSILON",
+    help="Also pay this much for the gain of held-out records, with noise: a figure that may be "
+    "published. Each call pays anew.",
 )
 @click.option("--text", help="Column of the real texts [default: the run's].")
 @click.option("--label", help="Column of their labels [default: the run's].")
@@ -138,10 +146,14 @@ def evaluate(
 ) -> None:
     """Measure the texts: MAUVE, accuracy, held-out likelihood.
 
-    Real texts are measured in the same way, and with --baseline also texts of the same prompts
+    Real texts are measured in the same way, and the run's baseline, texts of the same prompts
     without records: the difference is what the records added. --likelihood compares the run's
     batches with the public prompt. It needs --test, the run's private data as --reference, and the
     run's model.
+
+    --epsilon measures the records that the run held out (batching.held_out), with noise that is
+    paid for: that figure may be published, and a policy can ask for it. It needs the run's private
+    data as --reference, and the run's model.
 
     The figures are computed from private records without noise. Show them only to people who may
     see the records. They are written to RUN_DIR/report/evaluation.json, which reports and
@@ -150,11 +162,12 @@ def evaluate(
     \b
     Example:
       dpaudit evaluate run --reference records.csv --test held-out.csv
-      dpaudit evaluate run --reference records.csv --baseline public
+      dpaudit evaluate run --reference records.csv --epsilon 0.1
       dpaudit evaluate run --reference records.csv --test held-out.csv --likelihood 8
     """
     from dpaudit.api.evaluating import evaluate as measure
     from dpaudit.reports.quality import build
+    from dpaudit.reports.worth import paid_words
 
     if asked["test"] is not None and asked["test_share"] is not None:
         raise click.UsageError("--test-share does not go with --test, which gives the test texts.")
@@ -165,4 +178,6 @@ def evaluate(
     found = measure(run_dir, reference, monitor=TERMINAL, **asked)
     show_document(found.result, as_json, build)
     if not as_json:
+        if found.paid is not None:
+            print_line(paid_words(found.paid))
         note(f"Written: {found.file}. `dpaudit report` and `dpaudit compare` show it.")

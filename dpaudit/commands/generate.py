@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpaudit.commands.init import WORKING, show_menu
 from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
@@ -15,25 +16,32 @@ from dpaudit.commands.options import (
     model_engine_options,
     output_options,
 )
+from dpaudit.commands.own_data import Given, own_data_options
 from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import note, print_json, show_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dpaudit.api.generating import Settings
     from dpaudit.api.places import Location
     from dpaudit.api.reading import Run
+    from dpaudit.api.starting import First
     from dpaudit.api.workers import Engine
+
+#: How a config's name ends; other names are of records.
+_CONFIGS = (".yaml", ".yml")
 
 
 @click.command(cls=TitledCommand)
-@click.argument("config", type=NamedPath(path_type=Path))
+@click.argument("source", metavar="DATA_OR_CONFIG", type=NamedPath(path_type=Path))
 @click.option("--out", type=RUN_DIR, help="Run directory to write or to continue: a path or a URL.")
+@own_data_options
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Write nothing. Print what the run would be: contexts, texts, tokens, claim, time and "
-    "disk space.",
+    help="Write nothing. Print what the run would be: contexts, texts, tokens, claim, time, disk "
+    "space, and what else the same epsilon gives.",
 )
 @click.option(
     "--public-only",
@@ -61,20 +69,31 @@ if TYPE_CHECKING:
     help="Generate even if the run cannot pass its audit: for experiments whose texts are not "
     "released.",
 )
+@click.option(
+    "--no-worth",
+    is_flag=True,
+    help="Skip the texts of the same prompts without any record, and the gain of held-out records.",
+)
 @model_engine_options
 @output_options
 def generate(
-    config: Path,
+    source: Path,
     out: Location | None,
+    given: Given,
     dry_run: bool,
     public_only: bool,
     spent: tuple[Location, ...],
     stop_after: int | None,
     unverified: bool,
+    no_worth: bool,
     engine: Engine | None,
     as_json: bool,
 ) -> None:
     """Generate synthetic texts from your private records.
+
+    DATA_OR_CONFIG is your records (.csv, .jsonl, .parquet, or a folder of LABEL/*.txt) or a config
+    (.yaml). For records, the options below say what everyone may know of them; the config made of
+    these stands in the run directory as config.yaml, to be edited and used.
 
     An interrupted run goes on at its first unfinished batch when you give the same command again.
     On a Ray cluster every worker reads the data, loads the model and writes to the run directory:
@@ -85,20 +104,15 @@ def generate(
 
     \b
     Example:
+      dpaudit generate claims.csv --text note --label kind --labels Motor,Theft \\
+        --records 1200 --epsilon 3 --texts 200 --out run
       dpaudit generate examples/bbc-median.yaml --out run
       dpaudit generate examples/bbc-median.yaml --out public --public-only
     """
-    from dpaudit.api import generating
-    from dpaudit.api.places import last_part
-    from dpaudit.reports.planning import build
-
     if (out is None) != dry_run:
         raise click.UsageError("Give --out, or --dry-run without it.")
     if dry_run and (public_only or stop_after or engine):
         raise click.UsageError("--dry-run takes --spent and --unverified alone.")
-    if out is not None:
-        generating.place_for_run(out)
-    _require_config(config)
     if public_only and engine is not None:
         raise click.UsageError(
             "--public-only works in this process: leave out --workers and --engine."
@@ -107,10 +121,24 @@ def generate(
         raise click.UsageError("--public-only spends nothing: leave out --spent.")
     if public_only and stop_after:
         raise click.UsageError("--public-only has no rounds: leave out --stop-after.")
+    with TERMINAL.waiting("starting"):
+        from dpaudit.api import generating
+        from dpaudit.api.places import last_part
+        from dpaudit.reports.planning import build
+
+    if out is not None:
+        generating.place_for_run(out)
+    first = _first(source, given)
+    config: Settings = source if first is None else first.config
     if out is None:
-        planned = generating.plan(config, spent=spent, unverified=unverified, monitor=TERMINAL)
-        show_document(planned, as_json, lambda found: build(found, str(config)))
+        menu = None if first is None else first.menu
+        planned = generating.plan(
+            config, spent=spent, unverified=unverified, menu=menu, monitor=TERMINAL
+        )
+        show_document(planned, as_json, lambda found: build(found, str(source)))
         return
+    if first is not None:
+        show_menu(first.menu, first.own.plan)
     monitor = TERMINAL.titled(last_part(out))
     if public_only:
         generating.generate_public(config, out, monitor=monitor)
@@ -122,11 +150,28 @@ def generate(
         spent=spent,
         stop_after=stop_after,
         unverified=unverified,
+        worth=not no_worth,
         engine=engine,
+        made_config=None if first is None else first.text,
         monitor=monitor,
     )
     settings = generating.read_config(config)
     _tell_run(out, run, settings.model.name, settings.sampling.seed_files or (), as_json)
+
+
+def _first(source: Path, given: Given) -> First | None:
+    """Return the config that is made for records; None where a config is given."""
+    if source.suffix.lower() in _CONFIGS or not (source.suffix or source.is_dir()):
+        _require_config(source)
+        if options := given.options:
+            remedy = "are for records. In a config, its fields say that (docs/generation.md)."
+            raise click.UsageError(f"{', '.join(options)} {remedy}")
+        return None
+    from dpaudit.api import starting
+
+    own = given.own(str(source))
+    with TERMINAL.waiting(WORKING):
+        return starting.first(own, aggregator=given.aggregator)
 
 
 def _require_config(config: Path) -> None:

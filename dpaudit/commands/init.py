@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import json
-import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.options import POSITIVE, NamedPath, output_options
-from dpaudit.commands.terminal import note, print_line
+from dpaudit.commands.options import NamedPath, TitledCommand, output_options
+from dpaudit.commands.own_data import Given, ask, ask_data, ask_plan, is_terminal, own_data_options
+from dpaudit.commands.progress import TERMINAL
+from dpaudit.commands.terminal import (
+    console,
+    note,
+    print_document,
+    print_json,
+    print_line,
+    session,
+)
 
 if TYPE_CHECKING:
-    from dpaudit.api.starting import Demo, Own, Starter
+    from dpaudit.api.starting import Demo, Own
+    from dpaudit.results.plan import Menu, PlanName
 
-#: A batch with fewer records than one in so many of those that its epsilon is for is warned of.
-_FAR = 4
-#: As in dpaudit.runs.manifest, which is not loaded for this.
-POSITIVE_COUNT = click.IntRange(1, 1 << 40)
+#: What takes a moment.
+WORKING = "reading the records and working out the plans"
 
 
-@click.command()
+@click.command(cls=TitledCommand)
 @click.argument(
     "config", type=NamedPath(path_type=Path, dir_okay=False), default=Path("dpaudit.yaml")
-)
-@click.option(
-    "--aggregator", type=click.Choice(["mean", "central"]), default="mean", show_default=True
 )
 @click.option(
     "--data",
@@ -36,232 +41,102 @@ POSITIVE_COUNT = click.IntRange(1, 1 << 40)
     help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the "
     "example's].",
 )
+@own_data_options
 @click.option(
-    "--encoding",
-    metavar="NAME",
-    help="Encoding of a .csv or .jsonl file, such as cp1252 [default: UTF-8 or UTF-16].",
-)
-@click.option("--text", metavar="COLUMN", help="Column of the texts [default: text].")
-@click.option("--label", metavar="COLUMN", help="Column of the labels [default: label].")
-@click.option(
-    "--label-value",
-    "label_values",
-    multiple=True,
-    metavar="LABEL",
-    help="A label (repeat for each). Labels become public, so list them; they are not taken from "
-    "your data.",
-)
-@click.option(
-    "--no-labels",
+    "--draft-examples",
     is_flag=True,
-    help="Your records have no labels: the config has a prompt for you to fill in.",
-)
-@click.option(
-    "--model",
-    metavar="NAME",
-    help="Model: a Hugging Face name or a folder [default: the example's].",
-)
-@click.option(
-    "--template",
-    type=click.Choice(["it", "pt", "own"]),
-    help="Prompt: `it` for an instruction-tuned model, `pt` for a base model, `own` for your own "
-    "prompt "
-    "[default: what fits the model].",
-)
-@click.option(
-    "--records",
-    type=POSITIVE_COUNT,
-    metavar="N",
-    help="About how many records you have. This number becomes public.",
-)
-@click.option(
-    "--texts",
-    type=POSITIVE_COUNT,
-    metavar="N",
-    help="Generate at least this many texts [default: all that the records give].",
-)
-@click.option(
-    "--epsilon",
-    type=POSITIVE,
-    help="Largest epsilon that you accept, at the release level. For a mean only.",
+    help="Let the model write four public examples for each label, from the labels and --about, "
+    "for you to edit.",
 )
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @output_options
 def init(
     config: Path,
-    aggregator: Literal["mean", "central"],
     data: str | None,
-    encoding: str | None,
-    text: str | None,
-    label: str | None,
-    label_values: tuple[str, ...],
-    no_labels: bool,
-    model: str | None,
-    template: Literal["it", "pt", "own"] | None,
-    records: int | None,
-    texts: int | None,
-    epsilon: float | None,
+    given: Given,
+    draft_examples: bool,
     force: bool,
     as_json: bool,
 ) -> None:
     """Write a commented config for `dpaudit generate`.
 
     CONFIG is dpaudit.yaml unless you name another file. Without --data, it is the config of the
-    example, which runs as it is. On a terminal, `init` asks for the settings that matter and were
-    not given. Press Enter for the default.
+    example, which runs as it is. For your records, `init` shows what they give at your epsilon. On
+    a terminal, it asks for what was not given, and shows the columns of your file. If the model is
+    installed here, `init` shows what it writes from the public prompt alone.
 
     \b
     Example:
       dpaudit init mine.yaml --data records.csv --text body --label topic \\
-        --label-value sport --label-value tech --records 1200 --epsilon 3
+        --labels sport,tech --records 1200 --epsilon 3
     """
-    from dpaudit.api.starting import MODEL, PLACEHOLDER, Own
-    from dpaudit.api.starting import init as write_config
-    from dpaudit.reports.text import in_a_line
-    from dpaudit.results.shell import argument
-
-    about = (
-        encoding,
-        text,
-        label,
-        label_values,
-        no_labels,
-        model,
-        template,
-        records,
-        texts,
-        epsilon,
-    )
-    if data is None and any(about):
-        about_data = (
-            "--encoding, --text, --label, --no-labels, --model, --template, --records, "
-            "--texts and --epsilon"
+    terminal = is_terminal() and not as_json
+    if data is None and terminal and not given.options:
+        data = ask_data()
+    options = given.options + ["--draft-examples"] * draft_examples
+    if data is None and options and options != ["--aggregator"]:
+        raise click.UsageError(
+            f"{', '.join(options)}: these are about records. Name them in --data."
         )
-        raise click.UsageError(f"{about_data} need --data.")
-    if no_labels and (label or label_values):
-        raise click.UsageError("--no-labels does not go with --label and --label-value.")
-    own = None
+    with TERMINAL.waiting("starting"):
+        from dpaudit.api import starting
+        from dpaudit.api.generating import preview
+        from dpaudit.reports.preview import build
+        from dpaudit.reports.text import in_a_line
+        from dpaudit.results.shell import argument
+    own, asks = None, data is not None and terminal
     if data is not None:
-        column = None if no_labels else label or "label"
-        own = Own(
-            data,
-            text or "text",
-            column,
-            label_values,
-            model or MODEL,
-            template,
-            records,
-            texts,
-            epsilon,
-            encoding,
+        given = ask(given, data) if asks else given
+        own = given.own(data)
+        if asks and given.plan is None:
+            own = _with_plan(own, given.aggregator)
+    with nullcontext() if draft_examples else TERMINAL.waiting(WORKING):
+        written = starting.init(
+            config,
+            own,
+            aggregator=given.aggregator,
+            overwrite=force,
+            draft_examples=draft_examples,
+            monitor=TERMINAL,
         )
-        own = _asked(own, aggregator) if _is_terminal() and not as_json else own
-    written = write_config(config, own, aggregator=aggregator, overwrite=force)
+    seen = preview(config, monitor=TERMINAL) if written.at_hand else None
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
-    told = {"config": str(config), "next": then if written.finished else None}
-    print_line(json.dumps(told) if as_json else f"  {in_a_line(config)}")
-    if said := _yield(written):
-        note(said)
+    first = written.first
+    if as_json:
+        menu = None if first is None else first.menu.model_dump(mode="json")
+        shown = None if seen is None else seen.model_dump(mode="json")
+        found = {"config": str(config), "next": then, "menu": menu, "preview": shown}
+        print_json(json.dumps(found))
+    else:
+        print_line(f"  {in_a_line(config)}")
+        if seen is not None:
+            print_document(build(seen))
+    if first is not None and not asks:
+        show_menu(first.menu, first.own.plan)
     if written.needs:
-        what = "the example's model and texts" if own is None else "the model"
+        what = "the example's model and texts" if first is None else "the model"
         note(f"To install {what}: {written.needs}")
-    if not written.finished:
-        note(
-            f"Next: in {in_a_line(config)}, replace {PLACEHOLDER} by your labels. Without "
-            "labels: --no-labels --force"
-        )
-        note(f"Then: {then}")
-        return
-    if no_labels:
+    if own is not None and own.label is None and own.about is None:
         note(f"First: in {in_a_line(config)}, say in prompt.text what your texts are.")
     note(f"Next: {then}")
 
 
-def _is_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
+def _with_plan(own: Own, aggregator: Demo) -> Own:
+    """Show the plans, with their times where they can be measured, and ask which is wanted."""
+    from dpaudit.api import starting
+
+    with TERMINAL.waiting(WORKING):
+        first = starting.first(own, aggregator=aggregator)
+    menu = starting.timed_menu(first, monitor=TERMINAL)
+    show_menu(menu, "many")
+    return replace(own, plan=ask_plan(tuple(offer.name for offer in menu.offers)))
 
 
-def _asked(own: Own, aggregator: Demo) -> Own:
-    """Ask at the terminal for what was not given; an empty answer takes the default."""
-    from dpaudit.api.starting import promises, template_for
+def show_menu(menu: Menu, chosen: PlanName) -> None:
+    """Show the plans on stderr, and what the chosen one gives before them."""
+    from dpaudit.reports.planning import menu_document
+    from dpaudit.reports.writers import terminal
 
-    def ask(question: str, kind: click.ParamType[Any]) -> Any:
-        answer = click.prompt(
-            question, default="", type=_Optional(kind), show_default=False, err=True
-        )
-        return answer or None
-
-    if own.label is not None and not own.labels:
-        question = "Labels, with commas between them; they become public [fill them in later]"
-        given = ask(question, click.STRING) or ""
-        own = replace(own, labels=tuple(filter(None, map(str.strip, given.split(",")))))
-    if own.template is None and own.label is not None:
-        fits = template_for(own.model)
-        question = (
-            "Is the model instruction-tuned (it), a base model (pt), or do you bring your "
-            "own prompt (own)?"
-        )
-        own = replace(own, template=ask(f"{question} [{fits}]", click.Choice(["it", "pt", "own"])))
-    if own.records is None and (own.labels or own.label is None):
-        question = "About how many records do you have? This number becomes public [not stated]"
-        own = replace(own, records=ask(question, POSITIVE_COUNT))
-    if own.epsilon is None and promises(aggregator):
-        own = replace(
-            own,
-            epsilon=ask(
-                "Largest epsilon that you accept [that of batches of 32 records]", POSITIVE
-            ),
-        )
-    if own.texts is None:
-        default = "two for each label" if own.records is None else "all that the records give"
-        own = replace(own, texts=ask(f"How many texts do you need? [{default}]", POSITIVE_COUNT))
-    return own
-
-
-class _Optional(click.ParamType[Any]):
-    """A value of another type, or nothing."""
-
-    name = "value"
-
-    def __init__(self, kind: click.ParamType[Any]) -> None:
-        self._kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse one answer."""
-        return self._kind.convert(value, param, ctx) if value != "" else ""
-
-
-def _yield(written: Starter) -> str:
-    """Return in a line how many texts the records give, or "" if labels are to be filled in."""
-    from dpaudit.reports.text import counted
-    from dpaudit.results.rounding import stated
-
-    own, found = written.own, written.first
-    if own is None or found is None or not written.finished:
-        return ""
-    groups, sizes, records = len(own.labels) or 1, found.sizes, own.records or found.records or 0
-    labels = f", {counted(len(own.labels), 'label')}" if own.labels else ""
-    each = round(records / groups / sizes.batches)
-    cost, rounds = "", f" in {sizes.rounds:,} rounds" if sizes.rounds > 1 else ""
-    if found.epsilon is not None and found.batch_epsilon is not None:
-        cost = (
-            f", at epsilon {stated(found.epsilon)} (release level; "
-            f"{stated(found.batch_epsilon)} at the batch level)"
-        )
-    texts = counted(sizes.generated * groups * sizes.rounds, "text") + rounds
-    more = (
-        ". For more, give --records N if that number may become public"
-        if own.records is None
-        else ""
-    )
-    about = f"about {counted(each, 'record')}" if each else "less than one record"
-    said = f"{counted(records, 'record')}{labels}: {texts}, each from {about}{cost}{more}"
-    if each * _FAR < sizes.contexts:
-        said += (
-            f"\ndpaudit: warning: the epsilon is for {sizes.contexts:,} records in each batch. "
-            "With so few, the "
-            "texts come from the prompt, not from your data. Use more records, or fewer batches "
-            "(batching.batches_per_label)"
-        )
-    return said
+    if not session().quiet:
+        terminal.print_document(menu_document(menu, chosen), console(stderr=True))

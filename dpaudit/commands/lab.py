@@ -207,6 +207,7 @@ def clusters(data: str, public: str, out: Path | None, as_json: bool, **settings
 @click.option(
     "--batches", type=COUNT, default=1, show_default=True, help="Most batches of each label."
 )
+@click.option("--model", metavar="NAME", help="Model of all configs [default: each config's own].")
 @click.option(
     "--out",
     type=NamedPath(path_type=Path, file_okay=False),
@@ -214,7 +215,13 @@ def clusters(data: str, public: str, out: Path | None, as_json: bool, **settings
 )
 @output_options
 def likelihood(
-    configs: tuple[Path, ...], test: str, texts: int, batches: int, out: Path | None, as_json: bool
+    configs: tuple[Path, ...],
+    test: str,
+    texts: int,
+    batches: int,
+    model: str | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Compare mechanisms' held-out likelihood with their epsilon.
 
@@ -233,7 +240,9 @@ def likelihood(
 
     if out is not None:
         require_writable(out, "--out")
-    found = compare_likelihoods(configs, test, texts=texts, batches=batches, monitor=TERMINAL)
+    found = compare_likelihoods(
+        configs, test, texts=texts, batches=batches, model=model, monitor=TERMINAL
+    )
     show_document(found, as_json, likelihood_page.screen)
     if out is not None:
         _write(likelihood_page.files(found), out)

@@ -117,6 +117,17 @@ def hex_digest(text: str) -> str:
     return digest
 
 
+def true_positives(text: str) -> dict[str, float]:
+    """Parse a limit on true positives at a rate of false ones, T@X."""
+    try:
+        most, at = map(float, text.split("@"))
+    except ValueError:
+        most = at = 0.0
+    if not 0 < at < most < 1:
+        raise click.BadParameter(f"{text!r} is not T@X with 0 < X < T < 1, such as 0.05@0.01")
+    return {"at": at, "most": most}
+
+
 #: As in dpaudit.results.quality, which is not loaded for this; a test compares them.
 MOST = 2**31 - 1
 #: As a manifest has it; likewise.
@@ -207,6 +218,28 @@ def output_options(command: Command) -> Command:
         help="Print JSON on standard output, and nothing else there.",
     )
     return json(quiet_option(command))
+
+
+def limit_options(command: Command, heading: str = "Options") -> Command:
+    """Add the limits on attacks that a command takes in place of an epsilon."""
+    advantage = click.option(
+        "--advantage",
+        cls=TitledOption,
+        heading=heading,
+        type=SHARE,
+        help="In place of an epsilon: the most by which true positives of any test about one unit "
+        "exceed false ones.",
+    )
+    rates = click.option(
+        "--true-positives",
+        cls=TitledOption,
+        heading=heading,
+        type=true_positives,
+        metavar="T@X",
+        help="In place of an epsilon: the most true positives T of any such test at a rate X of "
+        "false ones.",
+    )
+    return advantage(rates(command))
 
 
 def engine_options(command: Command, *, models: bool = False) -> Command:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from dpaudit.api.monitor import Monitor, Progress, Steps
@@ -14,22 +15,73 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.progress import Progress as Bars
+    from rich.progress import ProgressColumn
 
-    from dpaudit.api.generating import Event, RecordsPlaced, RunResumed
+    from dpaudit.api.generating import Event, Phase, RecordsPlaced, RunResumed
 
-#: Seconds between lines that tell how far something is, where no bar shows it.
-PATIENCE = 15.0
+#: Seconds between lines that tell how far something is, where no bar shows it, and until the first
+#: line about something that takes longer than a moment.
+PATIENCE, SOON = 30.0, 1.5
 #: Batches with fewer contexts than this are warned of; with WELL or more, noise seldom decides a
 #: token.
 FEW, WELL = 8, 30
 #: Of the budgets, on average: where earlier runs left less, hardly any context takes part.
 NOTHING_LEFT = 0.01
+#: A text that is longer than most takes one in so many of the tokens that it may have still.
+_LONGER = 4
 #: Batches in a line.
 _LISTED = 10
+#: What phases are called.
+PHASES: dict[Phase, str] = {
+    "reading": "reading the records",
+    "starting": "starting PyTorch",
+    "loading": "loading the model",
+    "prompts": "computing the public prompts",
+    "placing": "placing the records in batches",
+    "timing": "timing a few steps",
+}
 
 
-def progress_bars() -> Bars:
-    """Return bars on stderr with the remaining time; disabled in a log, or with --quiet."""
+class Pulse:
+    """Lines in a log about what is going on: once that takes a moment, and then now and then."""
+
+    def __init__(self, line: Callable[[], str]) -> None:
+        """Args: what returns the line of this moment."""
+        self._line, self._wake, self._ended = line, threading.Event(), False
+        self._due = time.monotonic() + SOON
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> Pulse:
+        if not (session().quiet or sys.stderr.isatty()):
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Say the next line so much later: something new begins, or a line was just said."""
+        self._due = time.monotonic() + (SOON if seconds is None else seconds)
+        self._wake.set()
+
+    def _beat(self) -> None:
+        while not self._ended:
+            if self._wake.wait(max(0.0, self._due - time.monotonic())):
+                self._wake.clear()
+                continue
+            self._due = time.monotonic() + PATIENCE
+            note(self._line())
+
+
+def progress_bars(*times: ProgressColumn) -> Bars:
+    """Return bars on stderr; disabled in a log, or with --quiet.
+
+    Args:
+        times: what shows the remaining time; by default that of rich.
+    """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.table import Column
@@ -41,8 +93,7 @@ def progress_bars() -> Bars:
             table_column=Column(no_wrap=True, overflow="ellipsis"),
         ),
         BarColumn(bar_width=None, table_column=Column(min_width=5, ratio=1)),
-        MofNCompleteColumn(),
-        Remaining(elapsed_when_finished=True),
+        *(times or (MofNCompleteColumn(), Remaining(elapsed_when_finished=True))),
         console=console(stderr=True),
         expand=True,
         disable=session().quiet or not sys.stderr.isatty(),
@@ -54,32 +105,43 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     """Show one bar, as a function of the amount done and the total; lines in a log."""
     from dpaudit.reports.planning import span
 
-    with progress_bars() as bars:
+    now, amount = time.monotonic, [0, 0]
+    begun = None
+
+    def line() -> str:
+        if begun is None:
+            return title
+        done, total = amount
+        left = (now() - begun) * (total - done) / max(done, 1)
+        return f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left"
+
+    with progress_bars() as bars, Pulse(line):
         task = bars.add_task(title, total=None)
-        begun = told = None
 
         def show(done: int, total: int) -> None:
-            nonlocal begun, told
+            nonlocal begun
             bars.update(task, completed=done, total=total)
-            now = time.monotonic()
-            if begun is None:  # what was loaded before is no measure of what is left
-                begun, told = now, now - PATIENCE / 2
-            if bars.disable and now - told >= PATIENCE:
-                told = now
-                left = (now - begun) * (total - done) / max(done, 1)
-                note(f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left")
+            begun = begun or now()  # what was loaded before is no measure of what is left
+            amount[:] = done, total
 
         yield show
 
 
 @contextmanager
 def progress_steps() -> Iterator[Steps]:
-    """Show one bar, as a function of what is done, how much of it, and the total."""
-    with progress_bars() as progress:
-        task = progress.add_task("", total=None)
-        yield lambda what, done, total: progress.update(
-            task, description=what, completed=done, total=total
-        )
+    """Show one bar, as a function of what, how much of it and the total; lines in a log."""
+    said = "starting"
+    with progress_bars() as bars, Pulse(lambda: said) as pulse:
+        task = bars.add_task(said, total=None)
+
+        def show(what: str, done: int, total: int) -> None:
+            nonlocal said
+            bars.update(task, description=what, completed=done, total=total)
+            if not said.startswith(what):
+                pulse.wait()
+            said = f"{what}: {done:,} of {total:,}"
+
+        yield show
 
 
 class TerminalMonitor(Monitor):
@@ -98,9 +160,20 @@ class TerminalMonitor(Monitor):
 
     @contextmanager
     def generation(self, tokens: int) -> Iterator[Callable[[Event], None]]:
-        """Show a bar, or a line for each batch."""
-        with progress_bars() as bars:
-            yield GenerationProgress(bars, self._title, tokens)
+        """Show a bar, or lines for phases and batches."""
+        from rich.progress import TextColumn
+
+        with progress_bars(TextColumn("{task.fields[left]}", markup=False)) as bars:
+            shown = GenerationProgress(bars, self._title, tokens)
+            with shown.pulse:
+                yield shown
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Say what is going on, once it takes a moment."""
+        bare = session().quiet or not sys.stderr.isatty()
+        with nullcontext() if bare else console(stderr=True).status(what), Pulse(lambda: what):
+            yield
 
     def titled(self, title: str) -> TerminalMonitor:
         """Return one that begins lines with a run's name."""
@@ -125,24 +198,34 @@ TERMINAL = TerminalMonitor()
 
 
 class GenerationProgress:
-    """A run's progress, on a bar, or in a line for each batch where there is none."""
+    """A run's progress, on a bar, or in lines where there is none.
+
+    Attributes:
+        pulse: says lines of a phase or batch that takes long.
+    """
 
     def __init__(self, bars: Bars, title: str, steps: int) -> None:
         """Args: bars to show it on; the run's name; tokens that a batch takes at most."""
         self._bars, self._title, self._steps = bars, title, steps
-        self._task = bars.add_task(f"{title}: loading", total=None)
-        self._done = self._written = self._spared = 0
+        self._task = bars.add_task(title, total=None, left="")
+        self._doing = title
+        self._batches = self._done = self._finished = self._written = 0
         self._under_way: dict[int, int] = {}
-        self._begun = 0.0
+        self._begun = self._stepped = self._ends = 0.0
+        self.pulse = Pulse(self._line)
 
     def __call__(self, event: Event) -> None:
         """Show an event."""
         from dpaudit.api.generating import events
 
         match event:
+            case events.PhaseBegan():
+                self._show(PHASES[event.phase])
+                self.pulse.wait()
             case events.RecordsPlaced():
                 _tell_placed(self._title, event)
             case events.RunCommitted():
+                self._begun = time.monotonic()
                 note(
                     f"{self._title}: the commitment is {event.commitment}. Save this fingerprint "
                     "in a ticket now: it "
@@ -156,53 +239,103 @@ class GenerationProgress:
                     f"{self._title}: out of memory; continuing with {event.rows} contexts at a time"
                 )
             case events.TextsEmbedded():
-                where = f"{self._title}: embedding {event.texts} texts"
-                self._bars.update(
-                    self._task, description=where, total=event.total, completed=event.done
-                )
+                self._show(f"embedding {event.texts} texts", event.done, event.total)
             case events.BatchStarted():
-                self._update(event.batches)
+                if not self._finished and not self._under_way:
+                    self._begun = time.monotonic()
+                    self.pulse.wait()
+                self._batches, self._under_way[event.batch] = event.batches, 0
+                self._go_on()
             case events.StepDone():
+                self._stepped = self._stepped or time.monotonic()
                 self._under_way[event.batch] = event.tokens
                 self._go_on()
             case events.BatchDone():
-                # Neither a text that ended early nor one that was there already takes its steps
-                # now.
-                tokens = 0 if event.resumed else event.tokens
-                self._under_way.pop(event.batch, None)
-                self._done, self._written = self._done + 1, self._written + tokens
-                self._spared += self._steps - tokens
+                self._batches = event.batches
+                self._end_batch(event.batch, event.tokens, resumed=event.resumed)
                 self._go_on()
-                self._update(event.batches)
                 if self._bars.disable:
-                    note(self._line(event.batches))
+                    note(self._with_time(f"{self._title}: {self._all_done()}"))
+                    self.pulse.wait(PATIENCE)
 
-    def _update(self, batches: int) -> None:
-        self._begun = self._begun or time.monotonic()
-        description, total = f"{self._title}: {self._done}/{batches} batches", self._total(batches)
-        self._bars.update(self._task, description=description, total=total)
+    def _end_batch(self, batch: int, tokens: int, *, resumed: bool) -> None:
+        self._under_way.pop(batch, None)
+        self._done += 1
+        if resumed:  # it took no time now
+            return
+        self._finished, self._written = self._finished + 1, self._written + tokens
+        now = time.monotonic()
+        self._ends = now + (now - self._begun) / max(1, self._written) * self._remaining()
 
-    def _total(self, batches: int) -> int:
-        return batches * self._steps - self._spared
+    def _remaining(self) -> float:
+        """Return about how many tokens there are to come: texts end as early as the others did.
 
-    def _completed(self) -> int:
-        return self._written + sum(self._under_way.values())
+        One that is longer than most has a part of what it may have still.
+        """
+        usual = self._written / self._finished if self._finished else self._steps
+        started = sum(
+            max(usual - tokens, (self._steps - tokens) / _LONGER)
+            for tokens in self._under_way.values()
+        )
+        return started + usual * (self._batches - self._done - len(self._under_way))
+
+    def seconds_left(self) -> float | None:
+        """Return how long it takes from now, about; None before batches have some tokens.
+
+        A batch takes as long as the finished ones on average, prompts included. Before one is
+        finished, it is what the longest texts would take.
+        """
+        tokens, now = self._written + sum(self._under_way.values()), time.monotonic()
+        if self._finished:
+            left = self._ends - now
+            return left if left > 0 else (now - self._begun) / max(1, tokens) * self._remaining()
+        if tokens <= len(self._under_way):
+            return None
+        prompts = (self._stepped - self._begun) / len(self._under_way)
+        step = (now - self._stepped) / (tokens - len(self._under_way))
+        to_begin = self._batches - self._done - len(self._under_way)
+        return to_begin * prompts + step * self._remaining()
 
     def _go_on(self) -> None:
-        self._bars.update(self._task, completed=self._completed())
+        if self._batches:
+            done = self._written + sum(self._under_way.values())
+            self._show(self._place(), done, done + self._remaining(), self._left())
 
-    def _line(self, batches: int) -> str:
-        """Return how many batches are done, and about how long the others take."""
+    def _show(
+        self, doing: str, done: float = 0, total: float | None = None, left: str = ""
+    ) -> None:
+        self._doing = f"{self._title}: {doing}" if self._title else doing
+        self._bars.update(
+            self._task, description=self._doing, completed=done, total=total, left=left
+        )
+
+    def _place(self) -> str:
+        """Say which batches are under way, or how many are done."""
+        first, last = self._done + 1, self._done + len(self._under_way)
+        if last > first:
+            return f"batches {first:,} to {last:,} of {self._batches:,}"
+        if last == first:
+            return f"batch {first:,} of {self._batches:,}"
+        return self._all_done()
+
+    def _all_done(self) -> str:
+        return f"{self._done:,} of {self._batches:,} batches done"
+
+    def _left(self) -> str:
         from dpaudit.reports.planning import span
 
-        said, completed = (
-            f"{self._title}: {self._done:,} of {batches:,} batches done",
-            self._completed(),
-        )
-        if not completed or self._done == batches:
-            return said
-        seconds = (time.monotonic() - self._begun) / completed * (self._total(batches) - completed)
-        return f"{said}, about {span(seconds)} left"
+        seconds = self.seconds_left()
+        if seconds is None or self._done == self._batches:
+            return ""
+        return f"{'about' if self._finished else 'at most about'} {span(seconds)} left"
+
+    def _line(self) -> str:
+        """Return what is going on, and about how long the rest takes."""
+        return self._with_time(self._doing)
+
+    def _with_time(self, said: str) -> str:
+        left = self._left() if self._batches else ""
+        return f"{said}, {left}" if left else said
 
 
 def _tell_resumed(title: str, resumed: RunResumed) -> None:

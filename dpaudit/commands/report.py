@@ -188,6 +188,7 @@ def verify(
         # A gate's output lands in logs: the texts are not released yet.
         print_json(result.model_copy(update={"samples": ()}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
+        from dpaudit.reports.attacks import in_short
         from dpaudit.reports.findings import still_to_make
         from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
@@ -198,6 +199,7 @@ def verify(
         lacking = (f"not made: {group.described}" for group in still_to_make(result))
         for line in (
             f"{VERDICT_NAMES[result.verdict]}: {result.guarantee}",
+            *filter(None, [in_short(result)]),
             *result.caveats,
             *lacking,
         ):
@@ -252,7 +254,9 @@ def _verify_released(
             f"dpaudit: pass: {in_a_line(place)}: {found.files} files as released "
             f"{found.created}, {signed}."
         )
-        note(f"dpaudit: evidence level {found.evidence}. {one_line(found.guarantee)}", wrapped=True)
+        parts = (found.guarantee, found.attacks, found.worth)
+        said = " ".join(one_line(part) for part in parts if part)
+        note(f"dpaudit: evidence level {found.evidence}. {said}", wrapped=True)
     if found.ignored:
         added = ", ".join(found.ignored)
         note(

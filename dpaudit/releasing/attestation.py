@@ -16,9 +16,12 @@ from securesystemslib.dsse import Envelope
 from securesystemslib.exceptions import UnverifiedSignatureError
 from securesystemslib.signer import CryptoSigner, Signature, SSlibKey
 
-from dpaudit.results import AuditResult, ClaimKind, Status
+from dpaudit.results import AttackBound, AuditResult, ClaimKind, Status
 from dpaudit.results.attestation import (
     PAYLOAD_TYPE,
+    Attacks,
+    AttestedAttacks,
+    AttestedBound,
     Audit,
     AuditMade,
     ClaimTested,
@@ -27,6 +30,7 @@ from dpaudit.results.attestation import (
     DsseEnvelope,
     DsseSignature,
     Made,
+    PaidFigure,
     PolicyDigest,
     PolicyMet,
     PolicyName,
@@ -40,6 +44,7 @@ from dpaudit.results.attestation import (
     TestResultStatement,
     Tool,
     Verifier,
+    WorthPaid,
 )
 from dpaudit.runs import strict_json
 
@@ -126,8 +131,10 @@ def _configuration(
     public: AuditResult, kind: ClaimKind, commitment: str | None
 ) -> tuple[Configured, ...]:
     versions = public.run.model_dump(include={"dpaudit", "dp_accounting", "plugins"})
+    attacked = attacks(public)
     found: list[Configured] = [
         ClaimTested(annotations=stated_claim(public, kind)),
+        *([] if attacked is None else [Attacks(annotations=attacked)]),
         Audit(
             annotations=AuditMade(
                 evidence=public.evidence,
@@ -142,6 +149,9 @@ def _configuration(
     if public.policy is not None:
         name = PolicyName(name=public.policy.name)
         found.append(PolicyMet(digest=Sha256(sha256=public.policy.sha256), annotations=name))
+    if (paid := public.paid) is not None:
+        figure = paid.model_dump(include={"gain", "at_least", "relation", "unit"})
+        found.append(WorthPaid(annotations=PaidFigure(epsilon=paid.spent, **figure)))
     return tuple(found)
 
 
@@ -150,6 +160,23 @@ def stated_claim(public: AuditResult, kind: ClaimKind) -> StatedClaim:
     if public.claim is None:
         return StatedClaim(kind=kind, withheld=str(public.guarantee))
     return StatedClaim.model_validate(public.claim.model_dump())
+
+
+def attacks(public: AuditResult) -> AttestedAttacks | None:
+    """Return what attacks can do as a public form has it; None if it says nothing of them."""
+    found, reason = public.guarantees.attacks, public.guarantees.no_attack
+    if found is None or found.attack is None or found.batch_attack is None:
+        return None if reason is None else AttestedAttacks(unbounded=str(reason))
+    return AttestedAttacks(
+        release=attested_bound(found.attack),
+        batch=attested_bound(found.batch_attack),
+        settings=found.attack_settings,
+    )
+
+
+def attested_bound(found: AttackBound) -> AttestedBound:
+    """Return a bound's figures, as they are attested."""
+    return AttestedBound(**found.model_dump(include=set(AttestedBound.model_fields)))
 
 
 def _named(result: AuditResult, *statuses: Status) -> tuple[str, ...]:

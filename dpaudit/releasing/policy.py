@@ -9,6 +9,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dpaudit.accounting.risk import AttackCurve
+from dpaudit.accounting.worth import (
+    composed_advantage,
+    composed_epsilon,
+    composed_rho,
+    composed_true_positives,
+)
 from dpaudit.auditing.checks import registered
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.releasing.files import read_fields
@@ -77,6 +83,8 @@ def _most(name: str) -> Callable[[Facts], Outcome]:
         stated = getattr(claim, name)
         if stated is None:
             return _not_claimed(facts, {"most": Quantity(value=most, unit=unit)})
+        compose = {"epsilon": composed_epsilon, "rho": composed_rho}.get(name)
+        stated = stated if compose is None else compose(stated, _paid(facts))
         values: dict[str, Value] = {
             "stated": Quantity(value=stated, unit=unit),
             "most": Quantity(value=most, unit=unit),
@@ -86,6 +94,28 @@ def _most(name: str) -> Callable[[Facts], Outcome]:
         return Outcome("fail", "exceeded", values)
 
     return judge
+
+
+def _paid(facts: Facts) -> float:
+    """Return what figures of worth have cost for the claim's neighbouring data sets, in nats."""
+    paid, claim = facts.result.paid, facts.result.claim
+    return 0.0 if paid is None or claim is None else paid.cost(claim.relation, claim.unit)
+
+
+def _worth(facts: Facts) -> Outcome:
+    asked, paid = facts.policy.worth, facts.result.paid
+    assert asked is not None
+    values: dict[str, Value] = {"least": Quantity(value=asked.gain_at_least, unit="nats")}
+    if paid is None:
+        return Outcome("skip", "not-paid", values)
+    values |= {
+        "gain": Quantity(value=paid.gain, unit="nats"),
+        "bound": Quantity(value=paid.at_least, unit="nats"),
+        "epsilon": Quantity(value=paid.spent, unit="nats"),
+    }
+    if paid.at_least >= asked.gain_at_least:
+        return Outcome("pass", "reached", values)
+    return Outcome("fail", "below", values)
 
 
 def _not_claimed(facts: Facts, values: dict[str, Value]) -> Outcome:
@@ -119,6 +149,7 @@ def _batch(facts: Facts) -> Outcome:
         return _not_claimed(facts, values)
     if stated is None:
         return Outcome("fail", "not-claimed", values)
+    stated = composed_epsilon(stated, _paid(facts))
     values["stated"] = Quantity(value=stated, unit="nats")
     if stated <= most:
         return Outcome("pass", "within", values)
@@ -132,7 +163,7 @@ def _advantage(facts: Facts) -> Outcome:
     curve = _attack_curve(facts.result)
     if curve is None:
         return Outcome("fail", "unbounded", values)
-    return _within(curve.advantage, most, values)
+    return _within(composed_advantage(curve.advantage, _paid(facts)), most, values)
 
 
 def _true_positives(facts: Facts) -> Outcome:
@@ -142,15 +173,14 @@ def _true_positives(facts: Facts) -> Outcome:
     curve = _attack_curve(facts.result)
     if curve is None:
         return Outcome("fail", "unbounded", values)
-    return _within(curve.true_positives(asked.at), asked.most, values)
+    rate = composed_true_positives(curve.true_positives(asked.at), _paid(facts))
+    return _within(rate, asked.most, values)
 
 
 def _attack_curve(result: AuditResult) -> AttackCurve | None:
     """Return the audited bound on what readers can do; None without one."""
-    found = result.guarantees.zcdp or result.guarantees.approximate
-    if found is None or found.attack is None:
-        return None
-    return found.attack.curve
+    found = result.guarantees.attacks
+    return None if found is None or found.attack is None else found.attack.curve
 
 
 def _within(found: float, most: float, values: dict[str, Value]) -> Outcome:
@@ -309,6 +339,7 @@ RULES: dict[str, Callable[[Facts], Outcome]] = {
     "unit": _same("unit"),
     "evidence": _evidence,
     "checks": _checks,
+    "worth": _worth,
     "short_texts": _short_texts,
     "quality": _quality,
     "trained_on_records": _trained,

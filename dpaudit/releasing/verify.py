@@ -12,6 +12,8 @@ allow.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import stat
 from collections.abc import Iterator, Mapping
@@ -22,20 +24,49 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from securesystemslib.signer import SSlibKey
 
-from dpaudit.releasing.attestation import MAX_BYTES, Opened, found_by, opened, properties, verifier
+from dpaudit.accounting import ApproximateAccountant
+from dpaudit.accounting.release import MOST_RECORDS
+from dpaudit.accounting.renyi import TINY
+from dpaudit.accounting.worth import composed_epsilon, composed_rho, cost_for
+from dpaudit.mechanisms import ContextChange, Mechanism, context_change
+from dpaudit.releasing.attestation import (
+    MAX_BYTES,
+    Opened,
+    attested_bound,
+    found_by,
+    opened,
+    properties,
+    verifier,
+)
 from dpaudit.releasing.policy import PolicyFile
-from dpaudit.results import AuditResult, Finding, Message, Quantity, Value
+from dpaudit.reports.attacks import Told, beside_worth, in_a_sentence
+from dpaudit.results import (
+    Approximate,
+    AttackBound,
+    AuditResult,
+    Finding,
+    ForNeighbours,
+    Message,
+    Quantity,
+    Value,
+    Zcdp,
+)
 from dpaudit.results.attestation import (
     ATTESTATION,
+    Attacks,
+    AttestedBound,
     Audit,
     ClaimTested,
     Commitment,
     PolicyMet,
+    StatedClaim,
     SvrStatement,
     TestResult,
     TestResultStatement,
     Tool,
+    WorthPaid,
 )
+from dpaudit.results.audit import BatchCost
 from dpaudit.results.catalogue import message
 from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
 from dpaudit.runs import InputError, strict_json
@@ -59,6 +90,11 @@ _MOST_ENTRIES = 1_000
 #: public report.
 _MOST_TABLE, _MOST_BYTES, _MOST_VALUES = 1 << 33, 1 << 24, 1 << 18
 _CHUNK = 1 << 20
+#: Groups of batches times records of a unit whose bounds are recomputed: some forty seconds' work
+#: at the worst.
+_MOST_WORK = 1 << 10
+#: How far other processors' sums may be apart, of bounds that are recomputed.
+_RECOMPUTED = 1e-9
 #: What hosts of data sets and their clients add to a copy, at its top; no release has it, and
 #: nobody vouches for it.
 _ADDED_BY_HOSTS = frozenset({".cache", ".git", ".gitattributes", ".huggingface"})
@@ -136,6 +172,8 @@ def verify_folder(
             verdict="fail",
             problems=(error.problem,),
             guarantee="",
+            attacks="",
+            worth="",
             evidence=None,
             created="",
             signer=None,
@@ -149,6 +187,8 @@ def verify_folder(
     problems += _content_problems(held, named)
     problems += _statement_problems(attested)
     problems += _report_problems(held, attested.found)
+    recomputed = _recomputed(attested.found)
+    problems += _attack_problems(attested.found, recomputed)
     audit = attested.found.configured(Audit)
     evidence = None if audit is None else audit.annotations.evidence
     problems += _asked_problems(attested.found, evidence, level, policy, key, commitment)
@@ -159,6 +199,8 @@ def verify_folder(
         verdict="fail" if problems else "pass",
         problems=tuple(problems),
         guarantee="" if audit is None else audit.annotations.guarantee,
+        attacks=_said_of_attacks(attested.found, recomputed),
+        worth=_said_of_worth(attested.found),
         evidence=evidence,
         created=attested.summary.predicate.time_created,
         signer=key.keyid if signed and key is not None else None,
@@ -395,6 +437,172 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Messag
         yield _problem("no-pass", name=_REPORT_JSON)
         return
     yield from _contradictions(found.predicate, expected)
+    yield from _cheaper_batches(report)
+
+
+def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
+    """Yield where bounds on attacks rest on cheaper batches or clusters than the report has.
+
+    Nothing is known where these are withheld, or of a plug-in's mechanism that is not installed.
+    """
+    settings, claim, found = report.run.settings, report.claim, report.guarantees.attacks
+    stated = None if found is None else found.attack_settings
+    if settings is None or claim is None or stated is None:
+        return
+    least: list[tuple[str, float | None, float]] = []
+    if isinstance(found, Approximate):
+        least.append(("noisy counts", sum(stated.laplace), found.rebalancing))
+        least.append(("centers", stated.centers, found.centers))
+        least.append(("centers_delta", stated.centers_delta, found.centers_delta))
+    elif isinstance(found, Zcdp):
+        noise = stated.laplace, stated.centers, stated.centers_delta
+        rho = ApproximateAccountant(0.0, *noise).rho_of_clusters()
+        least.append(("rho of clusters", rho, found.rebalancing))
+    if (decoding := settings.decoding) is not None:
+        tokens = decoding.tokens_per_batch or decoding.max_tokens
+        least.append(("tokens", stated.tokens, tokens))
+    batching = settings.batching.model_dump()
+    if (rounds := batching.get("rounds")) is not None:
+        # A run that split its delta has as many shares as it could have had rounds.
+        least.append(("rounds", max(stated.rounds, stated.shares), rounds))
+    if stated.groups and (hidden := _hidden_among(batching)) is not None:
+        batches, generated = hidden
+        known = [1 / each for each, texts in stated.groups if texts >= generated]
+        least.append(("1 / batches", max(known, default=0.0), 1 / batches))
+    if (mechanism := _mechanism(settings.mechanism)) is not None:
+        rule, most = settings.batching.rule, claim.records_per_user
+        # The least that budgets can be: contexts of a user may share theirs.
+        shared = claim.unit == "user"
+        change = context_change(
+            claim.unit, claim.relation, rule, records_per_user=most, shared=shared
+        )
+        one = context_change("record", "add_remove", rule)
+        told = settings.privacy.records_per_user_from == "declared"  # or budgets are left out
+        for cost, of in ((stated.unit, change), (stated.record, one)):
+            if cost is not None:
+                least += _least_costs(mechanism, cost, of, budgets_told=told)
+    for name, figure, most_of in least:
+        if figure is not None and figure < most_of * (1 - _RECOMPUTED):
+            yield _problem("attacks-of-cheaper", name=name, stated=figure, least=most_of)
+
+
+def _hidden_among(batching: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return how many batches a record is hidden among at most, and how many are generated.
+
+    None where the settings do not say so.
+    """
+    generated = batching.get("generate_per_label")
+    batches = batching.get("batches_per_label") or generated
+    if (of_cluster := batching.get("generate_per_cluster")) is not None:
+        batches = batching.get("least_batches")
+        generated = batches and min(batches, of_cluster)
+    if batches is None or generated is None:
+        return None
+    allocation = batching.get("allocation") or {"secret": False}
+    hides = batching["rule"] != "paper-slices" and allocation["secret"]
+    return (batches, generated) if hides else (1, 1)
+
+
+def _least_costs(
+    mechanism: Mechanism, cost: BatchCost, change: ContextChange | None, *, budgets_told: bool
+) -> Iterator[tuple[str, float | None, float]]:
+    """Yield what a batch is said to cost, by name, and what it costs at least."""
+    accountant = ApproximateAccountant.of(mechanism, change)
+    eta = math.inf if accountant is None else accountant.eta
+    rho = math.inf if accountant is None else accountant.most_rho
+    noise = None if accountant is None else accountant.gaussian
+    if cost.noise is None or noise is None:
+        yield "eta", cost.eta if cost.noise is None else 0.0, eta
+        if budgets_told:
+            yield "budget", cost.budget, rho
+        return
+    yield "rate", cost.noise.rate, noise.rate
+    yield "1 / multiplier", 1 / max(cost.noise.multiplier, TINY), 1 / noise.multiplier
+
+
+def _mechanism(settings: Mapping[str, Any] | None) -> Mechanism | None:
+    """Return the mechanism of a report's settings; None if they have none, or it is not here."""
+    try:
+        return None if settings is None else Mechanism.model_validate_json(json.dumps(settings))
+    except ValueError:  # pydantic's
+        return None
+
+
+#: Bounds on attacks at the release and at the batch level.
+_Bounds = tuple[AttackBound, AttackBound]
+
+
+def _recomputed(found: TestResultStatement) -> _Bounds | None:
+    """Work bounds on attacks out from the attested settings; None without any that fit."""
+    attacked = found.configured(Attacks)
+    if attacked is None or (settings := attacked.annotations.settings) is None:
+        return None
+    if len(settings.groups) * settings.records > _MOST_WORK:
+        return None
+    try:
+        return settings.bounds()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _said_of_attacks(found: TestResultStatement, recomputed: _Bounds | None) -> str:
+    """Return what attackers can do, as recomputed, or why nothing bounds it; empty if withheld."""
+    claim, attacked = found.configured(ClaimTested), found.configured(Attacks)
+    if claim is None or attacked is None:
+        return ""
+    stated = claim.annotations
+    if recomputed is None or stated.relation is None or stated.unit is None:
+        return attacked.annotations.unbounded or ""
+    most = stated.records_per_user
+    about = ForNeighbours(relation=stated.relation, unit=stated.unit, records_per_user=most)
+    return in_a_sentence(Told(about, *recomputed))
+
+
+def _said_of_worth(found: TestResultStatement) -> str:
+    """Return what the folder's worth figure costs beside the texts; empty without one."""
+    paid = found.configured(WorthPaid)
+    return "" if paid is None else beside_worth(paid.annotations.epsilon)
+
+
+def _attack_problems(found: TestResultStatement, recomputed: _Bounds | None) -> Iterator[Message]:
+    """Yield where bounds on attacks do not follow from the settings and the claim beside them."""
+    claim, attacked = found.configured(ClaimTested), found.configured(Attacks)
+    if claim is None:  # a problem of its own
+        return
+    stated = claim.annotations
+    if attacked is None:
+        if stated.withheld is None:
+            yield _problem("no-attacks")
+        return
+    bounds, settings = attacked.annotations, attacked.annotations.settings
+    known = stated.terms.beforehand and stated.withheld is None
+    if known if settings is None else not known:
+        yield _problem("attacks-of-other-kind", kind=stated.kind)
+    if settings is None or bounds.release is None or bounds.batch is None:
+        return
+    if settings.record is not None and settings.records < _least_records(stated):
+        yield _problem("attacks-of-fewer", records=settings.records, least=_least_records(stated))
+    if recomputed is None:
+        yield _problem("attacks-unusable")
+        return
+    for level, mine, theirs in zip(
+        ("release", "batch"),
+        map(attested_bound, recomputed),
+        (bounds.release, bounds.batch),
+        strict=True,
+    ):
+        for name in AttestedBound.model_fields:
+            least, figure = getattr(mine, name), getattr(theirs, name)
+            if figure < least * (1 - _RECOMPUTED):
+                yield _problem(
+                    "attacks-too-low", level=level, name=name, figure=figure, least=least
+                )
+
+
+def _least_records(claim: StatedClaim) -> int:
+    """Return how many records one unit of a claim changes at least, one after another."""
+    most = claim.records_per_user if claim.unit == "user" else None
+    return min((most or 1) * (2 if claim.relation == "replace" else 1), MOST_RECORDS + 1)
 
 
 def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[Message]:
@@ -409,8 +617,10 @@ def _contradictions(attested: TestResult, expected: TestResult) -> Iterator[Mess
             yield _problem("other-audit")
     for kind, code in (
         (ClaimTested, "other-claim"),
+        (Attacks, "other-attacks"),
         (Tool, "other-tool"),
         (PolicyMet, "other-met-policy"),
+        (WorthPaid, "other-worth"),
     ):
         if mine.get(kind) != theirs.get(kind):
             yield _problem(code)
@@ -469,13 +679,15 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
             yield _problem("other-figure", promised=promised, name=name)
     if question.batch_epsilon is not None and claim.batch_epsilon is None:
         yield _problem("no-batch-level")
+    paid = _paid(found, claim)
     stated_and_asked = (
-        ("epsilon", claim.epsilon, question.epsilon),
-        ("batch_epsilon", claim.batch_epsilon, question.batch_epsilon),
-        ("rho", claim.rho, question.rho),
-        ("delta", claim.delta, question.delta),
+        ("epsilon", claim.epsilon, question.epsilon, composed_epsilon),
+        ("batch_epsilon", claim.batch_epsilon, question.batch_epsilon, composed_epsilon),
+        ("rho", claim.rho, question.rho, composed_rho),
+        ("delta", claim.delta, question.delta, None),
     )
-    for name, stated, most in stated_and_asked:
+    for name, alone, most, compose in stated_and_asked:
+        stated = alone if alone is None or compose is None else compose(alone, paid)
         if most is not None and stated is not None and not stated <= most:
             yield _problem(
                 "claim-larger", name=name, stated=Quantity(value=stated), most=Quantity(value=most)
@@ -486,6 +698,15 @@ def _claim_problems(found: TestResultStatement, question: Question) -> Iterator[
     ):
         if wanted is not None and of != wanted:
             yield _problem("claim-of-others", name=name, stated=of or "", wanted=wanted)
+
+
+def _paid(found: TestResultStatement, claim: StatedClaim) -> float:
+    """Return what the folder's worth figure costs beside the claim, in nats."""
+    paid = found.configured(WorthPaid)
+    if paid is None or claim.relation is None or claim.unit is None:
+        return 0.0
+    figure = paid.annotations
+    return cost_for(figure.epsilon, figure.relation, figure.unit, claim.relation, claim.unit)
 
 
 def _policy(name: str | None, digest: str) -> str:

@@ -7,7 +7,6 @@ from dpaudit.mechanisms.claims import Kind as Kind
 from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
 from dpaudit.results.audit import EXIT_CODES as EXIT_CODES
 from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
-from dpaudit.results.audit import VERY_SHORT as VERY_SHORT
 from dpaudit.results.audit import Alternative as Alternative
 from dpaudit.results.audit import Amplification as Amplification
 from dpaudit.results.audit import Approximate as Approximate
@@ -15,8 +14,10 @@ from dpaudit.results.audit import Asked as Asked
 from dpaudit.results.audit import Attack as Attack
 from dpaudit.results.audit import AttackBound as AttackBound
 from dpaudit.results.audit import AttackLine as AttackLine
+from dpaudit.results.audit import AttackSettings as AttackSettings
 from dpaudit.results.audit import AuditResult as AuditResult
 from dpaudit.results.audit import BatchResult as BatchResult
+from dpaudit.results.audit import BoundsAttacks as BoundsAttacks
 from dpaudit.results.audit import BudgetUse as BudgetUse
 from dpaudit.results.audit import CanaryGuesses as CanaryGuesses
 from dpaudit.results.audit import CheckResult as CheckResult
@@ -33,7 +34,6 @@ from dpaudit.results.audit import Result as Result
 from dpaudit.results.audit import SampleText as SampleText
 from dpaudit.results.audit import Status as Status
 from dpaudit.results.audit import TextCounts as TextCounts
-from dpaudit.results.audit import TokenBand as TokenBand
 from dpaudit.results.audit import TokenCosts as TokenCosts
 from dpaudit.results.audit import TokenCurve as TokenCurve
 from dpaudit.results.audit import Verdict as Verdict
@@ -60,3 +60,4 @@ from dpaudit.results.values import Quantity as Quantity
 from dpaudit.results.values import Value as Value
 from dpaudit.results.values import finding_of as finding_of
 from dpaudit.results.values import finite_or_text as finite_or_text
+from dpaudit.runs.vacuity import VERY_SHORT as VERY_SHORT

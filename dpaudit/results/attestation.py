@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
+from dpaudit.results.audit import AttackSettings
 
 ATTESTATION = "attestation.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -92,6 +93,41 @@ class StatedClaim(Attested):
         return CLAIM_KINDS[self.kind]
 
 
+_Rate = Annotated[float, Field(ge=0, le=1)]
+
+
+class AttestedBound(Attested):
+    """The most that attacks can do, as `dpaudit.results.AttackBound` has it."""
+
+    advantage: _Rate
+    accuracy: _Rate
+    tpr_at_1pct: _Rate
+    tpr_at_01pct: _Rate
+    guess_at_10pct: _Rate
+
+
+class AttestedAttacks(Attested):
+    """What attacks can do at both levels, and what that follows from.
+
+    Attributes:
+        release, batch: for readers of the texts, and for someone who knows a record's batch.
+        settings: public ones, as report.json has them, by which anybody recomputes both.
+        unbounded: why nothing bounds attacks; None if something does.
+    """
+
+    release: AttestedBound | None = None
+    batch: AttestedBound | None = None
+    settings: AttackSettings | None = None
+    unbounded: Words | None = None
+
+    @model_validator(mode="after")
+    def _bounds_or_says_why_not(self) -> AttestedAttacks:
+        there = {each is not None for each in (self.release, self.batch, self.settings)}
+        if there != {self.unbounded is None}:
+            raise ValueError("attacks are bounded at both levels, or nothing bounds them")
+        return self
+
+
 class AuditMade(Attested):
     """The audit's metadata.
 
@@ -132,6 +168,14 @@ class ClaimTested(Attested):
     annotations: StatedClaim
 
 
+class Attacks(Attested):
+    """What attacks can do by the texts, as a resource descriptor."""
+
+    name: Literal["attacks"] = "attacks"
+    uri: Literal["urn:dpaudit:attacks"] = "urn:dpaudit:attacks"
+    annotations: AttestedAttacks
+
+
 class Audit(Attested):
     """The audit, as a resource descriptor."""
 
@@ -163,9 +207,35 @@ class PolicyMet(Attested):
     annotations: PolicyName = PolicyName()
 
 
-Entry = TypeVar("Entry", ClaimTested, Audit, Tool, Commitment, PolicyMet)
+class PaidFigure(Attested):
+    """What the records added, with noise.
+
+    Attributes:
+        epsilon: the cost of all such figures of the run, in nats, beside the claim's.
+        gain: of held-out records, in nats a token.
+        at_least: the figure without noise is at least this, with a confidence of 95%.
+        relation, unit: what neighbouring data sets differ by.
+    """
+
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    gain: Annotated[float, Field(allow_inf_nan=False)]
+    at_least: Annotated[float, Field(allow_inf_nan=False)]
+    relation: Relation
+    unit: Unit
+
+
+class WorthPaid(Attested):
+    """The worth figure that was paid for, as a resource descriptor."""
+
+    name: Literal["worth"] = "worth"
+    uri: Literal["urn:dpaudit:worth"] = "urn:dpaudit:worth"
+    annotations: PaidFigure
+
+
+Entry = TypeVar("Entry", ClaimTested, Attacks, Audit, Tool, Commitment, PolicyMet, WorthPaid)
 Configured = Annotated[
-    ClaimTested | Audit | Tool | Commitment | PolicyMet, Field(discriminator="name")
+    ClaimTested | Attacks | Audit | Tool | Commitment | PolicyMet | WorthPaid,
+    Field(discriminator="name"),
 ]
 
 
@@ -176,7 +246,7 @@ class TestResult(Attested):
 
     result: Literal["PASSED", "WARNED", "FAILED"]
     configuration: Annotated[
-        tuple[Configured, ...], Field(min_length=3, max_length=5, strict=False)
+        tuple[Configured, ...], Field(min_length=3, max_length=6, strict=False)
     ]
     passed_tests: _Checks
     warned_tests: _Checks

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-from typing import Final, Literal, Self
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Final, Literal, Self
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from dpaudit.accounting.risk import AttackCurve
-from dpaudit.mechanisms import Relation, Unit
+from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
+from dpaudit.accounting.release import MOST_RECORDS, costliest
+from dpaudit.accounting.risk import AttackCurve, Way
+from dpaudit.mechanisms import GaussianDraws, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
 from dpaudit.results.policy import FAMILY, AppliedPolicy
 from dpaudit.results.quality import Quality
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
-from dpaudit.runs import NoGain, NotSecret
+from dpaudit.results.worth import PaidGain, Worth
+from dpaudit.runs import NoGain, NotSecret, SecretBatches
 from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.vacuity import VACUITIES, Vacuity
 
 Status = Literal["pass", "fail", "warn", "skip", "error"]
 Verdict = Literal["pass", "not_verified", "fail", "error"]
@@ -27,11 +34,8 @@ Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 #: How many characters of a released text a result holds, and of all of them.
 SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
 
-#: False-positive rates at which a result's bound on attacks is as close as the accountant's.
-_ATTACK_RATES = (*np.geomspace(1e-6, 0.1, 31).tolist(), 0.001, 0.01, *np.linspace(0.1, 0.9, 9))
-
-#: A text with fewer tokens before its end is very short.
-VERY_SHORT = 5
+#: Pairs of numbers of batches, of which no other covers one: a run has one or two.
+_MOST_GROUPS = Field(max_length=64)
 
 
 class Result(BaseModel):
@@ -112,6 +116,7 @@ class AttackBound(Result):
         tpr_at_1pct, tpr_at_01pct: the rate of true positives where that of false ones is 1%, 0.1%.
         guess_at_10pct: how often a secret is guessed that the same attack guesses once in ten times
             from texts written without the record.
+        method: how the bound was found, in one way or as the least of several (`Way`).
         lines: what all of these follow from, and a bound at every rate (`AttackCurve`).
     """
 
@@ -120,12 +125,13 @@ class AttackBound(Result):
     tpr_at_1pct: Number
     tpr_at_01pct: Number
     guess_at_10pct: Number
+    method: tuple[Way, ...] = ()
     lines: tuple[AttackLine, ...]
 
     @classmethod
     def of(cls, curve: AttackCurve) -> Self:
         """Return what a curve says, with as many of its lines as its figures need and more."""
-        few = curve.few(_ATTACK_RATES)
+        few = curve.few()
         lines = zip(few.slopes.tolist(), few.intercepts.tolist(), strict=True)
         return cls(
             advantage=few.advantage,
@@ -133,6 +139,7 @@ class AttackBound(Result):
             tpr_at_1pct=few.true_positives(0.01),
             tpr_at_01pct=few.true_positives(0.001),
             guess_at_10pct=few.guess(0.1),
+            method=few.ways,
             lines=tuple(AttackLine(slope=each, intercept=start) for each, start in lines),
         )
 
@@ -142,7 +149,135 @@ class AttackBound(Result):
         return AttackCurve(
             np.array([line.slope for line in self.lines]),
             np.array([line.intercept for line in self.lines]),
+            self.method,
         )
+
+
+_Cost = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=1)]
+
+
+class NormalDraws(Result):
+    """Draws by normal noise: its multiplier, and the rate of the coins that sample contexts."""
+
+    multiplier: _Cost
+    rate: Annotated[float, Field(ge=0, le=1)]
+
+
+class BatchCost(Result):
+    """The most that one batch can cost, in nats.
+
+    Attributes:
+        eta: bounded range of a draw; None if nothing bounds it.
+        budget: rho of any number of tokens; None likewise.
+        noise: of draws by normal noise, which have neither; None for others.
+    """
+
+    eta: _Cost | None = None
+    budget: _Cost | None = None
+    noise: NormalDraws | None = None
+
+    @classmethod
+    def of(cls, accountant: ApproximateAccountant) -> Self:
+        """Return what an accountant takes one batch to cost."""
+        noise = accountant.gaussian
+        return cls(
+            eta=accountant.eta if math.isfinite(accountant.eta) else None,
+            budget=accountant.most_rho if math.isfinite(accountant.most_rho) else None,
+            noise=noise and NormalDraws(multiplier=noise.multiplier, rate=noise.rate),
+        )
+
+    def accountant(self, rounds: int = 1) -> ApproximateAccountant:
+        """Return the accountant of so many rounds of such batches, without clusters."""
+        return ApproximateAccountant(
+            math.inf if self.eta is None else self.eta,
+            most_rho=math.inf if self.budget is None else self.budget,
+            gaussian=None
+            if self.noise is None
+            else GaussianDraws(self.noise.multiplier, self.noise.rate),
+            rounds=rounds,
+        )
+
+
+class AttackSettings(Result):
+    """The public settings that bounds on attacks follow from, for readers who recompute them.
+
+    Attributes:
+        unit: what one batch can cost one unit of the claim.
+        record: what one batch can cost one record that comes or goes; None where both levels are
+            equal.
+        groups: how many batches a record's batch is hidden among, and how many of them are
+            generated, for the groups that cost most; empty where both levels are equal.
+        records: how many records one unit changes, one after another. More than MOST_RECORDS gain
+            nothing from secret batches, however many they are.
+        tokens: the most of a batch, in each round.
+        rounds: how many.
+        shares: over how many stopping points delta is split.
+        delta: down to which the curves are worked out.
+        laplace: epsilons of noisy counts, one each.
+        centers, centers_delta: epsilon and delta of noised centres.
+    """
+
+    unit: BatchCost
+    record: BatchCost | None = None
+    groups: Annotated[tuple[tuple[_Count, Annotated[int, Field(ge=0)]], ...], _MOST_GROUPS] = ()
+    records: Annotated[int, Field(ge=1, le=MOST_RECORDS + 1)] = 1
+    tokens: Annotated[int, Field(ge=0, le=1 << 40)]
+    rounds: Annotated[int, Field(ge=1, le=1 << 20)] = 1
+    shares: Annotated[int, Field(ge=1, le=1 << 20)] = 1
+    delta: Annotated[float, Field(gt=0, lt=1)]
+    laplace: Annotated[tuple[_Cost, ...], Field(max_length=64)] = ()
+    centers: Annotated[Number, Field(ge=0)] = 0.0
+    centers_delta: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    @classmethod
+    def of(cls, accountant: ReleaseAccountant, tokens: int, delta: float) -> Self:
+        """Return the settings of an accountant, of a batch's most tokens and of a delta."""
+        batch, one, secret = accountant.batch, accountant.one, accountant.secret
+        return cls(
+            unit=BatchCost.of(batch),
+            record=None if one is None or secret is None else BatchCost.of(one),
+            groups=() if one is None or secret is None else costliest(secret),
+            records=min(accountant.records, MOST_RECORDS + 1),
+            tokens=tokens,
+            rounds=batch.rounds,
+            shares=accountant.shares,
+            delta=delta,
+            laplace=batch.laplace,
+            centers=batch.centers,
+            centers_delta=batch.centers_delta,
+        )
+
+    def bounds(self) -> tuple[AttackBound, AttackBound]:
+        """Work out what attacks can do at the release and at the batch level.
+
+        Raises:
+            ValueError: the settings do not fit each other.
+        """
+        batch = replace(
+            self.unit.accountant(self.rounds),
+            laplace=self.laplace,
+            centers=self.centers,
+            centers_delta=self.centers_delta,
+        )
+        one = None if self.record is None else self.record.accountant()
+        secret = None if one is None else SecretBatches(self.groups, self.rounds)
+        accountant = ReleaseAccountant(batch, one, secret, self.records, self.shares)
+        release, known = map(AttackBound.of, accountant.attack_curves(self.tokens, self.delta))
+        return release, known
+
+
+class BoundsAttacks(ForNeighbours):
+    """Base of guarantees that bound attacks.
+
+    Attributes:
+        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
+        attack_settings: what both follow from.
+    """
+
+    attack: AttackBound | None = None
+    batch_attack: AttackBound | None = None
+    attack_settings: AttackSettings | None = None
 
 
 class Amplification(Result):
@@ -206,7 +341,7 @@ class OtherNeighbours(Result):
     rdp: Number
 
 
-class Approximate(ForNeighbours):
+class Approximate(BoundsAttacks):
     """(epsilon, delta)-DP of the mean mechanism, from public settings alone.
 
     Attributes:
@@ -223,7 +358,6 @@ class Approximate(ForNeighbours):
         sensitivity: what moves a logit how far, in words.
         rebalancing: pure epsilon of the noisy counts, already in `epsilon`.
         centers, centers_delta: of the cluster centres, already in `epsilon` and `delta`.
-        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
         others: between other neighbours, for a recorded generator, whose claim may leave open which
             it is about.
     """
@@ -241,12 +375,10 @@ class Approximate(ForNeighbours):
     rebalancing: Number
     centers: Number = 0.0
     centers_delta: Number = 0.0
-    attack: AttackBound | None = None
-    batch_attack: AttackBound | None = None
     others: tuple[OtherNeighbours, ...] = ()
 
 
-class Zcdp(ForNeighbours):
+class Zcdp(BoundsAttacks):
     """rho-zCDP of everything at the batch level, in nats, from public settings alone.
 
     Worked out for a claim of rho.
@@ -260,7 +392,6 @@ class Zcdp(ForNeighbours):
             however many there are.
         advantage: the most by which a test's rate of true positives exceeds that of false ones, by
             the claimed rho.
-        attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
     """
 
     rho: Number
@@ -268,8 +399,6 @@ class Zcdp(ForNeighbours):
     tokens: int
     any_length: bool
     advantage: Number
-    attack: AttackBound | None = None
-    batch_attack: AttackBound | None = None
 
 
 class ContextLoss(Result):
@@ -343,8 +472,7 @@ class Guarantees(Result):
 
     Attributes:
         zcdp: None unless the claim is of that kind.
-        no_attack: why nothing bounds attacks in general; None where something does, and for readers
-            outside.
+        no_attack: why nothing bounds attacks in general; None where something does.
     """
 
     ex_post: ExPost | None
@@ -352,6 +480,12 @@ class Guarantees(Result):
     zcdp: Zcdp | None = None
     no_attack: Message | None = None
     empirical: Empirical
+
+    @property
+    def attacks(self) -> Zcdp | Approximate | None:
+        """What bounds attacks: of a claim of zCDP its rho, else what public settings give."""
+        given = (self.zcdp, self.approximate)
+        return next((each for each in given if each is not None and each.attack is not None), None)
 
     def epsilons(self, kind: ClaimKind) -> ExPost | Approximate | None:
         """Return a kind of claim's recomputed epsilons at both levels, or None without any."""
@@ -432,27 +566,6 @@ class BudgetUse(Result):
     moved: float
 
 
-class TokenBand(Result):
-    """The spread of tokens' exact costs over the batches, in nats, at each position or group.
-
-    Quantiles are rounded outward: a tenth of the costs at most lie below `low`, a tenth at most
-    above `high`, and `median` is at least the upper middle one. None lies beyond the least and the
-    largest cost there.
-
-    Attributes:
-        first, last: the positions of each group, 1-based, ascending; equal where every position has
-            its own.
-        tokens: how many tokens the group's quantiles are of.
-    """
-
-    first: tuple[int, ...]
-    last: tuple[int, ...]
-    tokens: tuple[int, ...]
-    low: tuple[Number, ...]
-    median: tuple[Number, ...]
-    high: tuple[Number, ...]
-
-
 class TokenCurve(Result):
     """Ex-post cost by token position, in nats, over the batches that reached it.
 
@@ -464,7 +577,6 @@ class TokenCurve(Result):
         position: 1-based, ascending.
         mean, maximum: of the exact cost of the token there, max(rise, fall).
         theorem1, exact: ex-post epsilon of generation had every batch ended here.
-        band: how far batches differ at a position.
         unbounded: how many tokens nothing bounds. None of the other figures counts them.
     """
 
@@ -474,7 +586,6 @@ class TokenCurve(Result):
     maximum: tuple[Number, ...]
     theorem1: tuple[Number, ...]
     exact: tuple[Number, ...]
-    band: TokenBand | None = None
     unbounded: int = 0
 
 
@@ -540,16 +651,38 @@ class SampleText(Result):
 
 
 class TextCounts(Result):
-    """The number of released texts, and of those that are empty or nearly so.
+    """The number of released texts, and of those that say nothing (`dpaudit.runs.vacuity`).
+
+    Each counts once, for the first of these that holds.
 
     Attributes:
         empty: those of white space alone; of token ids without text, those that end at once.
         very_short: the others with fewer than VERY_SHORT tokens before their end.
+        digits: those of digits and signs, rather than letters.
+        lists: those that are lists of items.
+        repetitions: those that repeat themselves.
+        prompts: those that repeat the prompt's words, or a public example.
+        other_language: those that are not in the language of the public examples.
     """
 
     texts: int
     empty: int
     very_short: int
+    digits: int = 0
+    lists: int = 0
+    repetitions: int = 0
+    prompts: int = 0
+    other_language: int = 0
+
+    @classmethod
+    def of(cls, texts: int, found: Mapping[Vacuity, int]) -> TextCounts:
+        """Return the counts of so many texts, by how they say nothing."""
+        return cls(texts=texts, **{name: found.get(name, 0) for name in VACUITIES})
+
+    @property
+    def nothing(self) -> int:
+        """The number of texts that say nothing."""
+        return sum(getattr(self, name) for name in VACUITIES)
 
 
 class CheckResult(Result):
@@ -609,6 +742,10 @@ class AuditResult(Result):
         not_checked: ids of the checks that are about the run and were not made, at any level.
         quality: how good the texts are, where that was evaluated. No part of the audit, and never
             public.
+        worth: what the records added to the texts, where that was measured. No part of the audit,
+            and never public.
+        paid: what the records added, with noise that an epsilon beside the claim's pays for.
+            Public: its cost adds to the claim's. None if nothing was paid.
         asked: fields of the claim that were given to the audit, in place of the run's own.
         samples: the released texts, in order, up to ALL_SAMPLES_LENGTH characters. Never public:
             the verdict does not say that they may be.
@@ -636,6 +773,8 @@ class AuditResult(Result):
     not_checked: tuple[str, ...]
     run: RunSummary
     quality: Quality | None = None
+    worth: Worth | None = None
+    paid: PaidGain | None = None
     asked: tuple[Asked, ...] = ()
     samples: tuple[SampleText, ...] = ()
     own_claim: ClaimResult | None = None

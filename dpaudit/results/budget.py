@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from dpaudit.mechanisms import DivisorKind, Relation
-from dpaudit.results.audit import Result
+from dpaudit.results.audit import AttackBound, Result
 from dpaudit.results.values import Number
+from dpaudit.runs import MostTruePositives
 
 
 class MeanBudget(Result):
     """The common part of all three answers.
 
     Attributes:
+        asked_epsilon, asked_advantage, asked_true_positives: the limit that the answer stays
+            within, one of these three; None in all of them if costs follow from other numbers.
         batch_epsilon: at the batch level, for someone who knows which batch a record was in.
+        batch_attack: the most that this someone can do.
         tokens: the most tokens of a batch, in a round; None if any number is paid for.
         batch_size: the divisor of the sum of contexts.
         group_size: contexts, or records in rounds, that one unit can change.
         rebalancing_epsilon: the noisy counts' part of epsilon.
     """
 
+    asked_epsilon: float | None
+    asked_advantage: float | None
+    asked_true_positives: MostTruePositives | None
     batch_epsilon: Number
+    batch_attack: AttackBound
     delta: float
     tokens: int | None
     batch_size: float
@@ -32,6 +40,7 @@ class BatchCost(MeanBudget):
     """The epsilon of so many tokens in each batch, at the batch level.
 
     Attributes:
+        tokens: 0 where a limit pays for none, and figures are those of one token then.
         batch_lower: no accountant can state a smaller epsilon; None if that is not known.
     """
 
@@ -52,7 +61,7 @@ class OneLabel(Result):
 
 
 class ClipTexts(Result):
-    """The most texts within an epsilon at one clip."""
+    """The most texts within a limit at one clip."""
 
     clip: float
     rounds: int
@@ -66,17 +75,16 @@ class RoundsCost(MeanBudget):
         rounds, texts: what is paid for; 0 where one round is too dear, and epsilons are those of
             one round then.
         epsilon: at the release level, for readers of the texts.
-        asked_epsilon: the epsilon that the texts must stay within; None if it follows from texts or
-            rounds.
+        attack: the most that these readers can do.
         batches, generated: batches of a label in a round, and how many of them are generated.
         one_label: None with one label, or where it was not asked for.
-        menu: other clips at `asked_epsilon`; empty without one, or it was not asked for.
+        menu: other clips within the same limit; empty without one, or it was not asked for.
     """
 
     rounds: int
     texts: int
     epsilon: Number
-    asked_epsilon: float | None
+    attack: AttackBound
     batches: int
     generated: int
     labels: int
@@ -87,11 +95,12 @@ class RoundsCost(MeanBudget):
 
 
 class OwnBudgets(MeanBudget):
-    """A budget of rho for each context that keeps any number of tokens within epsilon.
+    """A budget of rho for each context that keeps any number of tokens within a limit.
 
     Attributes:
         epsilon: at the release level; None if batches are not known, so that it is no smaller than
             the other.
+        attack: the most that readers can do; None likewise.
         rho: what one unit can spend in one round.
         budget: rho of one context in one round.
         rounds, texts: `texts` is None if batches are not known.
@@ -100,7 +109,8 @@ class OwnBudgets(MeanBudget):
             `tokens`.
     """
 
-    epsilon: float | None
+    epsilon: Number | None
+    attack: AttackBound | None
     rho: float
     budget: float
     rounds: int

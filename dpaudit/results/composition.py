@@ -6,7 +6,7 @@ from typing import Literal
 
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import ClaimKind
-from dpaudit.results.audit import Result
+from dpaudit.results.audit import AttackBound, Result
 from dpaudit.results.values import Message, Number
 
 
@@ -53,6 +53,9 @@ class Total(Result):
         method: how epsilons were put together: "sum" adds them up, "rdp" and "optimal" are joint
             accounting.
         reason: why it is not for all releases, None if it is.
+        attack: what someone can tell of one unit who has all of these releases, composed and not
+            added up; None without a figure, and for costs of the outputs that there are, which
+            bound no attack in general.
     """
 
     kind: ClaimKind
@@ -60,6 +63,7 @@ class Total(Result):
     figure: Spent | None = None
     method: Literal["sum", "rdp", "optimal"] | None = None
     reason: Message | None = None
+    attack: AttackBound | None = None
 
 
 class TotalRho(Result):
@@ -112,6 +116,7 @@ class JointCost(Result):
             batches.
         zcdp: None if no release states a rho, or fewer than two have one. It may be published.
         continued: runs that have budgets of their records in common.
+        no_attack: why nothing bounds attacks on the releases; None where `approximate` does.
         notes: other assumptions of the totals.
     """
 
@@ -126,4 +131,5 @@ class JointCost(Result):
     zcdp: TotalRho | None = None
     shared: tuple[Shared, ...]
     continued: tuple[Continued, ...] = ()
+    no_attack: Message | None = None
     notes: tuple[Message, ...]

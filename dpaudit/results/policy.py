@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
+from dpaudit.runs import MostTruePositives
 
 #: Checks of a list, and signers.
 MAX_LISTED = 1 << 8
@@ -24,16 +25,15 @@ _Digest = Annotated[str, Field(pattern=DIGEST)]
 _Check = Annotated[str, Field(pattern=CHECK, max_length=100)]
 
 
-class MostTruePositives(Fields):
-    """The most that a test may recognise whose rate of false alarms is given.
+class LeastWorth(Fields):
+    """The records' least addition to a run's texts.
 
     Attributes:
-        at: the rate of false positives.
-        most: the largest rate of true positives that the audit may find possible.
+        gain_at_least: what the gain of held-out records has to be, in nats a token, by the lower
+            bound of the figure that `dpaudit evaluate --epsilon` pays for.
     """
 
-    at: _Share
-    most: _Share
+    gain_at_least: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
 
 
 class Policy(Fields):
@@ -54,6 +54,7 @@ class Policy(Fields):
         relation, unit: what neighbouring data sets differ by.
         evidence: the level up to which every check that is about the run must have been made.
         checks: ids of checks that must have passed, and not been skipped.
+        worth: what the records have to add to the texts, by a figure that is paid for.
         short_texts: the largest share of texts that are empty or very short.
         quality: "public-baseline" asks that no figure of evaluation.json is worse than that of
             texts without any record, beyond what chance explains.
@@ -77,6 +78,7 @@ class Policy(Fields):
         Annotated[tuple[_Check, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)]
         | None
     ) = None
+    worth: LeastWorth | None = None
     short_texts: _Share | None = None
     quality: Literal["public-baseline"] | None = None
     trained_on_records: Literal["no"] | None = None

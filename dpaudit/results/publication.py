@@ -80,6 +80,9 @@ class VerifiedFolder(Result):
     Attributes:
         problems: each by its code, with its values and its sentence.
         guarantee: as attested; empty if that cannot be read.
+        attacks: what attackers can do, recomputed from attested settings, or why nothing bounds it;
+            empty likewise, and where the claim is withheld.
+        worth: what the figure of the records' addition costs beside the texts; empty without one.
         evidence: level of the audit, as attested; None likewise.
         created: when it was released, as attested.
         signer: id of the key that was given and signed; None if none was given, or it did not.
@@ -90,6 +93,8 @@ class VerifiedFolder(Result):
     verdict: Literal["pass", "fail"]
     problems: tuple[Message, ...]
     guarantee: str
+    attacks: str
+    worth: str
     evidence: int | None
     created: str
     signer: str | None

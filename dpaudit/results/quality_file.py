@@ -1,4 +1,4 @@
-"""evaluation.json: written whole, for its owner alone; read as a file from anywhere."""
+"""evaluation.json and worth.json: written whole, for their owner alone; read from anywhere."""
 
 from __future__ import annotations
 
@@ -8,17 +8,25 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
+from dpaudit.mechanisms import Fields
 from dpaudit.results.quality import Quality
-from dpaudit.runs import InputError, strict_json
+from dpaudit.results.worth import Worth
+from dpaudit.runs import InputError, RunReader, strict_json
+from dpaudit.runs.layout import SAMPLES
 
 #: In the run's report folder, which is no part of the record: no digest covers it, and no check
 #: looks at it.
-EVALUATION = "evaluation.json"
+EVALUATION, WORTH = "evaluation.json", "worth.json"
 MAX_BYTES, MAX_VALUES = 1 << 24, 1 << 18
 _AGAIN = "Delete it, and run `dpaudit evaluate` again."
+_REMEDY = {
+    EVALUATION: _AGAIN,
+    WORTH: "Restore it from a copy: it says what the figures of this run have cost.",
+}
 _ELSEWHERE = "Make the folder writable, or evaluate a copy of the run directory."
 
 
@@ -34,11 +42,53 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
         InputError: there is one that cannot be read, or it is of other texts than the run's.
     """
     path = folder / EVALUATION
+    quality = _read(path, Quality)
+    if quality is None:
+        return None
+    if not quality.has_digests:
+        raise InputError(str(path), "this evaluation lacks the digests of its texts.", _AGAIN)
+    _require_texts(path, quality.samples, samples)
+    return quality
+
+
+def read_worth(folder: Path, run: Callable[[], RunReader]) -> Worth | None:
+    """Read what the records added, in a report folder.
+
+    Args:
+        folder: where `dpaudit report` of the run writes.
+        run: reads the run; called only if there is such a file.
+
+    Raises:
+        InputError: there is one that cannot be read, or it is of other texts or settings than the
+            run's.
+    """
+    path = folder / WORTH
+    worth = _read(path, Worth)
+    if worth is not None:
+        reader = run()
+        _require_texts(path, worth.samples, lambda: reader.digest(SAMPLES))
+        if worth.paid is not None and not worth.paid.fits(reader.manifest):
+            problem = "its paid figure is none that a run of these settings has."
+            raise InputError(str(path), problem, _REMEDY[WORTH])
+    return worth
+
+
+def _require_texts(path: Path, measured: str, samples: Callable[[], str]) -> None:
+    if measured != samples():
+        problem = "other texts were evaluated than samples.jsonl now holds."
+        raise InputError(str(path), problem, _REMEDY[path.name])
+
+
+_Measured = TypeVar("_Measured", bound=Fields)
+
+
+def _read(path: Path, kind: type[_Measured]) -> _Measured | None:
+    """Read a file of measures; None without one. Raises InputError where it cannot be read."""
     content = _content(path)
     if content is None:
         return None
     try:
-        quality = _parsed(content)
+        return _parsed(content, kind)
     except ValueError as error:  # pydantic's, too
         # Neither the value nor a name from the file is repeated: it may hold anything.
         count = error.error_count() if isinstance(error, ValidationError) else 1
@@ -46,31 +96,28 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
             f"this is no evaluation that this dpaudit wrote ({count} "
             f"thing{'s' * (count > 1)} wrong in it)."
         )
-        raise InputError(str(path), wrong, _AGAIN) from None
-    if not quality.has_digests:
-        raise InputError(str(path), "this evaluation lacks the digests of its texts.", _AGAIN)
-    if quality.samples != samples():
-        raise InputError(
-            str(path), "other texts were evaluated than samples.jsonl now holds.", _AGAIN
-        )
-    return quality
+        raise InputError(str(path), wrong, _REMEDY[path.name]) from None
 
 
-def _parsed(content: bytes) -> Quality:
-    """Parse an evaluation. Raises ValueError, before errors about many values fill memory."""
+def _parsed(content: bytes, kind: type[_Measured]) -> _Measured:
+    """Parse measures. Raises ValueError, before errors about many values fill memory."""
     strict_json.load(content, MAX_VALUES)
-    return Quality.model_validate_json(content)
+    return kind.model_validate_json(content)
 
 
-def write_quality(quality: Quality, folder: Path) -> Path:
-    """Write the evaluation into a report folder; one that is there is replaced.
+def write_measures(measured: Quality | Worth, folder: Path) -> Path:
+    """Write an evaluation, or what the records added, into a report folder.
+
+    One that is there is replaced.
 
     Raises:
         InputError: it cannot be written, or what is in its place is no plain file.
         ValueError: it could not be read back, which is a defect of whoever made it.
     """
-    path, content = folder / EVALUATION, quality.to_json().encode()
-    if len(content) > MAX_BYTES or _parsed(content) != quality:
+    path = folder / (EVALUATION if isinstance(measured, Quality) else WORTH)
+    content = measured.to_json().encode()
+    kind = Quality if isinstance(measured, Quality) else Worth
+    if len(content) > MAX_BYTES or _parsed(content, kind) != measured:
         raise ValueError("this evaluation could not be read back")
     write_private(path, content)
     return path

@@ -5,6 +5,7 @@ It is the only contract between generation and audit.
 
 from dpaudit.errors import InputError as InputError
 from dpaudit.errors import UnfinishedError as UnfinishedError
+from dpaudit.runs.assignment import MILLION as MILLION
 from dpaudit.runs.assignment import Assigned as Assigned
 from dpaudit.runs.assignment import KeyedHash as KeyedHash
 from dpaudit.runs.assignment import data_digest as data_digest
@@ -15,6 +16,7 @@ from dpaudit.runs.batches import RecordedSteps as RecordedSteps
 from dpaudit.runs.batches import Sample as Sample
 from dpaudit.runs.batches import Step as Step
 from dpaudit.runs.batches import aggregate_digest as aggregate_digest
+from dpaudit.runs.batches import as_released as as_released
 from dpaudit.runs.batches import without_stop as without_stop
 from dpaudit.runs.budgets import allowances as allowances
 from dpaudit.runs.canaries import Canaries as Canaries
@@ -42,6 +44,7 @@ from dpaudit.runs.manifest import Data as Data
 from dpaudit.runs.manifest import Decoding as Decoding
 from dpaudit.runs.manifest import Manifest as Manifest
 from dpaudit.runs.manifest import Model as Model
+from dpaudit.runs.manifest import MostTruePositives as MostTruePositives
 from dpaudit.runs.manifest import Origins as Origins
 from dpaudit.runs.manifest import Privacy as Privacy
 from dpaudit.runs.manifest import Prompt as Prompt

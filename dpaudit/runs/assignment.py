@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 KEY_BYTES = 32
+MILLION = 10**6
 
 _LINE = re.compile(
     r"^([0-9a-f]{64})\t(-|\d{1,9})\t(-|\d{1,9})(?:\t(-|[0-9a-f]{64})\t((?:0|[1-9]\d{0,14})(?:\.\d{1,22})?(?:e-\d{1,3})?))?$",
@@ -26,8 +27,9 @@ class Assigned:
 
     Attributes:
         digest: of the record, keyed.
-        batch, slot: None if it takes part in no generated batch. Under `hashed-cells` the slot
-            is the record's cell, whether it is shown or not: that follows from how many share it.
+        batch, slot: None if it takes part in no generated batch, or is held out, in a run of one
+            round. Under `hashed-cells` the slot is the record's cell, whether it is shown or not:
+            that follows from how many share it.
             In a run with several rounds `batch` is the record's group instead, a label's or a
             cluster's, by the order of their batches' ids; no slot is given.
         user: keyed digest of the record's user, where a user's records share a budget.
@@ -104,6 +106,10 @@ class KeyedHash:
         Its key is derived from this one.
         """
         return KeyedHash(self._hash(b"dpaudit.round", number.to_bytes(8, "big")))
+
+    def holds_out(self, digest: str, millionths: int) -> bool:
+        """Return whether a record is held out of every batch, in `millionths` of all cases."""
+        return self._below(b"dpaudit.hold", digest, MILLION) < millionths
 
     def user(self, name: str) -> str:
         """Return 64 hexadecimal digits of a user."""

@@ -232,7 +232,7 @@ class Sample(Fields):
         id: the batch.
         number: of the text within the batch, from 0.
         tokens: the text's own, the end included.
-        text: None if only tokens are released.
+        text: what the tokens say, `as_released`; None if only tokens are released.
         stop: why it ended; "budget" if the batch's public number of tokens was spent.
     """
 
@@ -263,6 +263,11 @@ def without_stop(tokens: Sequence[int], sequences: Iterable[Sequence[int]]) -> l
         if sequence and list(tokens[-len(sequence) :]) == list(sequence):
             return list(tokens[: -len(sequence)])
     return list(tokens)
+
+
+def as_released(text: str) -> str:
+    """Return a text as samples.jsonl has it: without the white space around it (`str.strip`)."""
+    return text.strip()
 
 
 def aggregate_digest(aggregate: NDArray[np.floating]) -> bytes:
@@ -505,13 +510,15 @@ class BatchWriter:
         length = len(self._sampled) - sum(ended.length for ended in self._texts)
         if not length:
             raise ValueError("a text has at least one step")
-        self._texts.append(_Text(length=length, stop=stop, text=text))
+        released = None if text is None else as_released(text)
+        self._texts.append(_Text(length=length, stop=stop, text=released))
 
     def finish(self, *, text: str | None, stop: StopReason) -> None:
         """End the last text and close the batch.
 
         Args:
-            text: the text to release; None if only token ids are.
+            text: what the tokens say, of which `as_released` makes the text to release; None if
+                only token ids are released.
             stop: why the text ended.
         """
         self.end_text(text=text, stop=stop)

@@ -20,6 +20,10 @@ JOURNAL = "journal"
 PUBLIC = "public.json"
 #: The default output of `dpaudit report`; not part of the record.
 REPORT = "report"
+#: The config that `dpaudit generate DATA` made; may be edited, and is not part of the record.
+CONFIG = "config.yaml"
+#: Public-only texts of the run's config, beside its own; not part of the record.
+BASELINE = "baseline"
 #: Names the writer of a folder that cannot be locked itself; not part of the record.
 LOCK = "writer.lock"
 

@@ -34,6 +34,7 @@ from dpaudit.mechanisms import (
 )
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
+from dpaudit.runs.assignment import MILLION
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
@@ -129,6 +130,8 @@ Labels = Annotated[tuple[Name, ...], Field(max_length=MAX_LABELS)]
 Token = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 Count = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 NotNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
+#: Strictly between nothing and all.
+Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Software = Annotated[dict[Name, Name], Field(max_length=MAX_SOFTWARE)]
 #: Of one label.
 PublicExamples = Annotated[
@@ -198,6 +201,24 @@ class Claim(Fields):
         return self.terms.stated(self)
 
 
+class MostTruePositives(Fields):
+    """The most that a test may recognise whose rate of false alarms is given.
+
+    Attributes:
+        at: the rate of false positives.
+        most: the largest rate of true positives; above `at`, which tests reach without any text.
+    """
+
+    at: Share
+    most: Share
+
+    @model_validator(mode="after")
+    def _more_than_a_guess(self) -> Self:
+        if not self.most > self.at:
+            raise clash("most", self.most, f"a number above at, which is {self.at:g}, and below 1")
+        return self
+
+
 class PrivacySettings(Fields):
     """The difference between neighbouring data sets, fixed before the run.
 
@@ -213,6 +234,10 @@ class PrivacySettings(Fields):
             budget of its own (mechanism.budget), pays what it can really move, and is left out once
             that is spent, so that texts may be of any length. None for what all tokens cost at
             most, which is then claimed.
+        advantage: instead: the most by which true positives of any test about one unit, by readers
+            of the texts, may exceed false ones. Budgets follow from it, and so does the epsilon
+            that is claimed.
+        true_positives: instead: the most true positives of such a test at a rate of false ones.
         delta: for the mean's approximate guarantee; None takes records ** -1.1.
         canaries: how many made-up records are in the data or out of it by secret coins, which audit
             the run itself (docs/canaries.md). Each pays as any record does, and is in a batch of
@@ -229,10 +254,25 @@ class PrivacySettings(Fields):
     relation: Relation = "add_remove"
     records_per_user: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     epsilon: Positive | None = None
-    delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] | None = None
+    advantage: Share | None = None
+    true_positives: MostTruePositives | None = None
+    delta: Share | None = None
     canaries: Annotated[int, Field(ge=1, le=MAX_CANARIES)] | None = None
     amplification: Literal["secret-batches", "none"] = "secret-batches"
     split_delta: bool = False
+
+    @property
+    def limit(self) -> str | None:
+        """The name of the field that says what a run may cost; None without one."""
+        names = ("epsilon", "advantage", "true_positives")
+        return next((name for name in names if getattr(self, name) is not None), None)
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> Self:
+        for name in ("advantage", "true_positives"):
+            if getattr(self, name) is not None and self.limit != name:
+                raise clash(name, getattr(self, name), f"null with privacy.{self.limit}")
+        return self
 
 
 class Privacy(PrivacySettings):
@@ -339,6 +379,9 @@ class BatchingSettings(Fields):
         cells: cells per batch for "hashed-cells", None for the others. One that holds exactly
             prompt.examples_per_context records is a context; the records of other cells are not
             shown.
+        held_out: the share of records that no prompt shows, in millionths: a hash of each record
+            alone decides, by the run's key, before its batch. They show what the others added to
+            the texts (docs/evaluation.md). A public number.
     """
 
     rule: Literal["hashed", "hashed-records", "hashed-slots", "hashed-cells", "paper-slices"]
@@ -352,6 +395,12 @@ class BatchingSettings(Fields):
     least_batches: Count | None = None
     slots: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
     cells: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] | None = None
+    held_out: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.0
+
+    @property
+    def held_out_millionths(self) -> int:
+        """The share of records that no prompt shows, in millionths."""
+        return round(self.held_out * MILLION)
 
     @property
     def full_rule(self) -> BatchingRule:
@@ -380,6 +429,8 @@ class BatchingSettings(Fields):
             raise clash("batches_per_label", number, allowed)
         if self.slots is None:
             raise clash("slots", None, "a whole number of at least 1 when rule is paper-slices")
+        if self.held_out:
+            raise clash("held_out", self.held_out, "0 when rule is paper-slices")
         if self.rounds > 1:
             allowed = "1 when rule is paper-slices: every round would cut the same slices"
             raise clash("rounds", self.rounds, allowed)
@@ -437,6 +488,8 @@ class Batching(BatchingSettings):
         if self.batches % self.rounds:
             raise ValueError("batches is not a multiple of rounds: each round has as many")
         by_rule = self.generate_per_cluster or (per_label and generated)
+        if self.held_out and self.key is None:
+            raise ValueError("held_out needs a key, which says which records are held out")
         if self.rounds > 1 and (self.key is None or not by_rule):
             raise ValueError(
                 "rounds need a key, and batches_per_label with generate_per_label, or "
@@ -674,6 +727,8 @@ class PromptSettings(Fields):
             there are no labels. Or the path of a file of them, with the columns of the data, as
             data.path and apart from it; by that it is declared public. run.json has the texts that
             were read, under "" where there are no labels.
+        drafted: whether a model wrote these, from the labels and a public sentence. Examples that
+            people write, or take from a public corpus of the records' kind, are worth more.
         examples_per_context: k, the most records that one prompt shows; under hashed-cells each
             shows so many. Several need batching.slots or batching.cells.
         max_example_tokens: the length that each example is cut to.
@@ -684,6 +739,7 @@ class PromptSettings(Fields):
     end: Annotated[str, Field(min_length=1, max_length=MAX_END)] | None = None
     one_line: bool = False
     public_examples: ExamplesByLabel | PublicExamples | NotEmpty | None = None
+    drafted: bool = False
     examples_per_context: Annotated[int, Field(ge=1, le=MAX_CONTEXTS)] = 1
     max_example_tokens: Annotated[int, Field(ge=1, le=MAX_VOCABULARY)] | None = None
 
@@ -997,7 +1053,7 @@ class Settings(Fields):
     @property
     def has_budgets(self) -> bool:
         """Whether every context has a budget of its own."""
-        return self.mechanism.budget is not None or self.privacy.epsilon is not None
+        return self.mechanism.budget is not None or self.privacy.limit is not None
 
     @property
     def own_allowances(self) -> bool:
@@ -1063,6 +1119,9 @@ class Settings(Fields):
             if getattr(batching, field) is not None:
                 allowed = f"{alone}: each is a context by itself"
                 raise clash(f"batching.{field}", getattr(batching, field), allowed)
+        if batching.held_out:
+            allowed = "0 with privacy.canaries, whose coins say who is in"
+            raise clash("batching.held_out", batching.held_out, allowed)
         if self.clustering is not None and self.clustered:
             raise clash("clustering", self.clustering.method, alone)
         if self.own_allowances:
@@ -1180,11 +1239,13 @@ class Manifest(Settings):
             raise ValueError(
                 f"privacy.canaries asks for {asked.canaries or 0}, and canaries has {made}"
             )
-        if asked.epsilon is not None:
-            if self.mechanism.budget is None:
-                raise ValueError("privacy.epsilon is kept by a mechanism.budget, and there is none")
-            if claim is not None and claim.epsilon is not None and claim.epsilon > asked.epsilon:
-                raise ValueError("claim.epsilon is above privacy.epsilon, which is the most")
+        if asked.limit is not None and self.mechanism.budget is None:
+            raise ValueError(
+                f"privacy.{asked.limit} is kept by a mechanism.budget, and there is none"
+            )
+        stated = 0.0 if claim is None or claim.epsilon is None else claim.epsilon
+        if asked.epsilon is not None and stated > asked.epsilon:
+            raise ValueError("claim.epsilon is above privacy.epsilon, which is the most")
         if claim is not None and claim.delta and asked.delta not in (None, claim.delta):
             raise ValueError("claim.delta is another number than privacy.delta")
         coupled, isolation = self.model.coupled_rows, self.model.isolation

@@ -40,7 +40,10 @@ _Fields = TypeVar("_Fields", bound=Fields)
 _NAME_TOKENIZER = (
     "Give the tokenizer.json of the run's model, as the `tokenizers` library writes it."
 )
-RESUME = "Resume it with `dpaudit generate CONFIG.yaml --out RUN_DIR`, or restore it from a copy."
+RESUME = (
+    "Resume it by the command that began it, such as `dpaudit generate CONFIG.yaml --out RUN_DIR`, "
+    "or restore it from a copy."
+)
 
 
 class FolderReader:
@@ -346,7 +349,7 @@ class RunReader(FolderReader):
     def files(self) -> list[str]:
         """Return the names of all files of the record, relative to the directory and sorted.
 
-        Their digests and reports are left out.
+        Their digests, reports and the config that was made are left out.
         """
         names = []
         for name, folder in self._storage.entries():
@@ -355,8 +358,8 @@ class RunReader(FolderReader):
                     f"{layout.STEPS}/{entry.name}" for entry in self._storage.entries(layout.STEPS)
                 ]
             elif not (
-                name in (layout.HASHES, layout.JOURNAL, layout.LOCK)
-                or (name == layout.REPORT and folder)
+                name in (layout.HASHES, layout.JOURNAL, layout.LOCK, layout.CONFIG)
+                or (name in (layout.REPORT, layout.BASELINE) and folder)
             ):
                 names.append(name)
         return sorted(names)

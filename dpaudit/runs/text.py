@@ -32,6 +32,7 @@ MAX_VOCABULARY_BYTES, MAX_VOCABULARY_VALUES = 20 << 20, 800_000
 #: Public tokenizers by `Vocabulary.digest`: decoding with one of them adds nothing to the tokens.
 KNOWN_TOKENIZERS = {
     "3e6d6bc1d32acd6a1bfadfae99a6eb20e822df7ca1ac2ef993a3076e6e0826cd": "SmolLM2",
+    "1ba583f1c7652c7b6afb7586820fe3d188b45d766c96d6c4bd774d348a15255f": "Gemma 3",
 }
 
 #: The factor by which a token can grow, by the kind of decoder. Others, and regular expressions,

@@ -247,6 +247,11 @@ class RunWriter:
             self._note_whole()
         self._lock.close()
 
+    def keep_config(self, text: str) -> None:
+        """Put the config that was made for the run beside its record, unless one is there."""
+        if not self._storage.exists(layout.CONFIG):
+            self._storage.write_text(layout.CONFIG, [text])
+
     @property
     def whole(self) -> tuple[int, ...]:
         """The ids of the whole batches, by all writers; ascending."""

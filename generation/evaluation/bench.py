@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-import dpaudit
 from dpaudit.generation.caches import Figures, key_of
 from dpaudit.generation.clustering.interfaces import Vectors
 from dpaudit.generation.config import ModelConfig
@@ -35,6 +34,7 @@ from dpaudit.results.quality import (
     ProbeSettings,
     Source,
 )
+from dpaudit.version import __version__
 
 #: Of how this package measures. To be raised with every change of its code that changes a figure.
 PROTOCOL = 2
@@ -305,7 +305,7 @@ def probe_accuracy(
 def versions() -> dict[str, str]:
     """Return the versions of all that influences a figure, packages under their usual names."""
     found = {
-        "dpaudit": dpaudit.__version__,
+        "dpaudit": __version__,
         "protocol": str(PROTOCOL),
         "python": platform.python_version(),
     }

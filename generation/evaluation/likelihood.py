@@ -38,7 +38,7 @@ from dpaudit.mechanisms import MASKED, Arrays, PublicPart, log_probability
 from dpaudit.results.quality import Encoder, HeldOutLikelihood, PerToken
 from dpaudit.runs import InputError, Manifest, RunReader
 
-TEST = "--test"
+TEST, LIKELIHOOD = "--test", "--likelihood"
 
 #: Told of tokens that were given to batches, and of how many there are.
 Watch: TypeAlias = Callable[[int, int], None]
@@ -119,13 +119,14 @@ def measure_run(
     """
     if data.test is None:
         raise InputError(
-            "--likelihood", "no texts were held out from the run.", "Give some with --test."
+            LIKELIHOOD, "no texts were held out from the run.", "Give some with --test."
         )
     manifest = reader.manifest
     records = read_real(manifest, data.reference, "--reference", data)
     with (
-        _naming_the_option(
-            "Give the run's own data with --reference, and have its model where run.json says."
+        naming_the_option(
+            LIKELIHOOD,
+            "Give the run's own data with --reference, and have its model where run.json says.",
         ),
         enough_memory(),
     ):
@@ -138,7 +139,8 @@ def measure_run(
     found = read_real(manifest, data.test, TEST, data)
     labels = dict.fromkeys(batch.label for batch in run.batches)
     held_out = choose_held_out(data.test, found, shown, tuple(labels), most)
-    with _naming_the_option("Give other texts with --test, or take more memory."), enough_memory():
+    remedy = "Give other texts with --test, or take more memory."
+    with naming_the_option(LIKELIHOOD, remedy), enough_memory():
         figures = Measurement(run, 1, held_out, partial(watch, "Held-out likelihood")).figures()
     assert named.digest is not None, "a run that names no model is not rebuilt"
     return HeldOutLikelihood(
@@ -154,7 +156,7 @@ def measure_run(
 
 
 @contextmanager
-def _naming_the_option(remedy: str) -> Iterator[None]:
+def naming_the_option(option: str, remedy: str) -> Iterator[None]:
     """Speak of the option in an error about a replay or a config's fields.
 
     A run no longer has these fields.
@@ -163,9 +165,8 @@ def _naming_the_option(remedy: str) -> Iterator[None]:
         yield
     except InputError as error:
         problem = f"{error.where}: {error.problem}"
-        raise InputError(
-            "--likelihood", problem, f"{remedy} Without this option all else is measured."
-        ) from None
+        remedy = f"{remedy} Without this option all else is measured."
+        raise InputError(option, problem, remedy) from None
 
 
 @contextmanager
@@ -183,7 +184,16 @@ def enough_memory() -> Iterator[None]:
 class Measurement:
     """All texts in the first batches of each label, of a config or of a run."""
 
-    def __init__(self, run: RunParts, batches: int, held_out: HeldOut, watch: Watch) -> None:
+    def __init__(
+        self,
+        run: RunParts,
+        batches: int,
+        held_out: HeldOut,
+        watch: Watch,
+        *,
+        charge: bool = False,
+    ) -> None:
+        """Prepare to give texts to the first `batches` of each label; `charge` for their tokens."""
         self._manifest, self._prompts, self._held_out, self._watch = (
             run.manifest,
             run.prompts,
@@ -200,18 +210,21 @@ class Measurement:
         # from a batch.
         change = run.manifest.privacy.change(run.manifest.batching.rule)
         numbers = max(map(len, held_out.texts.values()))
-        bounded = change is not None and self._mechanism.bounds(change, run.manifest.record.width)
+        bounded = (
+            charge
+            and change is not None
+            and self._mechanism.bounds(change, run.manifest.record.width)
+        )
         self._accountants: list[ExPostAccountant] = []
         if bounded:
             self._accountants = [ExPostAccountant(self._mechanism, change) for _ in range(numbers)]
-        # Of each text: nats by the aggregates, nats by the public prompt alone, supported tokens,
-        # tokens.
         self._sums: list[Doubles] = []
 
-    def figures(self) -> dict[str, Any]:
-        """Measure all texts, and return the figures of any result.
+    def sums(self) -> Doubles:
+        """Measure all texts, and return a row for each, by labels.
 
-        These are tokens, and means over the supported ones.
+        Columns are nats by the aggregates, nats by the public prompt alone, supported tokens, and
+        tokens.
         """
         texts = {label: self._public_side(label) for label in self._chosen}
         passes = sum(
@@ -235,7 +248,14 @@ class Measurement:
                         done += 1
                         self._watch(done, passes)
             self._sums.extend(sums)
-        nats, alone, supported, tokens = np.array(self._sums).T
+        return np.array(self._sums)
+
+    def figures(self) -> dict[str, Any]:
+        """Measure all texts, and return the figures of any result.
+
+        These are tokens, and means over the supported ones.
+        """
+        nats, alone, supported, tokens = self.sums().T
         if not tokens.any():
             problem = f"this is {self._most}, and what leads up to a text takes as many."
             raise InputError("decoding.max_tokens", problem, "Raise it.")
@@ -299,7 +319,7 @@ class Measurement:
     def most_expensive(self) -> float | None:
         """Return the texts' largest ex-post epsilon in nats, or None if nothing bounds it.
 
-        All texts must have been given.
+        All texts must have been given, and charged for.
         """
         return max((accountant.epsilon for accountant in self._accountants), default=None)
 

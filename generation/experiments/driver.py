@@ -75,7 +75,12 @@ class Stages:
         """Make a run, or go on with one that is not whole."""
         monitor = self.monitor.titled(row.name)
         generate(
-            row.config, out=run, engine=self.engine, unverified=self.unverified, monitor=monitor
+            row.config,
+            out=run,
+            engine=self.engine,
+            unverified=self.unverified,
+            worth=False,  # a table has a baseline of its own
+            monitor=monitor,
         )
 
     def compare(self, row: Row, run: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.generation.algorithm import prepare
-from dpaudit.generation.config import Config, in_config, load_config
+from dpaudit.generation.config import Config, ModelConfig, in_config, load_config
 from dpaudit.generation.evaluation.likelihood import (
     TEST,
     HeldOut,
@@ -27,7 +27,6 @@ from dpaudit.generation.rebuilt import RunParts
 from dpaudit.generation.records import read_public_examples, read_records
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sources import DATASET, overlap
-from dpaudit.generation.starting import require_labels
 from dpaudit.reports.figures import MOST_RUNS
 from dpaudit.results import Spent
 from dpaudit.runs import InputError
@@ -38,7 +37,13 @@ KEY = hashlib.sha256(b"held-out likelihood").hexdigest()
 
 
 def compare_likelihoods(
-    paths: Sequence[Path], test: str, *, texts: int = 4, batches: int = 1, monitor: Monitor = SILENT
+    paths: Sequence[Path],
+    test: str,
+    *,
+    texts: int = 4,
+    batches: int = 1,
+    model: str | None = None,
+    monitor: Monitor = SILENT,
 ) -> Likelihoods:
     """Give held-out texts to each config's batches, token by token, beside the public prompt alone.
 
@@ -49,6 +54,7 @@ def compare_likelihoods(
         test: held-out texts, in the columns of the configs' data and apart from it.
         texts: most texts of each label.
         batches: most batches of each label.
+        model: in place of the configs' own, in the fastest dtype; None for theirs.
         monitor: receives progress.
 
     Raises:
@@ -64,8 +70,10 @@ def compare_likelihoods(
     rows, read = [], []
     for path in paths:
         config = load_config(path)
+        if model is not None:
+            named = ModelConfig(name=model, dtype="auto")
+            config = config.model_copy(update={"model": named})
         try:
-            require_labels(config.data)
             read.append((config, held_out_texts(config, test, texts)))
         except InputError as error:
             raise in_config(path, error) from None
@@ -127,7 +135,7 @@ def measure(
     manifest = ready.manifest
     with enough_memory():
         parts = RunParts(manifest, ready.model, ready.prompts, ready.records.batches)
-        measurement = Measurement(parts, batches, held_out, watch)
+        measurement = Measurement(parts, batches, held_out, watch, charge=True)
         figures = measurement.figures()
     filled = [sum(map(bool, batch.contexts)) for batch in measurement.batches]
     claim, delta, ex_post = manifest.claim, manifest.clustering.delta or 0.0, None

@@ -9,7 +9,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from dpaudit.generation.config import Config, DataConfig, input_error, load_config, read_yaml
+from dpaudit.generation.config import (
+    Config,
+    DataConfig,
+    ModelConfig,
+    input_error,
+    load_config,
+    read_yaml,
+)
 from dpaudit.mechanisms import Fields, Positive, clash
 from dpaudit.results import Number
 from dpaudit.runs import InputError
@@ -122,12 +129,14 @@ class TableConfig(Fields):
     Attributes:
         title: over the table.
         parameters: of the rows' model, from its documentation: time is taken to grow in proportion.
+        model: of every row, in place of its config's; null for the configs' own.
         evaluation: of every row.
         datasets: by the names that rows use.
     """
 
     title: NotEmpty
     parameters: Positive
+    model: ModelConfig | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
     datasets: Annotated[dict[NotEmpty, DatasetConfig], Field(min_length=1)]
     rows: Annotated[tuple[RowConfig, ...], Field(min_length=1, strict=False)]
@@ -225,6 +234,8 @@ def load_table(path: Path) -> Table:
     for row in settings.rows:
         file, dataset = path.parent / row.config, settings.datasets[row.dataset]
         config = load_config(file)
+        if settings.model is not None:
+            config = config.model_copy(update={"model": settings.model})
         held_out = _held_out(config.data, dataset.held_out, f"{file}: data")
         named = (
             row.folder,

@@ -5,15 +5,25 @@ from __future__ import annotations
 import math
 from functools import cache
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
 
-from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant, SecretBatches
-from dpaudit.accounting.profiles import NOTHING, Profile, pure_profile
+from dpaudit.accounting import (
+    ApproximateAccountant,
+    Parts,
+    ReleaseAccountant,
+    SecretBatches,
+    approximate,
+    joint,
+    joint_attacks,
+)
+from dpaudit.accounting.profiles import NOTHING, Profile, _hull, lower_hull, pure_profile
 from dpaudit.accounting.renyi import Doubles, RenyiTable, most_variation
 from dpaudit.accounting.risk import AttackCurve
 from dpaudit.accounting.zcdp import renyi_attacks
+from dpaudit.mechanisms import GaussianDraws
 from tests.accounting.toys import ROUNDING, Laws, Toys, two_point, worst_pairs
 
 DELTA = 1e-5
@@ -293,6 +303,101 @@ def test_noisy_counts_and_centres_are_counted() -> None:
     assert spent.advantage >= math.tanh(TOKENS * ETA / 2)
 
 
+def test_without_a_grid_noisy_counts_and_centres_are_counted_beside_zcdp(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where draws or events are beyond optimal composition's grid, their zCDP or pure bound is in.
+
+    Without them the advantage would be .025 where .2214 is due.
+    """
+    counted = ApproximateAccountant(0.01, (0.5,))
+    exact = counted.attack_curve(100, DELTA)
+    assert exact.advantage == pytest.approx(0.2214, abs=1e-4) and exact.ways == ("ranges",)
+    known = approximate.privacy_profile
+
+    def no_draws(eta: float, steps: int, delta: float, **events: Any) -> Profile | None:
+        return None if steps else known(eta, steps, delta, **events)
+
+    forgotten = ApproximateAccountant(0.01)
+    centred = ApproximateAccountant(0.01, (0.5,), 0.8, 1e-6)
+    with_centres = centred.attack_curve(100, DELTA).advantage
+    for none in (no_draws, lambda *_, **__: None):
+        monkeypatch.setattr(approximate, "privacy_profile", none)
+        found = counted.attack_curve(100, DELTA)
+        assert exact.advantage <= found.advantage < 0.3 and found.ways == ("zcdp",)
+        assert forgotten.attack_curve(100, DELTA).advantage < 0.0251
+        assert centred.attack_curve(100, DELTA).advantage >= with_centres > found.advantage + 0.05
+        for x in (1e-3, 0.1):
+            assert found.true_positives(x) >= exact.true_positives(x)
+
+
+@pytest.mark.parametrize("clusters", [{"centers": math.inf}, {"laplace": (1e6,)}])
+@pytest.mark.parametrize("rho", [0.1, math.inf])
+def test_clusters_that_bound_nothing_leave_no_bound(clusters: dict[str, Any], rho: float) -> None:
+    known = ApproximateAccountant(ETA, most_rho=rho, **clusters)
+    secret = ReleaseAccountant(known, ApproximateAccountant(ETA), SecretBatches(((14, 2),)))
+    for curve in secret.attack_curves(TOKENS, DELTA):
+        assert (curve.advantage, curve.ways) == (1, ("epsilon-delta",))
+
+
+def test_a_bound_says_how_it_was_found() -> None:
+    noise = ApproximateAccountant(math.inf, gaussian=GaussianDraws(1.0, 0.1))
+    spent = ApproximateAccountant(ETA, centers=0.1, centers_delta=1e-3)
+    both = ApproximateAccountant(ETA, most_rho=0.15)
+    assert noise.attack_curve(TOKENS, DELTA).ways == ("pld",)
+    assert spent.attack_curve(TOKENS, DELTA).ways == ("epsilon-delta",)
+    assert both.attack_curve(TOKENS, DELTA).ways == ("ranges", "zcdp")
+    one = ApproximateAccountant(ETA)
+    release, batch = ReleaseAccountant(one, one, SecretBatches(((14, 2),))).attack_curves(
+        TOKENS, DELTA
+    )
+    assert release.ways == ("ranges", "secret-batches") and batch.ways == ("ranges",)
+    assert release.few().ways == release.ways and batch.group(2).ways == batch.ways
+
+
+def test_releases_together_are_composed_and_not_added() -> None:
+    """Three runs like the demo: three times its advantage is more than they have."""
+    one = Parts(segments=((ETA, TOKENS),))
+    demo, three = of_draws(ETA), joint_attacks([one] * 3, DELTA)
+    assert rounded_up(three.advantage, 4) == 0.4090
+    assert rounded_up(three.true_positives(0.01), 4) == 0.1053
+    assert demo.advantage < three.advantage < 3 * demo.advantage
+    # Whatever their order and kind, as one accountant has them.
+    counted = joint_attacks([Parts(laplace=(0.5,)), one], DELTA)
+    assert counted.advantage == pytest.approx(of_draws(ETA, TOKENS, 0.5).advantage, rel=1e-3)
+    assert counted.advantage >= of_draws(ETA, TOKENS, 0.5).advantage * (1 - 1e-9)
+    rho = joint_attacks([Parts(rho=0.03), Parts(rho=0.07)], DELTA)
+    assert most_variation(0.1) <= rho.advantage <= most_variation(0.1) * (1 + 1e-5)
+    assert rho.ways == ("zcdp",)
+    # Deltas of their own are in every line.
+    spent = joint_attacks([one, Parts(delta=1e-6)], DELTA)
+    assert spent.true_positives(0.0) >= 1e-6
+    assert spent.true_positives(0.01) >= of_draws(ETA).true_positives(0.01) + 1e-6 * (1 - 1e-9)
+    # More than is left for a profile: no more than the sum of all epsilons is known.
+    beyond = joint_attacks([one, Parts(pure=(0.1,), delta=2 * DELTA)], DELTA)
+    alone = AttackCurve.of_epsilon(ETA * TOKENS + 0.1, 2 * DELTA)
+    assert beyond.ways == ("epsilon-delta",) and beyond.advantage >= alone.advantage
+    assert joint_attacks([Parts()], DELTA).advantage < 1e-11
+
+
+def test_releases_together_for_readers_and_without_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = ApproximateAccountant(ETA)
+    release = ReleaseAccountant(one, one, SecretBatches(((14, 2),)))
+    parts, direct = release.parts(TOKENS, DELTA), release.attack_curve(TOKENS, DELTA)
+    alone, twice = joint_attacks([parts], DELTA), joint_attacks([parts] * 2, DELTA)
+    assert direct.advantage <= alone.advantage * (1 + 1e-9) <= direct.advantage * 1.001
+    assert direct.advantage < twice.advantage < 2 * direct.advantage
+    assert twice.ways == ("secret-batches",)
+    draws = Parts(segments=((ETA, TOKENS),), laplace=(0.5,))
+    exact = joint_attacks([draws], DELTA)
+    monkeypatch.setattr(joint, "privacy_profile", lambda *_, **__: None)
+    by_zcdp = joint_attacks([draws], DELTA)
+    assert by_zcdp.ways == ("zcdp",) and exact.advantage <= by_zcdp.advantage < 0.5
+    mixed = joint_attacks([draws, parts], DELTA)
+    assert mixed.ways == ("epsilon-delta",)
+    assert mixed.advantage > by_zcdp.advantage
+
+
 def test_a_secrets_blind_success_is_the_same_attacks() -> None:
     """Others' records tell of two cities: who guesses right blind gains less than he seems to."""
     demo = of_draws(ETA)
@@ -342,6 +447,28 @@ def test_every_rounding_is_upwards() -> None:
         assert curve.true_positives(x) >= min(1.0, lines.min())
 
 
+@pytest.mark.parametrize("end", [1.0, 40.0, 2000.0])
+def test_hulls_are_the_largest_convex_functions_below(end: float) -> None:
+    """By all chords there are, in exp(e) also where its differences would overflow."""
+    rng = np.random.default_rng(4)
+    x = np.sort(rng.uniform(0, 1, 40))
+    y = (x - 0.5) ** 2 + rng.uniform(0, 0.05, 40)
+    corners = lower_hull(x, y)
+    i, j = np.triu_indices(40, 1)
+    chords = y[i] + (y[j] - y[i]) / (x[j] - x[i]) * (x[:, None] - x[i])
+    inside = (x[i] <= x[:, None]) & (x[:, None] <= x[j])
+    expected = np.where(inside, chords, np.inf).min(1)
+    assert np.interp(x, x[corners], y[corners]) == pytest.approx(expected, rel=1e-12)
+    step = end / 39
+    values = np.exp(-np.arange(40) * step / end * 8) * rng.uniform(0.7, 1.0, 40)
+    hull = _hull(values, step)
+    assert (hull <= values).all()
+    # In units of the place in the middle, slopes ascend.
+    before, behind = np.diff(hull)[:-1] / -math.expm1(-step), np.diff(hull)[1:] / math.expm1(step)
+    assert (before <= behind + 1e-9).all()
+    assert hull[0] == values[0] and hull[-1] == values[-1]
+
+
 def test_the_smaller_of_two_bounds_is_one_everywhere() -> None:
     one, other = AttackCurve.of_epsilon(0.5, 0.1), AttackCurve.of_epsilon(2.0, 1e-4)
     both = one.meet(other)
@@ -378,3 +505,9 @@ def test_rejects_what_is_no_rate() -> None:
     for wrong in (1.0, 0.5, math.nan):
         with pytest.raises(ValueError, match="factor"):
             curve.odds_tail(wrong)
+
+
+def test_profiles_of_groups_reach_beyond_floats() -> None:
+    """Losses whose exponentials overflow have the deltas of the steepest line, and no warning."""
+    found = AttackCurve.of_epsilon(1.0, 1e-6).group(2).profile(1.0, 800)
+    assert found.deltas[-1] == pytest.approx((1 + math.e) * 1e-6)

@@ -82,10 +82,15 @@ def test_a_mean_runs_figures_are_the_approximate_ones(make_run):
     assert found.epsilon == found.result.guarantees.approximate.epsilon
 
 
-def test_repr_has_five_lines(found):
-    lines = repr(found).splitlines()
-    assert len(lines) == 5
-    assert max(map(len, lines[1:])) < 200
+def test_repr_has_six_lines(found, make_run):
+    mean = dpaudit.audit(make_run(aggregator="mean", contexts=True).path)
+    for shown in (found, mean):
+        lines = repr(shown).splitlines()
+        assert len(lines) == 6
+        assert max(map(len, lines[1:])) < 200
+    advantage = mean.result.guarantees.approximate.attack.advantage
+    assert f"{advantage:.2f}"[:-1] in repr(mean)
+    assert found.attack is None and found.result.guarantees.no_attack.code == "risk.no-attack-bound"
 
 
 def test_unknown_checks_are_input_errors(found):
@@ -199,6 +204,9 @@ def test_compare(make_run, tmp_path):
     assert list(found.audits) == [str(one.path), str(two.path)]
     frame = found.to_dataframe()
     assert list(frame["epsilon"]) == [audit.epsilon for audit in found.audits.values()]
+    mean = found.audits[str(two.path)]
+    for name, curve in (("advantage", mean.attack), ("batch_advantage", mean.batch_attack)):
+        assert curve is not None and frame[name][1] == curve.advantage and frame[name].isna()[0]
     assert len(repr(found).splitlines()) == 3
     page = found.save(tmp_path / "comparison.html")
     assert page.read_text(encoding="utf-8") == found.to_html()
@@ -225,7 +233,7 @@ def test_compose(make_run):
     found = dpaudit.compose(*runs)
     apart = [dpaudit.audit(run).epsilon for run in runs]
     assert max(apart) <= found.result.approximate.figure.epsilon <= sum(apart) + 1e-9
-    assert len(repr(found).splitlines()) == 3
+    assert len(repr(found).splitlines()) == 4
 
 
 def test_a_failing_run_is_not_composed(make_run):
@@ -320,7 +328,39 @@ def test_budgets_have_the_levels_that_are_known():
     # by Renyi accounting
     assert alone.epsilon is None and alone.batch_epsilon >= both.batch_epsilon
     assert json.loads(both.to_json())["texts"] == both.result.texts == 38
-    assert len(repr(both).splitlines()) == len(repr(alone).splitlines()) == 5
+    assert (len(repr(both).splitlines()), len(repr(alone).splitlines())) == (7, 6)
+
+
+def test_budgets_are_found_by_what_attacks_can_gain():
+    found = dpaudit.plan_budget(**PLANNED, advantage=0.2).result
+    assert found.tokens == 64 and found.batch_attack.advantage <= 0.2
+    assert dpaudit.plan_budget(**PLANNED, tokens=65).result.batch_attack.advantage > 0.2
+    rates = {"at": 0.01, "most": 0.02}
+    rounds = dpaudit.plan_budget(**PLANNED, tokens=64, true_positives=rates, labels=1).result
+    assert rounds.rounds > 0 and rounds.attack.tpr_at_1pct <= 0.02
+    assert rounds.attack.tpr_at_1pct < rounds.batch_attack.tpr_at_1pct
+    more = dpaudit.plan_budget(**PLANNED, tokens=64, rounds=rounds.rounds + 1).result
+    assert more.attack.tpr_at_1pct > 0.02
+
+
+def test_the_smallest_batches_for_readers_are_found_by_a_scan():
+    """One record more a batch may leave a batch fewer, and cost readers more."""
+    asked = {"clip": 2.0, "temperature": 1.0, "records": 100, "tokens": 4, "delta": 1e-5}
+
+    def advantage(size, **others):
+        found = dpaudit.plan_budget(**asked, rounds=1, batch_size=size, **others)
+        return found.result.attack.advantage
+
+    costs = {size: advantage(size) for size in range(15, 23)}
+    assert costs[16] < costs[17] and costs[20] < costs[21]
+    for size in (16, 20):
+        found = dpaudit.plan_budget(**asked, rounds=1, advantage=costs[size]).result
+        assert found.batch_size == min(each for each in costs if costs[each] <= costs[size])
+        assert found.attack.advantage <= costs[size]
+    # With as many batches, whatever their size, larger ones cost less.
+    found = dpaudit.plan_budget(**asked, rounds=1, batches=5, advantage=0.04).result
+    most = [advantage(found.batch_size - fewer, batches=5) for fewer in (0, 1)]
+    assert most[0] == found.attack.advantage <= 0.04 < most[1]
 
 
 @pytest.mark.parametrize(
@@ -330,6 +370,12 @@ def test_budgets_have_the_levels_that_are_known():
         ({"relation": "remove"}, "relation"),
         ({"tokens": 1.5}, "tokens"),
         ({}, "epsilon"),
+        ({"advantage": 1.0}, "advantage"),
+        ({"advantage": 0.1, "epsilon": 1.0}, "advantage"),
+        ({"advantage": 0.1, "true_positives": {"at": 0.01, "most": 0.1}}, "true_positives"),
+        ({"true_positives": {"at": 0.1, "most": 0.1}}, "true_positives"),
+        ({"true_positives": 0.1}, "true_positives"),
+        ({"advantage": 0.1, "tokens": 1, "rounds": 1}, "advantage"),
     ],
 )
 def test_unusable_budgets_name_the_argument(changes, argument):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.accounting import Parts, joint_epsilon, zcdp_epsilon
+from dpaudit.accounting import ApproximateAccountant, Parts, joint_epsilon, zcdp_epsilon
 from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.run import audit_run
 from dpaudit.generation.clustering.chang import Chang
@@ -78,6 +78,39 @@ def test_budgets_are_zcdp_among_others(make_run: Any) -> None:
     assert with_draws is not None and with_draws.epsilon == pytest.approx(
         expected.epsilon, rel=1e-9
     )
+
+
+def test_attacks_on_all_releases_are_composed_and_never_added(make_run: Any) -> None:
+    runs = [make_run(**MEAN, seed=seed) for seed in (0, 1)]
+    cost = composed(*runs, delta=1e-5)
+    alone = audit_run(runs[0].path).guarantees.approximate
+    eta, tokens = runs[0].spec.mechanism.eta(runs[0].spec.change), runs[0].spec.max_tokens
+    direct = ApproximateAccountant(eta).attack_curve(2 * tokens, 1e-5)
+    for total in (cost.approximate, cost.batch_approximate):
+        found = total.attack
+        assert found is not None and alone is not None and alone.batch_attack is not None
+        assert direct.advantage <= found.advantage * (1 + 1e-9) <= direct.advantage * 1.001
+        assert found.advantage > alone.batch_attack.advantage
+        assert found.tpr_at_1pct > alone.batch_attack.tpr_at_1pct
+    assert cost.no_attack is None
+    assert cost.ex_post.attack is cost.batch_ex_post.attack is None
+
+
+def test_readers_of_all_releases_have_less_than_who_knows_the_batches(make_run: Any) -> None:
+    runs = [make_run(**MEAN, **SECRET, key=key) for key in (FIRST_KEY, SECOND_KEY)]
+    cost = composed(*runs, delta=1e-4)
+    release, batch = cost.approximate.attack, cost.batch_approximate.attack
+    assert release is not None and batch is not None
+    assert release.advantage < batch.advantage and release.tpr_at_1pct < batch.tpr_at_1pct
+    assert "secret-batches" in release.method and "secret-batches" not in batch.method
+    for x in (1e-4, 0.01, 0.5):
+        assert release.curve.true_positives(x) <= batch.curve.true_positives(x) * (1 + 1e-9)
+
+
+def test_costs_of_these_texts_bound_no_attack_together(make_run: Any) -> None:
+    cost = composed(make_run(seed=0), make_run(seed=1))
+    assert cost.approximate.attack is None and cost.ex_post.figure is not None
+    assert cost.no_attack is not None and cost.no_attack.code == "compose.no-attack-bound"
 
 
 def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from dpaudit.api.reading import open_run
-from dpaudit.auditing.checks.release import shortness
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import audit_run
 from dpaudit.results import SAMPLE_LENGTH, VERY_SHORT, TextCounts
@@ -151,25 +150,31 @@ def test_empty_and_very_short_texts_are_counted(make_run):
             text for text, tokens in texts if (not tokens if text is None else not text.strip())
         ]
         short = [text for text, tokens in texts if text not in empty and len(tokens) < VERY_SHORT]
-        expected = TextCounts(texts=len(texts), empty=len(empty), very_short=len(short))
-        assert run.audit().released == expected
+        released = run.audit().released
+        assert (released.texts, released.empty) == (len(texts), len(empty))
+        assert released.very_short == len(short)
         found |= {bool(empty), bool(short)}
     assert found == {True, False}
     assert public_form(run.audit()).released is None
 
 
 def test_the_examples_empty_texts_are_counted():
-    # Two are a line break and the end mark; the next shortest has 19 tokens.
-    assert audit_run(EXAMPLE).released == TextCounts(texts=10, empty=2, very_short=0)
+    # Two are a line break and the end mark. Others are headings, dates, and letters with dots.
+    released = audit_run(EXAMPLE).released
+    assert released == TextCounts(texts=10, empty=2, very_short=0, digits=2, lists=1)
+    assert released.nothing == 5
 
 
-def test_a_text_of_white_space_is_empty_and_not_very_short():
-    for text, tokens, said in [
-        (" \n", (5,) * 9, "empty"),
-        ("", (), "empty"),
-        (None, (), "empty"),
-        ("A b", (5,) * 4, "very short"),
-        (None, (5,), "very short"),
-        ("A b", (5,) * 5, ""),
-    ]:
-        assert shortness(text, tokens) == said
+def test_white_space_around_a_text_is_not_released(make_run):
+    """The sampled tokens stay, and each keeps its place in what is left of the text."""
+    samples = {sample.id: sample for sample in RunReader(EXAMPLE).samples()}
+    decode = RunReader(EXAMPLE).decoder(special=False)
+    shown = {sample.batch: sample for sample in audit_run(EXAMPLE).samples}
+    ends = RunReader(EXAMPLE).manifest.decoding.sequences
+    for batch, sample in samples.items():
+        kept = without_stop(sample.tokens, ends)
+        assert decode(kept).startswith("\n")
+        assert sample.text == decode(kept).strip()
+        places = (0, *shown[batch].costs.ends)
+        assert list(places) == sorted(places)
+        assert places[-1] == len(sample.text)

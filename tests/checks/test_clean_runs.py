@@ -44,6 +44,8 @@ RUNS = {
     },
     "median, grid": {"sizes": ALL_SIZES, "grid": 0.125},
     "median, fine grid, contexts": {"sizes": ALL_SIZES, "grid": 2.0**-18, "contexts": True},
+    "records held out": {"sizes": (4, 6), "held_out": 0.2},
+    "records held out of cells": {"sizes": (4, 4), "rule": "hashed-cells", "held_out": 0.2},
     "slots": {"sizes": (4, 4), "rule": "hashed-slots"},
     "odd slots, replaced": {
         "sizes": (3, 3),
@@ -311,6 +313,7 @@ RUNS = {
         "max_tokens": 9,
     },
     "rounds": {"sizes": (4, 4), "secret": True, "rounds": 4},
+    "rounds, records held out": {"sizes": (4, 4), "secret": True, "rounds": 4, "held_out": 0.3},
     "rounds of known batches": {"sizes": (4, 4), "rounds": 3, "aggregator": "mean"},
     "rounds, replace": {"sizes": (4, 4), "secret": True, "rounds": 3, "relation": "replace"},
     "rounds, stopped": {

@@ -1,4 +1,4 @@
-"""Every planted fault fails exactly its checks, and docs/faults.md says how many each set has.
+"""Every planted fault fails exactly its checks, and docs/reference/faults.md names each set.
 
 After a change of faults: DPAUDIT_UPDATE_DOCS=1 pytest tests/checks/test_fault_table.py -k page
 """
@@ -16,7 +16,7 @@ import pytest
 
 from dpaudit.auditing.checks import registered
 
-PAGE = Path(__file__).parents[2] / "docs" / "faults.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/faults.md"
 UPDATE = "DPAUDIT_UPDATE_DOCS"
 FEWEST = 40
 #: Faults that a row of the page names.

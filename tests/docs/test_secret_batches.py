@@ -1,4 +1,4 @@
-"""Cells of docs/secret-batches.md, worked out again by the script that made them."""
+"""Cells of docs/secret-batches.md and examples/paper/README.md, by the script that made them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from dpaudit.accounting.allocation import release_cost
 from dpaudit.mechanisms import ContextChange, bounded_range
 from dpaudit.results.rounding import bound
 
-PAGE = (Path(__file__).parents[2] / "docs/secret-batches.md").read_text("utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = "".join(
+    (ROOT / page).read_text("utf-8")
+    for page in ("docs/secret-batches.md", "examples/paper/README.md")
+)
 ETA = bounded_range(2.0, 1.0, SIZE, ContextChange("add_remove"))
 
 

@@ -128,10 +128,7 @@ def test_fields_have_kind_default_and_meaning(
 
 def test_faults_and_checks_link_to_each_other(tmp_path: Path) -> None:
     row = "| `claim.epsilon`, `claim.kind` | a fault |"
-    links = (
-        "[`claim.epsilon`](reference/checks.md#claim.epsilon), "
-        "[`claim.kind`](reference/checks.md#claim.kind)"
-    )
+    links = "[`claim.epsilon`](checks.md#claim.epsilon), [`claim.kind`](checks.md#claim.kind)"
     assert (
         with_links_to_checks(row) == f"| {links} {{: #fails-claim-epsilon-claim-kind }} | a fault |"
     )
@@ -139,14 +136,15 @@ def test_faults_and_checks_link_to_each_other(tmp_path: Path) -> None:
         (tmp_path / page.name).write_text(
             page.read_text(encoding="utf-8").split("\n", 1)[0], encoding="utf-8"
         )
-    (tmp_path / "faults.md").write_text(
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference/faults.md").write_text(
         f"{row}\n| `claim.kind` | second; third; fourth; 5 more |\n", encoding="utf-8"
     )
     page = catalogue(tmp_path)
-    only = "[a fault](../faults.md#fails-claim-epsilon-claim-kind)"
+    only = "[a fault](faults.md#fails-claim-epsilon-claim-kind)"
     assert f"- **Shown on**: runs with a planted fault: {only}\n" in page
     first = "; ".join(
-        f"[{name}](../faults.md#fails-claim-kind)" for name in ("second", "third", "fourth")
+        f"[{name}](faults.md#fails-claim-kind)" for name in ("second", "third", "fourth")
     )
     assert f"{first} and 6 more\n" in page
     assert "### claim.kind {: #claim.kind }" in page

@@ -21,7 +21,6 @@ from unittest.mock import MagicMock
 
 import pytest
 
-import dpaudit
 from dpaudit.auditing.run import audit_run
 from dpaudit.commands.cli import main
 from dpaudit.runs import InputError, RunReader, RunWriter
@@ -216,7 +215,7 @@ def test_tasks_do_not_wait_for_actors_that_find_no_room(
 def test_node_with_another_version_is_refused(
     engine: RayEngine, workers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dpaudit, "__version__", "0.0.0")
+    monkeypatch.setattr("dpaudit.runs.engines.ray.__version__", "0.0.0")
     with pytest.raises(InputError, match="same version"):
         list(engine.map(partial(workers.Square, tmp_path), [0]))
 
@@ -267,6 +266,7 @@ def test_command_with_a_cluster_of_its_own_prints_json_alone_though_workers_are_
         "verify",
         str(run.path),
         "--json",
+        "--quiet",
     ]
     command += ["--tokenizer", str(run.path)]
     here = subprocess.run(

@@ -15,7 +15,7 @@ from dpaudit.generation.caches import VectorCache
 from dpaudit.generation.clustering import embedding
 from dpaudit.generation.clustering.embedding import Embedder
 from dpaudit.generation.clustering.interfaces import Vectors
-from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.generation.joined import CACHE_VARIABLE
 from dpaudit.runs import InputError
 
 SETTINGS = "model mean 256 False 3"

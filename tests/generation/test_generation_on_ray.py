@@ -17,7 +17,7 @@ import pytest
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event
-from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.generation.joined import CACHE_VARIABLE
 from dpaudit.runs import RunReader
 from dpaudit.runs.engines import RayEngine
 from dpaudit.runs.engines.ray import connected

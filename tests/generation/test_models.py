@@ -9,15 +9,10 @@ import torch
 from transformers import BertConfig, BertModel
 
 from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.joined import CACHE_VARIABLE, cache_folder
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_probe import Probe
-from dpaudit.generation.models import (
-    CACHE_VARIABLE,
-    LanguageModel,
-    cache_folder,
-    digest_of,
-    dtype_of,
-)
+from dpaudit.generation.models import LanguageModel, digest_of, dtype_of
 from dpaudit.runs import InputError
 
 

@@ -82,6 +82,7 @@ def test_a_run_without_labels_is_whole(
         "end": "\n",
         "one_line": True,
         "public_examples": {},
+        "drafted": False,
         "public": [],
     }
     assert (

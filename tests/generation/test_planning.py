@@ -47,6 +47,54 @@ def test_a_plan_is_what_the_run_turns_out_to_be(
         assert (found.claim is None) == (stated.kind == "ex-post")
 
 
+def test_a_plan_says_what_else_its_epsilon_gives(make_config: Callable[..., Config]) -> None:
+    margin = {"support": {"kind": "public-top-k", "size": 50, "margin": 0.1}}
+    aggregator = {"aggregator": "mean", "divisor": 4.0, "clip": 0.1}
+    asked = MEAN | {"mechanism": aggregator | margin, "record": {"contexts": True}}
+    found = plan(make_config(**asked))
+    assert found.claim is not None and found.menu is not None
+    # By public numbers alone: two batches of each of two labels, for some four records each.
+    assert (found.menu.records, found.menu.labels, found.records) == (16, 2, 10)
+    many, *others = found.menu.offers
+    assert many.texts >= found.batches and others
+    for offer in found.menu.offers:
+        assert offer.epsilon is not None and offer.epsilon <= (found.claim.epsilon or 0)
+        assert (offer.seconds or 0) > 0
+    assert plan(make_config()).menu is None  # an ex-post claim
+    assert plan(make_config(**RECORDED | {"batching": {"slots": 3}})).menu is None
+
+
+def test_budgets_that_buy_nothing_are_named_beforehand(
+    settings: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    dpaudit: Callable[..., tuple[int, str, str]],
+) -> None:
+    for epsilon, buys in ((500.0, False), (0.01, True)):
+        made = settings(**RECORDED | {"privacy": {"delta": 1e-5, "epsilon": epsilon}})
+        (tmp_path / "own.yaml").write_text(yaml.safe_dump(made))
+        code, said, _ = dpaudit("generate", "own.yaml", "--dry-run", "--unverified", "--json")
+        found = Plan.model_validate_json(said)
+        assert code == 0 and found.sure is not None
+        assert (found.sure < found.tokens) == buys
+        said = dpaudit("generate", "own.yaml", "--dry-run", "--unverified")[1]
+        assert ("nothing" in said.partition("budgets")[2].splitlines()[0]) == (not buys)
+
+
+def test_slots_in_rounds_pass_with_a_replay_of_the_data_alone(
+    settings: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    dpaudit: Callable[..., tuple[int, str, str]],
+) -> None:
+    for slots, rounds, needs in ((3, 2, True), (3, 1, False), (None, 2, False)):
+        batching = {"slots": slots, "rounds": rounds}
+        made = settings(**RECORDED | {"batching": batching, "decoding": {"test_seed": None}})
+        (tmp_path / "own.yaml").write_text(yaml.safe_dump(made))
+        said = dpaudit("generate", "own.yaml", "--dry-run", "--unverified")[1]
+        assert ("--data" in said) == needs
+        code, said, _ = dpaudit("generate", "own.yaml", "--dry-run", "--unverified", "--json")
+        assert (code, Plan.model_validate_json(said).needs_data) == (0, needs)
+
+
 def test_a_claim_that_readers_outside_will_not_be_told_is_named_beforehand(
     make_config: Callable[..., Config],
     settings: Callable[..., dict[str, Any]],

@@ -5,7 +5,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.prompt_encoding import PromptEncoder
-from dpaudit.generation.prompts import ends_with, template, written_forms
+from dpaudit.generation.prompts import END_OF_TURN, ends_with, template, written_forms
+from dpaudit.runs import InputError
 
 
 @pytest.fixture
@@ -27,6 +28,8 @@ def test_the_pretrained_prompt(tokenizer: PreTrainedTokenizerBase) -> None:
 
 
 def test_the_instruction_prompt_in_gemmas_turns(tokenizer: PreTrainedTokenizerBase) -> None:
+    assert template("it", tokenizer).stop_sequences == ()
+    tokenizer.add_tokens([END_OF_TURN])
     prompts = template("it", tokenizer)
     assert prompts.text("Sport", ["one", "two"]) == (
         "<start_of_turn>user\nHere are texts with Label: Sport.\n\nText: one\n\nText: two\n\n"
@@ -38,7 +41,14 @@ def test_the_instruction_prompt_in_gemmas_turns(tokenizer: PreTrainedTokenizerBa
         "Please give another one. No formatting or "
         "explanations.<end_of_turn>\n<start_of_turn>model\nText: "
     )
-    assert tokenizer.decode(prompts.stop_sequences[0]) == "<end_of_turn>"
+    assert tokenizer.decode(prompts.stop_sequences[0]) == END_OF_TURN
+
+
+def test_a_base_model_has_no_instruction_prompt(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.chat_template = None
+    with pytest.raises(InputError) as caught:
+        template("it", tokenizer)
+    assert caught.value.where == "prompt.template"
 
 
 def test_the_instruction_prompt_in_a_chat_format(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -42,6 +42,14 @@ def dpaudit(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) 
     return run
 
 
+@pytest.fixture(autouse=True)
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that commands name: a path that is not there is refused before any replay."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.csv", "x", "x y.csv"):
+        (tmp_path / name).touch()
+
+
 @dataclass
 class Asked:
     """Stands in for the replay: keeps what it was asked, and finds what it is told to."""

@@ -104,7 +104,7 @@ def test_attacks_are_held_against_the_audited_curve(make_run: Callable[..., Run]
 def test_a_cost_of_these_texts_alone_meets_no_limit_on_attacks(audited: AuditResult) -> None:
     for name, asked in (
         ("most_advantage", 1),
-        ("most_true_positives", {"at": 0.01, "most": 1}),
+        ("most_true_positives", {"at": 0.01, "most": 0.999}),
     ):
         found = apply_policy(audited, policy(**{name: asked}))
         assert (found.verdict, outcome(found, name)) == ("fail", "fail")
@@ -256,7 +256,7 @@ def test_the_word_no_is_no_boolean(tmp_path: Path, no: str) -> None:
 
 
 def test_every_rule_is_tried_here() -> None:
-    elsewhere = {"rho", "quality", "trained_on_records", "signers"}
+    elsewhere = {"rho", "quality", "worth", "trained_on_records", "signers"}
     of_attacks = {"most_advantage", "most_true_positives"}
     assert set(TRIED) | elsewhere | of_attacks == set(RULES)
     assert list(RULES) == [
@@ -289,6 +289,7 @@ def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
     rules = {name: met for name, (met, _) in TRIED.items()} | {
         "quality": "public-baseline",
         "signers": [DIGEST],
+        "worth": {"gain_at_least": 0.05},
         "rho": 0.5,
         "most_advantage": 0.25,
         "most_true_positives": {"at": 0.01, "most": 0.05},

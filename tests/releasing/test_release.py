@@ -703,6 +703,7 @@ def test_whoever_stops_the_replay_of_a_gate_stops_the_gate(
     path = make_run(aggregator="mean").path
     found = Replay(None, None, None, None, (), (), None, whole=False)
     monkeypatch.setattr("dpaudit.generation.replay.replay_run", lambda *_, **__: found)
+    (tmp_path / "records.csv").write_text("text,label\n")
     options = ("--data", "records.csv", "--level", "2")
     for command in (("verify", path), ("release", path, "--out", "texts", "--unsigned")):
         code, out, err = dpaudit(*command, *options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import random
@@ -13,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic.alias_generators import to_camel
 from securesystemslib.dsse import Envelope
 
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import Question
 from dpaudit.releasing.keys import read_public_key, read_signer
 from dpaudit.releasing.verify import verify_folder
-from dpaudit.results import AuditResult, Message
-from dpaudit.results.attestation import ATTESTATION, PAYLOAD_TYPE
+from dpaudit.results import AttackSettings, AuditResult, Message
+from dpaudit.results.attestation import ATTESTATION, PAYLOAD_TYPE, AttestedBound
 from dpaudit.runs import InputError
 
 Releases = Callable[..., tuple[Path, AuditResult]]
@@ -339,6 +341,175 @@ def test_a_foreign_signature_under_our_name(
     ours, theirs = (read_public_key(keys / f"{name}.pub").keyid for name in ("key", "other"))
     (folder / ATTESTATION).write_text((folder / ATTESTATION).read_text().replace(theirs, ours))
     assert codes(problems(folder)) == ["released.stale-signature"]
+
+
+def edited(folder: Path, signer: Any, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change what bounds attacks in the attestation and, the same, in the report; sign anew."""
+    found, summary = payloads(folder)
+    report = json.loads((folder / "report/report.json").read_text())
+    stated = entry(found, "attacks")["annotations"]
+    change(stated)
+    approximate = report["guarantees"]["approximate"]
+    approximate["attack_settings"] |= stated["settings"]
+    for level, name in (("release", "attack"), ("batch", "batch_attack")):
+        bound = {key: stated[level][given] for key, given in ATTESTED.items()}
+        approximate[name] |= bound
+    (folder / "report/report.json").write_text(json.dumps(report))
+    digest = hashlib.sha256((folder / "report/report.json").read_bytes()).hexdigest()
+    for statement in (found, summary):
+        for subject in statement["subject"]:
+            if subject["name"] == "report/report.json":
+                subject["digest"]["sha256"] = digest
+    attest(folder, [found, summary], signer)
+
+
+#: The figures of a bound, as the report and as the attestation name them.
+ATTESTED = {name: to_camel(name) for name in AttestedBound.model_fields}
+
+
+def lowered(level: str, name: str) -> Callable[[dict[str, Any]], object]:
+    def change(stated: dict[str, Any]) -> None:
+        stated[level][ATTESTED[name]] *= 1 - 1e-6
+
+    return change
+
+
+def settings_of(**changes: Any) -> Callable[[dict[str, Any]], object]:
+    def change(stated: dict[str, Any]) -> None:
+        stated["settings"] |= changes
+
+    return change
+
+
+def test_bounds_on_attacks_are_recomputed_from_what_the_attestation_states(
+    released: Releases, problems: Problems, keys: Path
+) -> None:
+    """Also where the publisher changes report and attestation alike, and signs both."""
+    folder, result = released()
+    stated = entry(payloads(folder)[0], "attacks")["annotations"]
+    found = result.guarantees.approximate
+    assert found is not None and found.attack is not None and found.attack_settings is not None
+    assert stated["release"]["advantage"] == found.attack.advantage
+    assert found.attack_settings.bounds() == (found.attack, found.batch_attack)
+    eta, tokens = found.attack_settings.unit.eta, found.attack_settings.tokens
+    assert eta is not None
+    faults = {
+        lowered("release", "advantage"): "attacks-too-low",
+        lowered("batch", "tpr_at_01pct"): "attacks-too-low",
+        settings_of(laplace=[0.5]): "attacks-too-low",
+        settings_of(tokens=tokens + 1): "attacks-too-low",
+        settings_of(rounds=2): "attacks-too-low",
+        settings_of(tokens=tokens - 1): "attacks-of-cheaper",
+        settings_of(unit={"eta": eta * 0.99}): "attacks-of-cheaper",
+        settings_of(centers="inf"): "attacks-too-low",
+        settings_of(unit={"noise": {"multiplier": 1e9, "rate": 0.5}}): "attacks-of-cheaper",
+        settings_of(unit={"eta": eta, "budget": 1e-9}): "attacks-of-cheaper",
+    }
+    for change, code in faults.items():
+        again = Path(shutil.copytree(folder, folder.with_name(f"{folder.name}-planted")))
+        edited(again, read_signer(keys / "key"), change)
+        assert codes(problems(again)) and {*codes(problems(again))} == {f"released.{code}"}
+        shutil.rmtree(again)
+    edited(
+        folder, read_signer(keys / "key"), lambda stated: stated["release"].update(advantage=1.0)
+    )
+    assert problems(folder) == (), "a larger bound holds, too"
+
+
+def of_settings(**changes: Any) -> Callable[[dict[str, Any]], object]:
+    """Plant other settings with the very bounds that follow from these."""
+
+    def change(stated: dict[str, Any]) -> None:
+        stated["settings"] |= changes
+        settings = AttackSettings.model_validate_json(json.dumps(stated["settings"]))
+        for level, found in zip(("release", "batch"), settings.bounds(), strict=True):
+            stated[level] = {given: getattr(found, name) for name, given in ATTESTED.items()}
+
+    return change
+
+
+CENTRES = {"sizes": (3, 4, 5, 2), "clusters": "chang"}
+
+
+@pytest.mark.parametrize(
+    ("run", "changes"),
+    [
+        ({}, {"groups": [[1 << 16, 1]]}),
+        ({}, {"groups": [[10, 2]]}),  # of a run whose batches are no secret
+        ({"secret": True}, {"groups": [[11, 2]]}),
+        ({"secret": True}, {"groups": [[10, 1], [1 << 16, 2]]}),
+        ({"rounds": 3}, {"rounds": 1}),
+        ({"rounds": 3, "secret": True}, {"rounds": 2}),
+        (CENTRES, {"centers": 0.0}),
+        (CENTRES, {"centers_delta": 0.0}),
+        (CENTRES | {"clusters": "public-centers-rebalanced"}, {"laplace": []}),
+    ],
+    ids=str,
+)
+def test_bounds_on_attacks_rest_on_the_reports_own_batches_rounds_and_clusters(
+    released: Releases,
+    problems: Problems,
+    keys: Path,
+    run: dict[str, Any],
+    changes: dict[str, Any],
+) -> None:
+    """More batches to hide in, and fewer rounds, would bound attacks better than is true."""
+    folder, result = released(**run)
+    found = result.guarantees.approximate
+    assert found is not None and found.attack_settings is not None
+    if "groups" in changes and found.attack_settings.record is None:
+        changes = {**changes, "record": found.attack_settings.unit.model_dump(mode="json")}
+    edited(folder, read_signer(keys / "key"), of_settings(**changes))
+    assert codes(problems(folder)) == ["released.attacks-of-cheaper"]
+
+
+def test_a_records_bound_is_not_taken_for_a_persons(
+    released: Releases, problems: Problems, keys: Path
+) -> None:
+    """Of a user's several records, and of a replaced one, every record counts at both levels."""
+    folder, result = released(unit="user", records_per_user=2, width=8)
+    found = result.guarantees.approximate
+    assert found is not None and found.attack_settings is not None
+    eta = found.attack_settings.unit.eta
+    assert eta is not None
+    edited(folder, read_signer(keys / "key"), settings_of(unit={"eta": eta / 2}))
+    assert "released.attacks-of-cheaper" in codes(problems(folder))
+
+
+def test_an_attestation_says_of_attacks_what_the_claim_allows(
+    released: Releases, problems: Problems, keys: Path
+) -> None:
+    def without(found: dict[str, Any]) -> None:
+        kept = found["predicate"]["configuration"]
+        kept.remove(entry(found, "attacks"))
+
+    def unbounded(found: dict[str, Any]) -> None:
+        entry(found, "attacks")["annotations"] = {"unbounded": "Nothing bounds them."}
+
+    def unusable(found: dict[str, Any]) -> None:
+        settings = entry(found, "attacks")["annotations"]["settings"]
+        settings |= {"record": {"eta": 1.0}, "groups": [[2, 3]]}
+
+    def endless(found: dict[str, Any]) -> None:
+        settings = entry(found, "attacks")["annotations"]["settings"]
+        settings |= {"record": {"eta": 1.0}, "groups": [[9, 1]] * 6, "records": 200}
+
+    faults = {
+        endless: {"released.attacks-unusable", "released.other-attacks"},
+        without: {"released.no-attacks", "released.other-attacks"},
+        unbounded: {"released.attacks-of-other-kind", "released.other-attacks"},
+        unusable: {"released.attacks-unusable", "released.other-attacks"},
+    }
+    for change, expected in faults.items():
+        folder, _ = released()
+        found, summary = payloads(folder)
+        change(found)
+        attest(folder, [found, summary], read_signer(keys / "key"))
+        assert {*codes(problems(folder))} == expected, change.__name__
+    median, _ = released(aggregator="median")
+    said = entry(payloads(median)[0], "attacks")["annotations"]
+    assert "very texts" in said["unbounded"] and "release" not in said
+    assert problems(median) == ()
 
 
 def test_an_attestation_of_another_release(released: Releases, problems: Problems) -> None:
@@ -808,8 +979,12 @@ def test_verifying_needs_neither_the_run_nor_what_generates(released: Releases, 
     folder, _ = released()
     program = f"""
 import sys
-for name in ("pyarrow", "datasets", "torch", "transformers", "pandas"):
-    sys.modules[name] = None
+class Absent:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in ("pyarrow", "datasets", "torch", "transformers", "pandas"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent)
 from dpaudit.commands.cli import main
 main(["verify", {str(folder)!r}, "--key", {str(keys / "key.pub")!r}])
 """

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant, SecretBatches
+from dpaudit.accounting.risk import Way
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports import attacks
-from dpaudit.reports.audit_document import render_markdown
+from dpaudit.reports.audit_document import render_html, render_markdown
 from dpaudit.reports.card import Released, render_card
-from dpaudit.results import AttackBound, AuditResult, Message
+from dpaudit.reports.drawing import file_of
+from dpaudit.reports.figures import attack_curves
+from dpaudit.results import Attack, AttackBound, AuditResult, CanaryGuesses, Message
 from dpaudit.results.publication import About
 from dpaudit.results.rounding import in_100
 
@@ -107,10 +111,128 @@ def test_claims_that_fail_and_costs_of_these_texts_have_no_number(samples: Sampl
 def test_the_sentences_are_about_the_claims_own_unit_and_relation(samples: Samples) -> None:
     mean = samples["mean"]()
     assert mean.claim is not None
-    changes = {"relation": "replace", "unit": "user", "records_per_user": 3}
-    toss_up, *_ = attacks.sentences(
-        mean.model_copy(update={"claim": mean.claim.model_copy(update=changes)})
-    )
+    changed = mean.claim.model_copy(update={"relation": "replace", "unit": "user"})
+    person, *_ = attacks.sentences(mean.model_copy(update={"claim": changed}))
+    of_three = changed.model_copy(update={"records_per_user": 3})
+    toss_up, *_ = attacks.sentences(mean.model_copy(update={"claim": of_three}))
     plain, *_ = attacks.sentences(mean)
-    assert "user with at most 3 records" in toss_up and "another in its place" in toss_up
-    assert "record was used" in plain and "another in its place" not in plain
+    for said in (person, toss_up):
+        assert "person's records" in said and "in their place" in said and "user" not in said
+    assert 3 in numbers(toss_up) and 3 not in numbers(person)
+    assert "record was used" in plain and "in its place" not in plain
+
+
+def test_numbers_in_short_are_true_at_both_levels(samples: Samples) -> None:
+    release, batch = demo_bounds()
+    for found, expected in (
+        (with_bounds(samples["secret"](), release, batch), [52, 100, 50, 1, 100, 2, 100, 63, 5]),
+        (with_bounds(samples["mean"](), batch, batch), [63, 100, 50, 1, 100, 5, 100]),
+    ):
+        said = attacks.in_short(found)
+        assert sorted(numbers(said)) == sorted(expected), said
+        assert "random numbers" in said and "a certain record" in said
+    shown = re.findall(r"[\d.]+(?=%| \()|(?<=advantage )[\d.]+", attacks.rates_in_short(found))
+    assert float(shown[0]) >= batch.advantage and "both levels" in attacks.rates_in_short(found)
+    failed = samples["mean"]().model_copy(update={"verdict": "fail"})
+    assert attacks.in_short(failed) == attacks.rates_in_short(failed) == ""
+
+
+def test_a_figures_words_round_up(samples: Samples) -> None:
+    """Its stated rates are the curve's, rounded up, for readers first."""
+    release, batch = demo_bounds()
+    page = render_markdown(with_bounds(samples["secret"](), release, batch))
+    (words,) = (line for line in page.splitlines() if "rate of false alarms" in line)
+    stated = [float(share) / 100 for share in re.findall(r"([\d.]+)%", words)]
+    assert stated[:3] == [0.001, 0.01, 0.1] and len(stated) == 9
+    for bounds, shown in ((release, stated[3:6]), (batch, stated[6:])):
+        for rate, most in zip(stated[:3], shown, strict=True):
+            exact = bounds.curve.true_positives(rate)
+            assert exact <= most < exact * 1.01
+    assert "optimal composition" in words and "secret batches" in words
+
+
+@pytest.mark.parametrize("name", ["mean", "secret", "rho"])
+def test_the_curve_is_drawn_inside_and_outside(samples: Samples, name: str) -> None:
+    result = samples[name]()
+    outside = result.model_copy(update={"audience": "public"})
+    for each in (result, outside):
+        html = render_html(each)
+        assert html.count('alt="The most that a test can tell') == 1
+    found = result.guarantees.attacks
+    assert found is not None and found.attack is not None and found.batch_attack is not None
+    apart = found.attack.lines != found.batch_attack.lines
+    drawing = attack_curves(found.attack, found.batch_attack if apart else None, "")
+    svg = file_of(drawing, "svg", "", ()).decode()
+    assert ("someone who knows the batch" in svg) == apart
+    assert "without the texts" in svg and "0.01%" in svg
+
+
+def seen(result: AuditResult, **empirical: Any) -> AuditResult:
+    found = result.guarantees.empirical.model_copy(update=empirical)
+    return result.model_copy(
+        update={"guarantees": result.guarantees.model_copy(update={"empirical": found})}
+    )
+
+
+def test_lower_bounds_stand_beside_and_only_inside(samples: Samples) -> None:
+    mean = samples["mean"]()
+    canaries = CanaryGuesses(
+        coins=64, right=41, epsilon=0.21999, most=2.3, delta=1e-5, confidence=0.95
+    )
+    attack = Attack(epsilon=0.0, estimate=0.2, delta=1e-5, confidence=0.95, trials=40, beyond=0)
+    both = seen(mean, canaries=canaries, attack=attack)
+    lines = [line for line in render_markdown(both).splitlines() if "Lower bound" in line]
+    attacked, guessed = lines
+    assert numbers(guessed)[:2] == [64, 41] and "0.2199" in guessed and "0.22 " not in guessed
+    assert "refutes no epsilon" in attacked and 80 in numbers(attacked)
+    assert list(attacks.sentences(both)) == list(attacks.sentences(mean))
+    outside = both.model_copy(update={"audience": "public"})
+    assert "Lower bound" not in render_markdown(outside)
+    assert "Lower bound" not in render_markdown(mean)
+
+
+def test_the_odds_of_these_very_texts_are_the_officers_alone(samples: Samples) -> None:
+    median = samples["median"]()
+    found = median.guarantees.ex_post
+    assert found is not None
+    reason = Message(code="risk.no-attack-bound", words="Nothing bounds it.")
+
+    def odds(**changes: Any) -> str:
+        changed = found.model_copy(update=changes)
+        guarantees = median.guarantees.model_copy(update={"ex_post": changed, "no_attack": reason})
+        return attacks.posterior_odds(median.model_copy(update={"guarantees": guarantees}))
+
+    # e^0.77 is 2.1598: rounded up. The larger of rise and fall, and clusters, whatever readers pay.
+    said = odds(batch_epsilon=0.77, epsilon=0.1, exact=0.7, rise=0.7, fall=0.1)
+    assert "2.16 " in said and "must not be published" in said and "all other records" in said
+    assert "2.01 " not in said
+    assert odds(relation="replace") == odds(delta=1e-6) == odds(batch_epsilon=math.inf) == ""
+    assert "person's records" in odds(unit="user", records_per_user=3)
+    guarantees = median.guarantees.model_copy(update={"no_attack": reason})
+    inside = median.model_copy(update={"guarantees": guarantees})
+    assert "by a factor of at most" in render_markdown(inside)
+    outside = inside.model_copy(update={"audience": "public"})
+    assert attacks.posterior_odds(outside) == ""
+    assert list(attacks.details(outside)) == []
+    failed = inside.model_copy(update={"verdict": "fail"})
+    assert list(attacks.box(failed)) == list(attacks.details(failed)) == []
+
+
+def test_an_ex_post_run_says_why_nothing_bounds_attacks(make_run: Callable[..., Any]) -> None:
+    inside = make_run().audit()
+    public = public_form(inside)
+    for result in (inside, public):
+        reason = result.guarantees.no_attack
+        assert reason is not None and reason.code == "risk.no-attack-bound"
+        assert str(reason) in render_markdown(result)
+        assert str(reason) == attacks.in_short(result)
+    assert attacks.posterior_odds(inside) and not attacks.posterior_odds(public)
+
+
+def test_what_is_said_of_how_a_bound_was_found(samples: Samples) -> None:
+    release, batch = demo_bounds()
+    ways = get_args(Way)
+    said = {way: attacks.found_by(batch.model_copy(update={"method": (way,)})) for way in ways}
+    assert len({*said.values()}) == len(ways)
+    assert "least" not in said["ranges"] and "least" in attacks.found_by(release)
+    assert attacks.found_by(batch.model_copy(update={"method": ()})) == ""

@@ -95,9 +95,9 @@ def test_comparison_keeps_kinds_in_tables_of_their_own(samples: Samples) -> None
 @pytest.mark.usefixtures("undrawn")
 def test_empty_and_very_short_texts_are_counted_beside_the_verdict(samples: Samples) -> None:
     for empty, short, said in [
-        (0, 0, "40, none of them empty or very short"),
-        (2, 0, "40, 2 empty"),
-        (2, 1, "40, 2 empty and 1 very short (fewer than 5 tokens)"),
+        (0, 0, "40; by rule, each of them says something"),
+        (2, 0, "40, of which 2 say nothing: 2 empty"),
+        (2, 1, "40, of which 3 say nothing: 2 empty, 1 very short (fewer than 5 tokens)"),
     ]:
         released = TextCounts(texts=40, empty=empty, very_short=short)
         result = samples["median"]().model_copy(update={"released": released})

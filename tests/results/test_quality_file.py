@@ -38,8 +38,8 @@ from dpaudit.results.quality_file import (
     EVALUATION,
     MAX_BYTES,
     read_quality,
+    write_measures,
     write_private,
-    write_quality,
 )
 from dpaudit.results.schemas import json_schema
 from dpaudit.runs import InputError, RunReader
@@ -114,7 +114,7 @@ def edited(change: Callable[[Any], object]) -> str:
 
 
 def test_what_is_written_is_read_back_by_its_owner_alone(tmp_path: Path) -> None:
-    path = write_quality(quality(), tmp_path / "new" / "report")
+    path = write_measures(quality(), tmp_path / "new" / "report")
     assert read_quality(path.parent, lambda: DIGEST) == quality()
     assert [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent, path.parent.parent)] == [
         0o600,
@@ -128,7 +128,7 @@ def test_what_is_written_is_read_back_by_its_owner_alone(tmp_path: Path) -> None
 def test_what_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
     loose = quality().model_copy(update={"own": 41})
     with pytest.raises(ValueError):
-        write_quality(loose, tmp_path)
+        write_measures(loose, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -136,7 +136,7 @@ def test_reports_have_no_digests_of_texts_and_comparisons_need_them(tmp_path: Pa
     found = quality().without_digests()
     assert found.has_digests is False and found.model_dump()["reference"]["digest"] is None
     assert found.mauve == quality().mauve
-    write_quality(found, tmp_path)
+    write_measures(found, tmp_path)
     with pytest.raises(InputError, match="lacks the digests"):
         read_quality(tmp_path, lambda: DIGEST)
 
@@ -230,7 +230,7 @@ def test_what_is_written_is_valid_by_its_schema() -> None:
 
 @pytest.mark.parametrize("found", [beside(), likely()])
 def test_what_stands_beside_a_run_survives_a_round_trip(tmp_path: Path, found: Quality) -> None:
-    write_quality(found, tmp_path)
+    write_measures(found, tmp_path)
     assert read_quality(tmp_path, lambda: DIGEST) == found
 
 
@@ -378,7 +378,7 @@ def test_a_failing_run_fails_with_an_evaluation_too(
     run = make_run()
     run.edit_manifest({"claim.epsilon": run.exact * 0.9})
     run.rehash()
-    write_quality(quality(RunReader(run.path).digest("samples.jsonl")), run / "report")
+    write_measures(quality(RunReader(run.path).digest("samples.jsonl")), run / "report")
     with pytest.raises(SystemExit) as left:
         main(["report", str(run.path), "--out", str(tmp_path / "out"), "--quiet"])
     assert left.value.code == 1

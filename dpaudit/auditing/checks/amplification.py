@@ -22,6 +22,7 @@ from dpaudit.auditing.checks.partition import Placement, lacking, unseen_places
 from dpaudit.auditing.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import Amplification, Finding, Place, Quantity, Value
 from dpaudit.runs import (
+    MILLION,
     Allocation,
     Manifest,
     NotSecret,
@@ -198,7 +199,8 @@ def _unlikely(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
         even += records * math.log(generated) - ways - math.log(math.comb(generated, larger))
     if math.log(1 / _RARELY) < even < math.inf:
         return Outcome("fail", "equal-sizes")
-    due, records, shown = generated / batches, placed.records, placed.by_batch.total()
+    due = (1 - manifest.batching.held_out_millionths / MILLION) * generated / batches
+    records, shown = placed.records, placed.by_batch.total()
     parts = (shown, due), (records - shown, 1 - due)
     far = sum(
         count * math.log(count / records / share) if share else math.inf

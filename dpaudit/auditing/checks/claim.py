@@ -12,8 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from dpaudit.accounting import Method, rounded_sum, zcdp_epsilon
-from dpaudit.auditing.checks.costs import Costs
+from dpaudit.accounting import (
+    AttackLimit,
+    Method,
+    limit_of,
+    rounded_sum,
+    zcdp_epsilon,
+)
+from dpaudit.auditing.checks.costs import Attacks, Costs
 from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.levels import Level, Levels
 from dpaudit.auditing.checks.registry import (
@@ -115,6 +121,40 @@ def rho_is_covered(run: AuditedRun) -> Outcome:
         code="claim.rho-supported", values={"rho": Quantity(value=costs.rho, unit="nats")}
     )
     return Outcome("fail", "exceeded", values, tuple(_why_larger(run, costs.rho, supported)))
+
+
+@RunCheck(id="claim.risk", gathers=(Costs,))
+def risk_is_within_the_settings(run: AuditedRun) -> Outcome:
+    """Compare what attacks can gain, recomputed for readers, with the most that settings name.
+
+    It is recomputed for the claim's unit and relation, and for the settings', if these are others.
+    """
+    limit = limit_of(run.manifest.privacy)
+    if not isinstance(limit, AttackLimit):
+        return inapplicable("claim.no-risk")
+    values: dict[str, Value] = {"most": limit.most, "field": run.manifest.privacy.limit or ""}
+    if limit.at is not None:
+        values["at"] = limit.at
+    bounds = (run[Costs].attacks, _attacks_on_planned_units(run))
+    readers = [each.attack.curve for each in bounds if each is not None]
+    if len(readers) < 2:
+        return Outcome("fail", "no-figure", values)
+    values["found"] = max(map(limit.reached, readers))
+    return (
+        Outcome("pass", "within", values)
+        if all(map(limit.allows, readers))
+        else Outcome("fail", "exceeded", values)
+    )
+
+
+def _attacks_on_planned_units(run: AuditedRun) -> Attacks | None:
+    """Return bounds on attacks on the settings' own unit, whichever the claim is about."""
+    planned, claim = run.manifest.privacy, run.claim
+    own = {"unit": planned.unit, "relation": planned.relation}
+    own_claim = claim.model_copy(update=own | {"delta": claim.delta or planned.delta or 0.0})
+    if own_claim == claim:
+        return run[Costs].attacks
+    return Costs(AuditedRun(run.reader, own_claim)).attacks
 
 
 @SettingsCheck(id="claim.delta", gathers=(Costs,))

@@ -15,7 +15,6 @@ from typing_extensions import override
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ReleaseAccountant
 from dpaudit.accounting.ex_post_release import readers_cost
-from dpaudit.accounting.risk import AttackCurve
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.auditing.checks.grouping import grouping_cost
 from dpaudit.auditing.checks.levels import (
@@ -26,11 +25,20 @@ from dpaudit.auditing.checks.levels import (
     release_accountant,
 )
 from dpaudit.auditing.checks.steps import BatchView, StepsView, accountant_for
+from dpaudit.results import AttackBound, AttackSettings
 from dpaudit.runs import SecretBatches
 
 INFINITE = Cost(math.inf, math.inf, math.inf)
 #: Where a claim without a delta has its curves end.
 _SMALL_DELTA = 1e-6
+
+
+class Attacks(NamedTuple):
+    """What attacks can do, by the fields of results that bound them."""
+
+    attack: AttackBound
+    batch_attack: AttackBound
+    attack_settings: AttackSettings
 
 
 class _BatchCost(NamedTuple):
@@ -187,14 +195,16 @@ class Costs(Evidence):
         )
 
     @cached_property
-    def attacks(self) -> tuple[AttackCurve, AttackCurve] | None:
-        """Bounds on attacks at the release and at the batch level; None likewise.
+    def attacks(self) -> Attacks | None:
+        """Bounds on attacks, and what they follow from; None likewise, and for an ex-post claim.
 
         A claim of zCDP may state no delta: there a small one says how far the curves are worked
         out.
         """
         run, claim = self._run, self._run.claim
-        accountant, delta, tokens = self.release, claim.delta, run.manifest.decoding.most_tokens
+        if not run.kind.beforehand:
+            return None
+        accountant, delta = self.release, claim.delta
         if accountant is None and claim.rho is not None:
             delta = _SMALL_DELTA
             secret = run.secrecy if isinstance(run.secrecy, SecretBatches) else None
@@ -207,7 +217,5 @@ class Costs(Evidence):
             )
         if accountant is None:
             return None
-        batch = accountant.batch_attack_curve(tokens, delta)
-        if accountant.secret is None:
-            return batch, batch
-        return accountant.attack_curve(tokens, delta), batch
+        settings = AttackSettings.of(accountant, run.manifest.decoding.most_tokens, delta)
+        return Attacks(*settings.bounds(), settings)

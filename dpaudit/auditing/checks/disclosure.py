@@ -40,6 +40,7 @@ _BATCHING = (
     "generate_per_cluster",
     "slots",
     "cells",
+    "held_out",
 )
 #: Fields that are public where the run declares its settings so. A list of banned words is the
 #: user's own.

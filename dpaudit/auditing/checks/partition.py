@@ -314,6 +314,12 @@ def _line(number: int, problem: Finding) -> Finding:
     )
 
 
+def _held_out(manifest: Manifest, digest: str) -> bool:
+    """Return whether the rule shows the record of this digest in no batch."""
+    share, key = manifest.batching.held_out_millionths, manifest.batching.key or ""
+    return share > 0 and KeyedHash(bytes.fromhex(key)).holds_out(digest, share)
+
+
 class _Lines(Protocol):
     """A reader of an assignment's lines."""
 
@@ -349,7 +355,7 @@ class _Grouped:
         if assigned.batch is None or (self._groups and assigned.batch >= len(self._groups)):
             known: dict[str, Value] = {"groups": len(self._groups)} if self._groups else {}
             return Finding(code="partition.no-group", values=known)
-        if self._groups:
+        if self._groups and not _held_out(self._manifest, assigned.digest):
             self._members.append((assigned.digest, assigned.batch))
         return None
 
@@ -426,7 +432,7 @@ class _Rule:
     """
 
     def __init__(self, manifest: Manifest, places: ClusterPlaces | None) -> None:
-        batching = manifest.batching
+        self._manifest, batching = manifest, manifest.batching
         self._hash = KeyedHash(bytes.fromhex(batching.key or "")).of_round(0)
         self._places, self._batches = places, batching.batches
         self._per_label, self._generated = (
@@ -449,6 +455,10 @@ class _Rule:
 
     def problem(self, assigned: Assigned) -> Finding | None:
         """Return why the rule does not give this line, or None."""
+        if _held_out(self._manifest, assigned.digest):
+            if assigned.batch is None:
+                return None
+            return Finding(code="partition.held-out", values={"batch": Place(batch=assigned.batch)})
         slot = None if self._slots is None else self._hash.slot(assigned.digest, self._slots)
         if assigned.batch is None:
             left_out = not any(

@@ -475,6 +475,7 @@ OWN_CHECKS = (
     "claim.epsilon",
     "claim.batch-epsilon",
     "claim.rho",
+    "claim.risk",
     "claim.delta",
     "claim.kind",
     "claim.tuning",

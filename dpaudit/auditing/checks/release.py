@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal
 
 from typing_extensions import override
 
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.auditing.checks.steps import BatchView, StepsView
-from dpaudit.results import VERY_SHORT, Finding, Place, Value
-from dpaudit.runs import Decoding, InputError, Manifest, Sample, without_stop
+from dpaudit.results import Finding, Place, Value
+from dpaudit.runs import Decoding, InputError, Manifest, Sample, as_released, without_stop
 from dpaudit.runs.layout import SAMPLES, TOKENIZER
 from dpaudit.runs.text import KNOWN_TOKENIZERS
+from dpaudit.runs.vacuity import Vacuity, vacuity
 
 
 class Texts(BatchEvidence, Evidence):
@@ -25,7 +26,7 @@ class Texts(BatchEvidence, Evidence):
         problems: what is wrong with texts.
         said: whether texts are recorded as such: all are, or none, or some.
         stops: what is wrong with the ends of texts and of batches.
-        empty, very_short: how many texts are, as in TextCounts.
+        vacuous: how many texts say nothing, by how they do.
     """
 
     partial = True
@@ -35,7 +36,7 @@ class Texts(BatchEvidence, Evidence):
         self.problems: list[Finding] = []
         self.said: set[bool] = set()
         self.stops: list[Finding] = []
-        self.empty = self.very_short = 0
+        self.vacuous = Counter[Vacuity]()
 
     @override
     @classmethod
@@ -45,9 +46,8 @@ class Texts(BatchEvidence, Evidence):
         for sample in batch.samples:
             digests.append(hashlib.sha256(sample.line().encode()).digest())
             tokens = without_stop(sample.tokens, decoding.sequences)
-            short = shortness(sample.text, tokens)
-            found.empty += short == "empty"
-            found.very_short += short == "very short"
+            said = vacuity(sample.text, tokens, batch.run.public_text)
+            found.vacuous.update([said] if said else ())
             decoded = decode(tokens) if decode and sample.text is not None else None
             found.problems += text_problems(sample, decoded, batch.manifest)
             found.said.add(sample.text is not None)
@@ -64,25 +64,12 @@ class Texts(BatchEvidence, Evidence):
         self.problems += found.problems
         self.said |= found.said
         self.stops += found.stops
-        self.empty += found.empty
-        self.very_short += found.very_short
+        self.vacuous += found.vacuous
 
     @property
     def number(self) -> int:
         """The number of texts."""
         return sum(map(len, self.digests.values()))
-
-
-def shortness(text: str | None, tokens: Sequence[int]) -> Literal["empty", "very short", ""]:
-    """Return what a text is called that says nothing or next to it.
-
-    Args:
-        text: what it says; None if that is not recorded.
-        tokens: its ids, without what ends it.
-    """
-    if not tokens if text is None else not text.strip():
-        return "empty"
-    return "very short" if len(tokens) < VERY_SHORT else ""
 
 
 @RunCheck(id="release.text", gathers=(Texts,))
@@ -270,7 +257,7 @@ def text_problems(sample: Sample, decoded: str | None, manifest: Manifest) -> It
     if sample.text is not None:
         if decoded is None:
             yield Finding(code="release.undecodable", values=text | {"file": TOKENIZER})
-        elif sample.text != decoded:
+        elif sample.text != as_released(decoded):
             yield Finding(code="release.not-its-tokens", values=text | {"file": SAMPLES})
     if sample.label is not None and sample.label not in (manifest.data.labels or ()):
         yield Finding(code="release.other-label", values=text | {"file": SAMPLES})

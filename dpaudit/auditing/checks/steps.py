@@ -28,6 +28,7 @@ from dpaudit.runs import (
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.rules import ForbiddenTokens, Ids
 from dpaudit.runs.text import Decode
+from dpaudit.runs.vacuity import PublicText
 
 #: The largest group whose ex-post cost is worked out: as many contexts as the widest record of a
 #: median run bounds.
@@ -487,6 +488,11 @@ class RunView:
             self.rules = reader.forbidden_tokens()
         except InputError as error:
             self.unruled = error.alone()
+
+    @cached_property
+    def public_text(self) -> PublicText:
+        """The run's public text, as the rules about texts that say nothing need it."""
+        return PublicText.of(self.manifest)
 
     @cached_property
     def decode(self) -> Decode | None:

@@ -17,11 +17,11 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-import dpaudit
 from dpaudit.runs import InputError
 from dpaudit.runs.engines.engine import MakeWork, Pool, Result, Task, Work, Worker, WorkerDiedError
 from dpaudit.runs.engines.local import cores
 from dpaudit.runs.extras import installing
+from dpaudit.version import __version__
 
 #: How often a task is tried whose actor dies. Machines of a cluster are taken away for reasons that
 #: are not the task's.
@@ -94,7 +94,7 @@ class RayEngine:
         with connected(self) as ray:
             nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             size, needs = room(nodes, self.workers, self.models)
-            make_work = partial(_of_version, dpaudit.__version__, make_worker)
+            make_work = partial(_of_version, __version__, make_worker)
             start, first = partial(_Actor, ray, make_work, needs), partial(_first, ray, needs)
             yield from Pool(size, start, first, ATTEMPTS, _refusal).map(tasks)
 
@@ -195,10 +195,10 @@ def _of_version(version: str, make_worker: MakeWork[Any, Any]) -> Work[Any, Any]
     Raises:
         InputError: the node has other code: its results could differ, and nobody would see.
     """
-    if dpaudit.__version__ != version:
+    if __version__ != version:
         raise InputError(
             f"the Ray node {os.uname().nodename}",
-            f"it has dpaudit {dpaudit.__version__}, and the caller {version}.",
+            f"it has dpaudit {__version__}, and the caller {version}.",
             "Install the same version on every node.",
         )
     return make_worker()

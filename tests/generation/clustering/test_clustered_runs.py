@@ -32,7 +32,7 @@ from dpaudit.generation.clustering.kmeans import PublicKMeans
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.config import Config
 from dpaudit.generation.events import BatchDone, Event, TextsEmbedded
-from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.generation.joined import CACHE_VARIABLE
 from dpaudit.generation.replay import replay_run
 from dpaudit.generation.sampling import SeededStream
 from dpaudit.mechanisms import context_change

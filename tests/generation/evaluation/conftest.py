@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.generation.joined import CACHE_VARIABLE
 from dpaudit.generation.records import Record
 from dpaudit.runs import Assigned, KeyedHash, RunReader, data_digest
 

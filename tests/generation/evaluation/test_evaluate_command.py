@@ -256,6 +256,21 @@ def test_a_classifier_is_fine_tuned_where_it_is_asked_for(
     ]
 
 
+def test_the_runs_own_baseline_is_measured_without_being_named(
+    command: Command, run: Any, make_baseline: Callable[..., Path]
+) -> None:
+    shutil.copytree(make_baseline("{letter} {}"), run / "baseline")
+    code, out, _ = command("--json")
+    assert code == 0
+    assert json.loads(out)["baseline"]["texts"]["texts"] > 0
+
+
+def test_a_figure_is_refused_for_a_run_that_holds_nothing_out(command: Command, run: Any) -> None:
+    code, _, err = command("--epsilon", "0.1")
+    assert code == 2 and "--epsilon" in err
+    assert not (run / "report" / "worth.json").exists()
+
+
 def test_a_small_baseline_sets_the_n_of_both(
     command: Command, make_baseline: Callable[..., Path]
 ) -> None:

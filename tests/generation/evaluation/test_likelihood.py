@@ -318,3 +318,11 @@ def test_command_lines_that_cannot_be_used(
         shown = capsys.readouterr()
         assert said in " ".join(shown.err.split())
         assert "Traceback" not in shown.err and not shown.out
+
+
+def test_a_model_takes_the_place_of_the_configs_own(
+    command: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = tmp_path / "absent"
+    assert command("--model", str(absent), configs=("median",)) == 2
+    assert f"'{absent}'" in capsys.readouterr().err

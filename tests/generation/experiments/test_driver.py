@@ -29,7 +29,7 @@ from dpaudit.generation.experiments.table_results import (
     RowResult,
     TableResult,
 )
-from dpaudit.generation.models import CACHE_VARIABLE
+from dpaudit.generation.joined import CACHE_VARIABLE
 from dpaudit.results import AuditResult
 from dpaudit.results.quality import Downstream, Mauve, Quality, scores
 from dpaudit.runs import InputError
@@ -475,7 +475,7 @@ def test_the_command_makes_a_rows_baseline_once_and_measures_it_beside_the_run(
 
     def evaluate(run: Path, reference: Any, *, baseline: Path | None, **_: Any) -> Evaluation:
         measured.append((run.parent.name, baseline))
-        return Evaluation(run, quality, run)
+        return Evaluation(run, quality, run, None)
 
     monkeypatch.setattr("dpaudit.generation.experiments.driver.evaluate", evaluate)
     made = []

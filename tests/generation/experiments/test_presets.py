@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dpaudit.generation.config import Config, load_config
+from dpaudit.generation.config import Config, ModelConfig, load_config
 from dpaudit.generation.experiments import estimates
 from dpaudit.generation.experiments.table import Row, Table, load_table
 from dpaudit.mechanisms import Mean
@@ -127,6 +127,7 @@ TABLES = {
     "results": RESULTS,
     "non-private": LIMITS,
     "laptop": load_table(EXAMPLES / "laptop" / "table.yaml"),
+    "gemma": load_table(EXAMPLES / "laptop" / "gemma.yaml"),
 }
 
 
@@ -141,7 +142,7 @@ def test_every_config_is_a_row_of_a_table_and_every_table_dry_runs() -> None:
             for path in (EXAMPLES / folder).rglob("*.yaml")
             if path.parent != EXAMPLES / "paper"
         }
-        configs -= {EXAMPLES / "laptop" / "table.yaml"}
+        configs -= {EXAMPLES / "laptop" / name for name in ("table.yaml", "gemma.yaml")}
         named = {row.path for table in TABLES.values() for row in table.rows}
         assert configs == {path for path in named if EXAMPLES / folder in path.parents}
     for table in TABLES.values():
@@ -354,6 +355,23 @@ def test_the_laptop_edition_has_the_same_rows_with_one_set_of_numbers() -> None:
         assert row.config.chosen_from.settings == row.config.chosen_from.batching == "public"
 
 
+def test_gemmas_rows_differ_in_the_model_and_a_base_models_template_alone() -> None:
+    for ours, theirs in zip(TABLES["gemma"].rows, TABLES["laptop"].rows, strict=True):
+        assert (ours.dataset, ours.method, ours.paper, ours.baseline) == (
+            theirs.dataset,
+            theirs.method,
+            theirs.paper,
+            theirs.baseline,
+        )
+        assert ours.config.model == ModelConfig(name="gemma3-270m", dtype="auto")
+        templates = ("pt", "it") if ours.method == "Mean Baseline" else (ours.config.prompt.id,) * 2
+        assert (ours.config.prompt.id, theirs.config.prompt.id) == templates
+        left_out: dict[str, Any] = {"model": True, "prompt": {"template"}}
+        assert ours.config.model_dump(exclude=left_out) == theirs.config.model_dump(
+            exclude=left_out
+        )
+
+
 def test_the_laptops_anchored_rows_have_as_many_tokens_and_a_baseline_at_epsilon_3_and_1() -> None:
     rows = TABLES["laptop"].rows
     paper, anchored = ([row for row in rows if row.baseline is beside] for beside in (False, True))
@@ -378,7 +396,7 @@ def test_the_laptops_anchored_rows_have_as_many_tokens_and_a_baseline_at_epsilon
 
 
 def test_the_docs_say_what_the_laptop_editions_dry_run_says() -> None:
-    document = (EXAMPLES.parent / "docs" / "experiments.md").read_text(encoding="utf-8")
+    document = (EXAMPLES / "laptop/README.md").read_text(encoding="utf-8")
     said = re.search(
         r"claim an epsilon of (\d+) for one record a context and of (\d+) for two",
         " ".join(document.split()),

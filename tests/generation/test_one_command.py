@@ -1,0 +1,170 @@
+"""`dpaudit generate DATA`: one command from records to a run, and the config that it leaves."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dpaudit.commands import own_data
+from dpaudit.commands.progress import GenerationProgress
+from dpaudit.generation.config import load_config
+from dpaudit.generation.events import BatchDone, Event
+from dpaudit.results.plan import PLANS, Plan
+from dpaudit.runs import RunReader
+from dpaudit.runs.manifest import MAX_CONTEXTS
+
+Dpaudit = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def claims(tmp_path: Path, tiny_folder: Path) -> list[object]:
+    """Options for 40 records in claims.csv, whose texts take a moment."""
+    with (tmp_path / "claims.csv").open("w", newline="") as file:
+        rows = [(f"canary {n} of a claim", "Theft" if n % 2 else "Motor") for n in range(40)]
+        csv.writer(file).writerows([("note", "kind"), *rows])
+    columns = ["--text", "note", "--label", "kind", "--labels", "Motor,Theft"]
+    sizes = ["--records", 300, "--epsilon", 3, "--texts", 4]
+    return ["claims.csv", *columns, *sizes, "--model", tiny_folder, "--template", "own"]
+
+
+def test_one_command_writes_a_run_that_passes(
+    dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, claims: list[object]
+) -> None:
+    code, out, err = dpaudit("generate", *claims, "--out", "run")
+    assert (code, out) == (0, ""), err
+    said = " ".join(err.split())
+    assert "300 records with 2 labels give 4 texts of up to 40 tokens at epsilon 1." in said
+    assert "canary" not in err
+    reader = RunReader(tmp_path / "run")
+    assert len(list(reader.samples())) == 4
+    made = tmp_path / "run" / "config.yaml"
+    assert load_config(made).batching.generate_per_label == 2
+    gate = ["verify", "run", "--model", tiny_folder, "--epsilon", 3, "--unit", "record"]
+    assert dpaudit(*gate, "--relation", "add_remove")[0] == 0
+    # It is beside the record: it may be edited, taken away, and used for another run.
+    text = made.read_text()
+    made.write_text(
+        text.replace("max_tokens: 40", "max_tokens: 3").replace("tokens: 8", "tokens: 1")
+    )
+    assert dpaudit(*gate, "--relation", "add_remove")[0] == 0
+    code, _, err = dpaudit("generate", "run/config.yaml", "--out", "other")
+    assert code == 0, err
+    assert RunReader(tmp_path / "other").manifest.decoding.max_tokens == 3
+    assert not (tmp_path / "other" / "config.yaml").exists()
+    made.unlink()
+    assert dpaudit(*gate, "--relation", "add_remove")[0] == 0
+    hashes = (tmp_path / "run" / "hashes").read_text()
+    assert "config.yaml" not in hashes
+
+
+def test_a_stranger_beside_the_config_is_still_found(
+    dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, claims: list[object]
+) -> None:
+    assert dpaudit("generate", *claims, "--out", "run")[0] == 0
+    (tmp_path / "run" / "config.yml").write_text("records: canary")
+    code, out, err = dpaudit("verify", "run", "--model", tiny_folder)
+    assert code == 1 and "integrity.hashes" in out + err
+
+
+def test_the_same_command_goes_on(
+    dpaudit: Dpaudit, tmp_path: Path, claims: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show = GenerationProgress.__call__
+
+    def interrupt(self: GenerationProgress, event: Event) -> None:
+        show(self, event)
+        if isinstance(event, BatchDone):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GenerationProgress, "__call__", interrupt)
+        assert dpaudit("generate", *claims, "--out", "run")[0] == 130
+    made = tmp_path / "run" / "config.yaml"
+    made.write_text(made.read_text() + "# edited\n")
+    other = [*claims[:-1], "pt"]
+    code, _, err = dpaudit("generate", *other, "--out", "run")
+    assert code == 2 and "prompt" in err
+    assert not (tmp_path / "run" / "hashes").exists()
+    assert dpaudit("generate", *claims, "--out", "run")[0] == 0
+    assert made.read_text().endswith("# edited\n")
+    assert (tmp_path / "run" / "hashes").exists()
+
+
+def test_a_dry_run_of_data_writes_nothing(
+    dpaudit: Dpaudit, tmp_path: Path, claims: list[object]
+) -> None:
+    before = {*tmp_path.rglob("*")}
+    code, out, _ = dpaudit("generate", *claims, "--dry-run", "--json")
+    assert code == 0
+    plan = Plan.model_validate_json(out)
+    assert plan.menu is not None and plan.claim is not None
+    assert [offer.name for offer in plan.menu.offers] == ["many", "careful"]
+    assert plan.menu.offers[0].epsilon == plan.claim.epsilon
+    assert plan.menu.offers[0].texts == plan.batches == 4
+    assert all((offer.seconds or 0) > 0 for offer in plan.menu.offers)
+    assert (
+        dpaudit("generate", *claims, "--dry-run", "--json")[1].split('"seconds"')[0]
+        == (out.split('"seconds"')[0])
+    )
+    assert {*tmp_path.rglob("*")} == before
+
+
+def test_options_about_data_do_not_go_with_a_config(
+    dpaudit: Dpaudit, tmp_path: Path, claims: list[object]
+) -> None:
+    assert dpaudit("init", "own.yaml", "--data", *claims)[0] == 0
+    for option in (["--texts", 4], ["--labels", "Motor"], ["--skip-other-labels"]):
+        code, _, err = dpaudit("generate", "own.yaml", "--out", "run", *option)
+        assert code == 2 and option[0] in err
+    assert not (tmp_path / "run").exists()
+
+
+def test_init_and_generate_take_the_same_options(
+    dpaudit: Dpaudit, tmp_path: Path, claims: list[object]
+) -> None:
+    assert dpaudit("init", "own.yaml", "--data", *claims)[0] == 0
+    assert dpaudit("generate", *claims, "--out", "run")[0] == 0
+    made = (tmp_path / "run" / "config.yaml").read_text()
+    assert made == (tmp_path / "own.yaml").read_text()
+    assert yaml.safe_load(made)["data"]["labels"] == ["Motor", "Theft"]
+    assert own_data.PLANS == PLANS
+    assert own_data.MOST_CONTEXTS.max == MAX_CONTEXTS
+
+
+RUN = Path(__file__).parents[2] / "examples" / "runs" / "bbc-median"
+#: Runs a command, and fails where torch is imported by it.
+WITHOUT_TORCH = """
+import sys
+from dpaudit.commands.cli import main
+
+try:
+    main(sys.argv[1:])
+finally:
+    assert not {"torch", "transformers"} & set(sys.modules)
+"""
+
+
+def test_a_plan_and_a_missing_file_need_no_torch(tmp_path: Path, claims: list[object]) -> None:
+    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", WITHOUT_TORCH, *map(str, arguments)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    # The model is not at hand, so none of its texts is shown.
+    not_here = ["nobody/nothing" if each == claims[-3] else each for each in claims]
+    done = call("init", "own.yaml", "--data", *not_here)
+    assert done.returncode == 0, done.stderr
+    for command in (
+        ["generate", "none.csv", *claims[1:], "--out", "run"],
+        ["replay", RUN, "--data", "none.csv"],
+        ["report", RUN, "--data", "none.csv", "--out", "report"],
+        ["evaluate", RUN, "--reference", "none.csv"],
+    ):
+        done = call(*command)
+        assert done.returncode == 2 and "none.csv" in done.stderr, done.stderr
+        assert "torch" not in done.stderr
