@@ -45,7 +45,7 @@ from dpaudit.results.budget import (
 )
 from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError, MostTruePositives, SecretBatches
-from dpaudit.runs.manifest import Share
+from dpaudit.runs.manifest import LIMITS, Share, given_limits
 from dpaudit.runs.strict_yaml import in_short
 
 #: Of a budget, for the rounding of what is spent of it.
@@ -54,8 +54,6 @@ _ROOM = 1 - 2.0**-30
 MOST_CONTEXTS, MOST_SURE = 1 << 20, 1 << 40
 #: Clips that are set side by side within one limit.
 _MENU = (1.0, 2.0, 4.0)
-#: Arguments that say what runs may cost.
-_LIMITS = ("epsilon", "advantage", "true_positives")
 
 Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Many: TypeAlias = Annotated[int, Field(ge=1, le=1 << 20)]
@@ -223,7 +221,7 @@ class _MeanRuns(BaseModel):
             raise InputError(argument, problem, remedy)
 
     def _objections(self) -> Any:
-        limits = [name for name in _LIMITS if getattr(self, name) is not None]
+        limits = given_limits(self)
         limit, finds = (limits or ["epsilon"])[0], self.individual or self.batch_size is None
         if len(limits) > 1:
             yield limits[1], f"there is {limits[0]}, too.", "Give one of them."
@@ -366,7 +364,7 @@ class _MeanRuns(BaseModel):
         return {
             "delta": self.known_delta,
             **{name: getattr(self, name) for name in names},
-            **{f"asked_{name}": getattr(self, name) for name in _LIMITS},
+            **{f"asked_{name}": getattr(self, name) for name in LIMITS},
         }
 
     def cost(self) -> BatchCost:
@@ -542,8 +540,7 @@ class _MeanRuns(BaseModel):
         return found
 
     def _too_few(self, problem: str) -> InputError:
-        field = next(name for name in _LIMITS if getattr(self, name) is not None)
-        return InputError(field, problem, "Give a larger one, or fewer tokens.")
+        return InputError(given_limits(self)[0], problem, "Give a larger one, or fewer tokens.")
 
 
 def _first(enough: Callable[[int], bool], guess: float) -> int:

@@ -37,6 +37,7 @@ from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError
 from dpaudit.runs import MostTruePositives as MostTruePositives
 from dpaudit.runs.layout import HASHES
+from dpaudit.runs.manifest import given_limits
 
 
 @dataclass(frozen=True)
@@ -169,12 +170,10 @@ def _with_drafts(
 
 def _require_consistent(own: Own, aggregator: Demo) -> None:
     """Refuse settings that contradict each other."""
-    limits = ("epsilon", "advantage", "true_positives")
-    given = [name for name in limits if getattr(own, name) is not None]
-    options = [f"--{name.replace('_', '-')}" for name in given]
-    if len(given) > 1:
+    options = [f"--{name.replace('_', '-')}" for name in given_limits(own)]
+    if len(options) > 1:
         raise InputError(options[1], f"there is {options[0]}, too.", "Give one of them.")
-    if given and not promises(aggregator):
+    if options and not promises(aggregator):
         problem = f"what a {aggregator} run costs is known once the texts are."
         raise InputError(options[0], problem, "Leave it out, or choose --aggregator mean.")
     if own.label is None and own.template not in (None, "own"):

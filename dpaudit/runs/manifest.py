@@ -219,6 +219,15 @@ class MostTruePositives(Fields):
         return self
 
 
+#: Fields that say what a run may cost; one of them at most is given.
+LIMITS = ("epsilon", "advantage", "true_positives")
+
+
+def given_limits(settings: object) -> list[str]:
+    """Return the names of the `LIMITS` that settings give."""
+    return [name for name in LIMITS if getattr(settings, name) is not None]
+
+
 class PrivacySettings(Fields):
     """The difference between neighbouring data sets, fixed before the run.
 
@@ -264,14 +273,12 @@ class PrivacySettings(Fields):
     @property
     def limit(self) -> str | None:
         """The name of the field that says what a run may cost; None without one."""
-        names = ("epsilon", "advantage", "true_positives")
-        return next((name for name in names if getattr(self, name) is not None), None)
+        return next(iter(given_limits(self)), None)
 
     @model_validator(mode="after")
     def _one_limit(self) -> Self:
-        for name in ("advantage", "true_positives"):
-            if getattr(self, name) is not None and self.limit != name:
-                raise clash(name, getattr(self, name), f"null with privacy.{self.limit}")
+        if (given := given_limits(self))[1:]:
+            raise clash(given[1], getattr(self, given[1]), f"null with privacy.{given[0]}")
         return self
 
 
