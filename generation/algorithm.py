@@ -100,6 +100,11 @@ class Ready:
     canaries: Canaries | None
 
     @property
+    def prompting(self) -> Prompting:
+        """What texts of the public prompt alone are made with."""
+        return Prompting(self.model, self.prompts, self.manifest.decoding)
+
+    @property
     def left(self) -> float | None:
         """Return contexts' mean share of budget left at the start, or None without earlier runs."""
         budget = self.manifest.mechanism.budget

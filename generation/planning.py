@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dpaudit.accounting import limit_of
 from dpaudit.accounting.one_run import most_refutable
 from dpaudit.generation import expected
-from dpaudit.generation.algorithm import Prompting, Ready, prepare, silent
+from dpaudit.generation.algorithm import Ready, prepare, silent
 from dpaudit.generation.config import BatchingConfig, Config, DataConfig
 from dpaudit.generation.events import Event, PhaseBegan, Progress
 from dpaudit.generation.manifest import release_accountant, secrecy_of
@@ -113,7 +113,7 @@ def plan(
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
         refutable=refutable,
-        preview=preview(config, Prompting(ready.model, ready.prompts, ready.manifest.decoding)),
+        preview=preview(config, ready.prompting),
         knows_tokenizer=_knows_tokenizer(ready.model),
         needs_data=needs_data,
         held_out=config.batching.held_out,

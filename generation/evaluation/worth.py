@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from dpaudit.accounting.worth import noise_scale, steps_of
-from dpaudit.generation.algorithm import Prompting, Ready
+from dpaudit.generation.algorithm import Ready
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.config import Config
 from dpaudit.generation.evaluation.likelihood import (
@@ -51,6 +51,7 @@ class GainByBatch:
 
     Attributes:
         batches: the batches that were to be measured, a public choice.
+        sums: `Measurement.sums` of each batch with records that are held out.
     """
 
     def __init__(self, run: RunParts, most_batches: int | None, of_each: int, watch: Watch) -> None:
@@ -71,18 +72,17 @@ class GainByBatch:
             if batch in self.batches and len(texts[batch]) < of_each:
                 texts[batch].append(record.text)
         total, done = sum(map(len, texts.values())), 0
-        found: dict[int, Doubles] = {}
+        self.sums: dict[int, Doubles] = {}
         with enough_memory():
             for number, chosen in sorted(texts.items()):
-                found[number] = _sums(run, number, chosen)
+                self.sums[number] = _sums(run, number, chosen)
                 done += len(chosen)
                 watch(done, total)
-        self._found = found
 
     @property
     def gain(self) -> Gain:
         """The mean gain of a token, without noise."""
-        sums = np.concatenate([np.zeros((0, 4)), *self._found.values()])
+        sums = np.concatenate([np.zeros((0, 4)), *self.sums.values()])
         nats, alone, supported, tokens = sums.T
         # nothing is shown of a token that the model rules out; NaN is below nothing
         usable = bool(supported.any()) and bool(np.max([nats, alone]) < -MASKED)
@@ -97,16 +97,12 @@ class GainByBatch:
     @property
     def gains(self) -> dict[int, float]:
         """The gain of each measured batch, in nats a token; NaN where nothing tells it."""
-        return {batch: _mean_gain(sums) for batch, sums in self._found.items()}
+        return {batch: _mean_gain(sums) for batch, sums in self.sums.items()}
 
     @property
     def steps(self) -> int:
         """The sum over batches of each batch's gain, cut off, in integer steps."""
         return sum(map(steps_of, self.gains.values()))
-
-    def sums_of(self, batch: int) -> Doubles:
-        """Return `Measurement.sums` of a measured batch."""
-        return self._found[batch]
 
 
 def _sums(run: RunParts, number: int, texts: list[str]) -> Doubles:
@@ -234,8 +230,7 @@ def write_baseline(config: Config, out: Location, ready: Ready, progress: Progre
             those that are there are another run's.
     """
     if not open_storage(out).exists(PUBLIC):
-        made_with = Prompting(ready.model, ready.prompts, ready.manifest.decoding)
-        generate_public(config, out, progress, made_with)
+        generate_public(config, out, progress, ready.prompting)
     reader = PublicReader(out)
     reader.public.require_fit(reader.where(PUBLIC), ready.manifest)
     sequences, public = ready.manifest.decoding.sequences, PublicText.of(ready.manifest)

@@ -239,7 +239,7 @@ def test_a_gain_of_all_texts_in_one_batch_would_move_too_far(
         for each in run.batches
     )
     sums = [
-        GainByBatch(parts, None, 99, lambda *_: None).sums_of(0)
+        GainByBatch(parts, None, 99, lambda *_: None).sums[0]
         for parts in (crowded, crowded._replace(batches=fewer))
     ]
     gains = [(each[:, 1] - each[:, 0]) / each[:, 2] for each in sums]
