@@ -182,7 +182,7 @@ def _timed(menu: Menu, rate: _Rate, examples: int) -> Menu:
 
 
 def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
-    """Return what else the epsilon of a config gives, for as many records as its batches are for.
+    """Return what else the epsilon of a config gives, for batching.records, or as its batches hold.
 
     Returns None where the epsilon is not known before the run, or batches are no label's.
     """
@@ -199,7 +199,7 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
     labels, examples = len(config.data.groups), config.prompt.examples_per_context
     sizes = Sizes(round(contexts), batching.batches_per_label or 1, 1, 1, examples)
     placed, held_out = sizes.records * sizes.batches * labels, batching.held_out
-    records = round(placed / (1 - held_out))
+    records = batching.records or round(placed / (1 - held_out))
     pricing = Pricing(config.mechanism, config.decoding.most_tokens, claim.delta, manifest.privacy)
     try:
         offers = plans(

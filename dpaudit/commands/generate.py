@@ -127,7 +127,9 @@ def generate(
         from dpaudit.reports.planning import build
 
     if out is not None:
-        generating.place_for_run(out)
+        place = generating.place_for_run(out)
+        if not public_only:  # told before the records are read and the plans worked out
+            generating.require_unfinished(place, worth=not no_worth and engine is None)
     first = _first(source, given)
     config: Settings = source if first is None else first.config
     if out is None:

@@ -166,7 +166,7 @@ def own_data_options(command: Command) -> Command:
     @option(
         "--skip-other-labels",
         is_flag=True,
-        help="Leave out rows with another label, or none, each by itself.",
+        help="Leave out rows with another label, or none, or no text, each by itself.",
     )
     @option(
         "--user",

@@ -16,6 +16,11 @@ _MOST_EMPTY = 0.25
 _TOY = 200_000_000
 
 
+def is_toy(parameters: int) -> bool:
+    """Return whether a model of so many is too small for texts that are worth releasing."""
+    return parameters < _TOY
+
+
 class PreviewedText(Result):
     """A text of the public prompt alone.
 
@@ -56,11 +61,6 @@ class PublicPreview(Result):
     asked: int
     examples: int
     drafted: bool
-
-    @property
-    def toy(self) -> bool:
-        """Whether the model is too small for texts that are worth releasing."""
-        return self.parameters < _TOY
 
     @property
     def follows(self) -> bool:

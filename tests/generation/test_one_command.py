@@ -41,6 +41,7 @@ def test_one_command_writes_a_run_that_passes(
     said = " ".join(err.split())
     assert "300 records with 2 labels give 4 texts of up to 40 tokens at epsilon 1." in said
     assert "canary" not in err
+    assert said.count("million parameters") == 1  # once, before the run
     reader = RunReader(tmp_path / "run")
     assert len(list(reader.samples())) == 4
     made = tmp_path / "run" / "config.yaml"

@@ -169,22 +169,32 @@ def test_the_default_path_has_baseline_and_gain(
     assert found.gain == worth.gain
 
 
-def test_an_interrupted_measurement_says_what_measures_it(
+def test_the_same_call_goes_on_with_an_interrupted_measurement(
     make_config: Callable[..., Config], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is finished, so that the same command would not go on with it."""
-
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    warnings: list[str] = []
-    monkeypatch.setattr("dpaudit.generation.evaluation.worth.gain_at_the_end", interrupted)
-    monkeypatch.setattr(Monitor, "warn", lambda _, message: warnings.append(message))
-    run = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        generate(make_config(data={"path": str(data)}, **HELD_OUT), out=run)
-    assert [f"dpaudit evaluate {run} --reference" in each for each in warnings] == [True]
-    assert audit_run(run)
+    config, run = make_config(data={"path": str(data)}, **HELD_OUT), tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr("dpaudit.generation.evaluation.worth.gain_at_the_end", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            generate(config, out=run)
+    texts, worth = (run / "samples.jsonl").read_bytes(), run / "report" / "worth.json"
+    assert audit_run(run) and not worth.exists()
+    # another config, or nothing to measure: the texts are not gone on with
+    other = make_config(data={"path": str(data)}, **HELD_OUT, decoding={"max_tokens": 2})
+    for refused, measure in ((other, True), (config, False)):
+        with pytest.raises(InputError):
+            generate(refused, out=run, worth=measure)
+        assert not worth.exists()
+    generate(config, out=run)
+    assert read_worth(run / "report", lambda: RunReader(run)).gain is not None
+    assert (run / "samples.jsonl").read_bytes() == texts
+    # told before the data is read
+    data.unlink()
+    with pytest.raises(InputError, match="finished"):
+        generate(config, out=run)
 
 
 def test_the_option_leaves_both_out(
