@@ -82,7 +82,7 @@ class DataConfig(DataSettings):
     """The place of the private records, and the part of them that is read.
 
     Attributes:
-        path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of
+        path: a .csv, .tsv, .jsonl or .parquet file, a folder of several of one kind, a folder of
             LABEL/*.txt (without labels, of *.txt too), or package:NAME/FOLDER.
         dataset: a Hugging Face dataset's name, instead of a path.
     """

@@ -77,7 +77,8 @@ def plan(
     rate = _Rate(prompts / max(1, tried), step / max(1, tried))
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
-    rows = batches * (config.batching.slots or contexts)
+    held_out = config.batching.held_out > 0
+    rows = _rows(batches, config.batching.slots or contexts, config.batching.rounds, held_out)
     menu = menu or menu_of_config(config, ready.manifest)
     claim, mechanism, canaries = (
         ready.manifest.claim,
@@ -117,7 +118,9 @@ def plan(
         knows_tokenizer=_knows_tokenizer(ready.model),
         needs_data=needs_data,
         held_out=config.batching.held_out,
-        menu=None if menu is None else _timed(menu, rate, config.prompt.examples_per_context),
+        menu=None
+        if menu is None
+        else _timed(menu, rate, config.prompt.examples_per_context, held_out),
     )
 
 
@@ -163,16 +166,25 @@ def timed(menu: Menu, config: Config, progress: Progress = silent) -> Menu:
         ready = prepare(one, progress=progress)
     progress(PhaseBegan("timing"))
     prompts, step, _, _, tried = _trial(ready)
-    return _timed(menu, _Rate(prompts / tried, step / tried), 1)
+    held_out = config.batching.held_out > 0
+    return _timed(menu, _Rate(prompts / tried, step / tried), 1, held_out)
 
 
-def _timed(menu: Menu, rate: _Rate, examples: int) -> Menu:
+def _rows(texts: int, contexts: float, rounds: int, held_out: bool) -> float:
+    """Return the contexts of a run with its baseline, and of what measures the records' gain."""
+    measured = expected.measured(texts // rounds) if held_out else 0
+    return (texts + measured) * contexts + texts
+
+
+def _timed(menu: Menu, rate: _Rate, examples: int, held_out: bool) -> Menu:
     """Return the menu with the time of each plan, by contexts with `examples` records."""
     offers = (
         offer.model_copy(
             update={
                 "seconds": rate.seconds(
-                    offer.texts * offer.contexts, offer.examples / examples, menu.tokens - 1
+                    _rows(offer.texts, offer.contexts, offer.rounds, held_out),
+                    offer.examples / examples,
+                    menu.tokens - 1,
                 )
             }
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpaudit.generation.config import Config, DataConfig
-from dpaudit.generation.rows import FIELDS, SEPARATOR_LINE, Row, delimiter_of, read_rows
+from dpaudit.generation.rows import FIELDS, SEPARATED, SEPARATOR_LINE, Row, delimiter_of, read_rows
 from dpaudit.generation.sources import DATASET, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE, NO_LABELS
@@ -206,9 +206,7 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
                 f"{names['other_labels']}: skip."
             )
             remedy = f"{fixed_beforehand} {mend}"
-        raise InputError(
-            f"{row.where}, column {config.label!r}", problem, remedy, "records.label"
-        )
+        raise InputError(f"{row.where}, column {config.label!r}", problem, remedy, "records.label")
     return Record(label, text)
 
 
@@ -259,8 +257,8 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
     """Copy a file of records without one of them; every other byte stays as it is.
 
     Args:
-        path: a .csv whose first row names its columns, or a file with a record on every line that
-            is not blank.
+        path: a .csv or .tsv whose first row names its columns, or a file with a record on every
+            line that is not blank.
         number: of the row to leave out, from 1.
         out: the copy.
 
@@ -274,7 +272,7 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
         out.open("w", encoding=_BYTES, newline="") as copy,
     ):
         records: Iterator[list[str]] = ([line] for line in _lines_of_text(path, file))
-        if path.suffix.lower() == ".csv":
+        if path.suffix.lower() in SEPARATED:
             first = file.readline()
             stated = SEPARATOR_LINE.fullmatch(first) is not None
             if not stated:

@@ -260,13 +260,19 @@ def is_terminal() -> bool:
 
 def ask_data() -> str | None:
     """Ask for the file of records; None for the example's."""
-    question = "Your records: a .csv, .jsonl or .parquet file, or a folder [the example's]"
+    question = "Your records: a .csv, .tsv, .jsonl or .parquet file, or a folder [the example's]"
     data: str | None = _ask(question, _Optional(click.STRING))
     return data
 
 
-def ask(given: Given, data: str) -> Given:
-    """Ask at the terminal for what was not given. Of the data, the names of columns are shown."""
+def ask(given: Given, data: str, *, examples: bool = True) -> Given:
+    """Ask at the terminal for what was not given. Of the data, the names of columns are shown.
+
+    Args:
+        given: the options.
+        data: the records.
+        examples: whether public examples are asked for.
+    """
     from dpaudit.api.starting import promises, read_columns
     from dpaudit.reports.text import in_a_line
 
@@ -303,6 +309,13 @@ def ask(given: Given, data: str) -> Given:
     if given.about is None and given.template in (None, "own"):
         question = "What are your texts, in a sentence with nothing private in it? [texts]"
         given = replace(given, about=_ask(question, _Optional(click.STRING)))
+    if given.examples is None and examples:
+        question = (
+            "A file of a few texts like yours that are nobody's secret, with the same columns? "
+            "They make texts better, at no cost [none]"
+        )
+        file = NamedPath(exists=True, path_type=str)
+        given = replace(given, examples=_ask(question, _Optional(file)))
     return given
 
 

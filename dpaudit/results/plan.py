@@ -152,7 +152,8 @@ class Plan(Result):
             without budgets.
         left: the share of its budget that earlier runs left a context, on average; None without
             earlier ones.
-        seconds: on this machine, where no text ends early; loading the model is left out.
+        seconds: on this machine, where no text ends early, with the baseline and the measurement
+            of what the records added; loading the model is left out.
         stored: bytes of all steps before they are compressed.
         obstacles: what keeps the run from passing its audit, as sentences; empty if nothing is
             known to.

@@ -193,6 +193,9 @@ def test_drafted_examples_are_marked_in_config_and_run(
     [
         (["--draft-examples"], "--draft-examples"),
         (["--draft-examples", "--about", "Notes", "--template", "pt"], "--draft-examples"),
+        (["--draft-examples", "--about", "Notes", "--examples", "own.csv"], "--draft-examples"),
+        (["--examples", "none.csv"], "--examples"),
+        (["--examples", "."], "--examples"),  # the records lie in it
         (["--about", " "], "--about"),
         (["--about", "Notes\nof"], "--about"),
     ],

@@ -193,7 +193,7 @@ def test_a_bad_file_is_named_without_its_text(tmp_path: Path) -> None:
     assert failure(data(parquet)).code == "rows.no-parquet"
     other = tmp_path / "x.xlsx"
     other.write_text(SECRET)
-    assert ".csv, .jsonl, .parquet" in failure(data(other)).remedy
+    assert ".csv, .tsv, .jsonl, .parquet" in failure(data(other)).remedy
     (tmp_path / "empty").mkdir()
     assert "LABEL/*.txt" in failure(data(tmp_path / "empty")).problem
     assert "nothing is there" in failure(data(tmp_path / "absent.csv")).problem
@@ -264,13 +264,19 @@ def test_rows_with_other_labels_are_skipped_where_that_is_asked_for(tmp_path: Pa
     assert (found.records, found.repeated) == (EXPECTED[:1], 0)
 
 
+def test_tabs_separate_the_fields_of_a_tsv(tmp_path: Path) -> None:
+    path = tmp_path / "x.TSV"
+    path.write_text('\ufefftext\tlabel\n"one"\ta\n', encoding="utf-8")
+    assert read_records(data(path)).records == EXPECTED[:1]
+
+
 def test_blanks_around_labels_do_not_count(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("text, label\none, a\none,a \none,a\n")
     found = read_records(data(path))
     assert (found.records, found.repeated) == (EXPECTED[:1], 2)
-    coded = data(path, labels=("first", "second"), label_values=("a", "b"))
-    assert [record.label for record in read_records(coded).records] == ["first"]
+    coded = data(path, label_values=("b", "a"))
+    assert [record.label for record in read_records(coded).records] == ["b"]
 
 
 def test_data_without_a_record_is_refused(tmp_path: Path) -> None:

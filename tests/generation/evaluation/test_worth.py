@@ -16,7 +16,6 @@ from dpaudit.accounting.worth import sensitivity, steps_of
 from dpaudit.api.audits import audit
 from dpaudit.api.generating import Config as FrontDoorConfig
 from dpaudit.api.generating import generate
-from dpaudit.api.monitor import Monitor
 from dpaudit.auditing.run import audit_run
 from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import prepare
@@ -25,7 +24,7 @@ from dpaudit.generation.evaluation.texts import RealData
 from dpaudit.generation.evaluation.worth import GainByBatch, paid_gain, pay_for_gain
 from dpaudit.generation.rebuilt import RunParts
 from dpaudit.reports.worth import paid_words
-from dpaudit.results.quality_file import write_measures
+from dpaudit.results.quality_file import read_worth, write_measures
 from dpaudit.results.worth import Worth
 from dpaudit.runs import InputError, KeyedHash, RunReader
 from dpaudit.runs.public import PublicReader
