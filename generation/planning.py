@@ -21,7 +21,7 @@ from dpaudit.accounting import limit_of
 from dpaudit.accounting.one_run import most_refutable
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare, silent
-from dpaudit.generation.config import BatchingConfig, Config, DataConfig
+from dpaudit.generation.config import BatchingConfig, Config
 from dpaudit.generation.events import Event, PhaseBegan, Progress
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
@@ -148,18 +148,21 @@ def timed(menu: Menu, config: Config, progress: Progress = silent) -> Menu:
         InputError: the model cannot be used.
     """
     contexts = round(menu.offers[0].contexts)
-    labels, text = config.data.groups, "word " * config.prompt.max_example_tokens
+    data, text = config.data, "word " * config.prompt.max_example_tokens
     with TemporaryDirectory(prefix="dpaudit-") as folder:
         file = Path(folder) / "made-up.jsonl"
+        # with the columns and the encoding of the data, which a file of public examples has, too
         records = (
-            {"text": f"{number} {text}", "label": label}
-            for label in labels
+            {data.text: f"{number} {text}", data.label: value}
+            for value in data.named
             for number in range(contexts)
         )
-        file.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+        lines = "".join(f"{json.dumps(record)}\n" for record in records)
+        file.write_text(lines, encoding=data.encoding or "utf-8")
+        made_up = {"path": str(file), "dataset": None, "config": None, "split": None, "user": None}
         one = config.model_copy(
             update={
-                "data": DataConfig(path=str(file), labels=config.data.labels),
+                "data": data.model_copy(update=made_up),
                 "batching": BatchingConfig(batches_per_label=1),
             }
         )

@@ -288,6 +288,11 @@ def ask(given: Given, data: str, *, examples: bool = True) -> Given:
     if not given.labels and not given.no_labels:
         question = "Which labels are there? With commas between them; they become public"
         given = replace(given, labels=_ask(question, LabelList()))
+        if not given.skip_other_labels:
+            question = (
+                "Leave out rows with another label, or none, or no text, each by itself? [no]"
+            )
+            given = replace(given, skip_other_labels=_ask(question, _Optional(click.BOOL)) or False)
     if given.user is None and columns:
         question = "Which column names the person whose record it is? [none]"
         given = replace(given, user=_ask_column(question, columns, None))
