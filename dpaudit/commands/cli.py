@@ -20,6 +20,7 @@ from dpaudit.commands.budget import budget
 from dpaudit.commands.checks import checks
 from dpaudit.commands.compare import compare
 from dpaudit.commands.compose import compose
+from dpaudit.commands.contamination import contamination
 from dpaudit.commands.demo import demo
 from dpaudit.commands.evaluate import evaluate
 from dpaudit.commands.generate import generate
@@ -43,7 +44,7 @@ PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 COMMANDS = {
     "Commands": (init, generate, report, evaluate, release, verify),
     "Look closer": (demo, compare, compose, budget, checks, inspect, replay, key),
-    "Other generators": (record,),
+    "Other generators": (record, contamination),
     "Research": (lab,),
 }
 
