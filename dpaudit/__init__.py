@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dpaudit.api.comparing import RunComposition as RunComposition
     from dpaudit.api.comparing import compare as compare
     from dpaudit.api.comparing import compose as compose
+    from dpaudit.api.disclosing import Disclosure as Disclosure
+    from dpaudit.api.disclosing import disclose as disclose
     from dpaudit.api.evaluating import Evaluation as Evaluation
     from dpaudit.api.evaluating import evaluate as evaluate
     from dpaudit.api.generating import Config as Config
@@ -43,6 +45,7 @@ _MODULES = {
     "AuditError": "api.audits",
     "Budget": "api.budgeting",
     "Config": "api.generating",
+    "Disclosure": "api.disclosing",
     "Evaluation": "api.evaluating",
     "InputError": "errors",
     "RefusedError": "releasing.folder",
@@ -54,6 +57,7 @@ _MODULES = {
     "audit": "api.audits",
     "compare": "api.comparing",
     "compose": "api.comparing",
+    "disclose": "api.disclosing",
     "evaluate": "api.evaluating",
     "generate": "api.generating",
     "generate_public": "api.generating",
