@@ -19,6 +19,7 @@ from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import ABSENT
 from dpaudit.results.disclosed_texts import (
     CLAIM_AT,
+    LEVEL,
     NAMED_AT,
     Asked,
     DisclosedTexts,
@@ -31,13 +32,14 @@ from dpaudit.results.disclosed_texts import (
 from dpaudit.results.rounding import bound, delta_bound, exactly, lower_bound, nearest
 
 #: Spans and names that a screen or a page lists; --json has more.
-LISTED = 20
+LISTED = 10
 #: Characters of a span, a name or a label.
 _LONGEST = 300
-_LEVELS: dict[Level, str] = {
-    "batch": "at the batch level (for someone who knows a record's batch)",
-    "release": "at the release level (for readers of the texts)",
-    "split": "for someone who knows every other record",
+#: Whose epsilon it is, and who that is.
+_LEVELS: dict[Level, tuple[str, str]] = {
+    "batch": (" at the batch level", " (for someone who knows a record's batch)"),
+    "release": (" at the release level", " (for readers of the texts)"),
+    "split": ("", " (for someone who knows all others)"),
 }
 _Status: TypeAlias = Literal["pass", "warn", "fail"]
 _NOT_COMPARED = {
@@ -103,7 +105,7 @@ def blocks(found: DisclosedTexts) -> Iterator[Block]:
             note=f"the longest {LISTED}" if _span_count(found) > LISTED else "",
         )
     if found.entities:
-        yield Section("Names of your list in the texts", list(_entities(found)))
+        yield Section("Names and numbers in the texts", list(_entities(found)))
     yield Section("What this cannot show", [Items(list(_limits(found)))])
 
 
@@ -141,17 +143,16 @@ def test_words(found: DisclosedTexts) -> str:
     said = [f"The texts name {_units(found, number)} by {_runs(found, named.k)}."]
     if not number:
         said = [f"The texts name no {_unit(found)} by {_runs(found, named.k)}."]
-    elif named.own_batch is not None and named.expected_own_batch is not None:
+    elif named.own_batch is not None:
         said.append(
             f"{named.own_batch:,} of {_them(number)} {_is(named.own_batch)} named by a text of "
             f"{'its' if named.own_batch == 1 else 'their'} own batch; chance gives "
-            f"{nearest(named.expected_own_batch, 2)}."
+            f"{nearest(named.expected_right, 2)}."
         )
-    if number and named.expected_by_chance is not None:
+    else:
         said.append(
-            f"{named.shown:,} {_is(named.shown, 'was', 'were')} shown and {named.held_out:,} "
-            f"{_is(named.held_out, 'was', 'were')} not; going by the {named.held_out:,}, chance "
-            f"gives {nearest(named.expected_by_chance, 2)} shown."
+            f"{named.shown:,} of {_them(number)} {_is(named.shown, 'was', 'were')} shown; chance "
+            f"gives {nearest(named.expected_right, 2)}."
         )
     if test.depends:
         said.append(
@@ -187,26 +188,25 @@ def _probability(p: float) -> str:
 
 def _named_table(found: DisclosedTexts) -> tuple[list[str], list[list[str]]]:
     """Return the header, and a row for each number of words in a row."""
-    batches = found.coins.rule == "own-batch"
-    header = [
-        f"{found.measure.capitalize()} in a row",
-        "Named, shown",
-        "Named, not shown",
-        "Shown by chance",
-        "Because shown (95%)",
-        *["By own batch", "By chance"] * batches,
-        "p",
-    ]
-    return header, [_named_row(each, batches) for each in found.named]
+    columns: dict[str, list[str]] = {
+        f"{found.measure.capitalize()} in a row": [f"{each.k} or more" for each in found.named],
+        "Named, shown": [f"{each.shown:,}" for each in found.named],
+        "Named, not shown": [f"{each.held_out:,}" for each in found.named],
+        "Shown by chance": [_number(each.expected_by_chance) for each in found.named],
+        "Because shown": list(map(_limits_of, found.named)),
+    }
+    if found.coins.rule == "own-batch":
+        columns["By own batch"] = [_number(each.own_batch) for each in found.named]
+        columns["By chance"] = [_number(each.expected_right) for each in found.named]
+    columns["p"] = [_probability(each.p) for each in found.named]
+    told_of = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
+    return list(told_of), [list(row) for row in zip(*told_of.values(), strict=True)]
 
 
-def _named_row(each: Named, batches: bool) -> list[str]:
-    limits = ABSENT
-    if each.caused_low is not None and each.caused_high is not None:
-        limits = f"{each.caused_low:,} to {each.caused_high:,}"
-    by_batch = [_number(each.own_batch), _number(each.expected_own_batch)] if batches else []
-    counts = [f"{each.shown:,}", f"{each.held_out:,}", _number(each.expected_by_chance)]
-    return [f"{each.k} or more", *counts, limits, *by_batch, _probability(each.p)]
+def _limits_of(each: Named) -> str:
+    if each.caused_low is None or each.caused_high is None:
+        return ABSENT
+    return f"{each.caused_low:,} to {each.caused_high:,}"
 
 
 def _number(value: float | int | None) -> str:
@@ -217,27 +217,33 @@ def _number(value: float | int | None) -> str:
 
 def epsilon_words(found: RefutedEpsilon) -> Iterator[str]:
     """Yield what epsilon the texts refute, of which level, and whether the claim is refuted."""
-    level, delta = _LEVELS[found.level], _delta(found.delta)
+    (level, whom), delta = _LEVELS[found.level], _delta(found.delta)
     guesses = f"{found.right:,} of {counted(found.guesses, 'guess', 'guesses')} right"
     if found.refuted > 0:
         yield (
-            f"These texts refute every epsilon up to {lower_bound(found.refuted, 3)} {level}"
+            f"These texts refute every epsilon up to {lower_bound(found.refuted, 3)}{level}{whom}"
             f"{delta}, with {found.confidence:.0%} confidence ({guesses})."
         )
     elif found.guesses:
-        yield f"These texts refute no epsilon above 0 {level}{delta} ({guesses})."
+        yield f"These texts refute no epsilon above 0{level}{whom}{delta} ({guesses})."
     else:
-        yield f"These texts refute no epsilon {level}{delta}: there was nothing to guess by."
-    if found.claimed is None:
+        yield f"These texts refute no epsilon{level}{whom}{delta}: there was nothing to guess by."
+    if found.claimed is None or found.p_claim is None:
         if found.not_compared is not None:
             yield _NOT_COMPARED[found.not_compared]
         return
     whose = "The run's claim" if found.claimed_of == "run" else "The epsilon that you gave"
-    claim = f"{whose}, {exactly(found.claimed)} {level}{delta},"
-    if found.claim_refuted and found.p_claim is not None:
+    claim = f"{whose}, {exactly(found.claimed)}{level}{delta},"
+    probability = _probability(found.p_claim)
+    if found.claim_refuted:
         yield (
             f"{claim} does not hold: under it so many right guesses have a probability of at most "
-            f"{_probability(found.p_claim)}."
+            f"{probability}."
+        )
+    elif found.claimed <= found.refuted:
+        yield (
+            f"{claim} is among them, but not refuted at the level of {exactly(LEVEL)} that a "
+            f"failure needs (its probability is up to {probability}). Look closer."
         )
     else:
         yield f"{claim} is not refuted. That does not prove it."
@@ -254,12 +260,10 @@ def power_words(found: DisclosedTexts) -> str:
         f"This test cannot reject with fewer than {counted(least, 'named ' + _unit(found))} "
         f"(level {exactly(found.test.level)}): a leak of fewer stays unseen."
     )
-    if most.guesses:
+    if most.right < most.guesses:
         said += (
             f" If all {counted(most.guesses, 'guess', 'guesses')} by {_runs(found, most.k)} were "
             f"right, they would refute epsilon up to {lower_bound(most.most_refutable, 3)}."
-            if most.guesses > 1
-            else ""
         )
     return said
 
@@ -309,13 +313,18 @@ def copies_words(found: DisclosedTexts) -> str:
     number = _span_count(found)
     shown = sum(span.shown for span in found.spans)
     of_listed = f" Of the {len(found.spans):,} longest," if found.more_spans else " Of these,"
-    return (
+    others = len(found.spans) - shown
+    said = (
         f"{counted(number, 'passage')} of the texts {_is(number, 'stands', 'stand')} in the "
         f"records of one {_unit(found)} alone.{of_listed} {shown:,} {_is(shown, 'is', 'are')} of "
-        f"{_unit(found)}s that were shown and {len(found.spans) - shown:,} of others. A copy of "
-        "one that was not shown did not come from this run's prompts: two sources may say the "
-        "same, or the model knew the record before."
+        f"{_unit(found)}s that were shown and {others:,} of others."
     )
+    if others:
+        said += (
+            f" A copy of a {_unit(found)} that was not shown came by another way: two sources may "
+            "say the same, or the model knew it before."
+        )
+    return said
 
 
 def _span_table(found: DisclosedTexts) -> Table:
@@ -347,17 +356,16 @@ def _span_row(span: NamedSpan, batches: bool) -> tuple[str, ...]:
 
 
 def _entities(found: DisclosedTexts) -> Iterator[Block]:
+    number, unit = len(found.entities), _unit(found)
     phantoms = sum(each.phantom for each in found.entities)
-    number = len(found.entities)
     yield Paragraph(
-        f"{counted(number, 'name')} of your list {_is(number, 'stands', 'stand')} in the texts; "
-        f"{phantoms:,} of them {_is(phantoms, 'is', 'are')} in no {_unit(found)} that was shown, "
-        "so the model writes such names anyway."
+        f"Listed are names that you gave, and numbers of four digits or more that stand in one "
+        f"{unit} or in none. {phantoms:,} of {_them(number)} {_is(phantoms)} in no {unit} that "
+        f"was shown: the model writes {'it' if phantoms == 1 else 'such'} anyway."
     )
     header = ("Texts", "Shown", "Not shown", "Public", "Name")
-    yield Table.of(
-        "Names", header, [_entity_row(each) for each in found.entities[:LISTED]], words=(4,)
-    )
+    first = sorted(found.entities, key=lambda each: (not each.given, -each.shown))[:LISTED]
+    yield Table.of("Names and numbers", header, map(_entity_row, first), words=(4,))
 
 
 def _entity_row(each: NamedEntity) -> tuple[str, ...]:

@@ -31,9 +31,7 @@ _of_files = partial(click.option, cls=TitledOption, heading="Of any other genera
 @click.command(cls=TitledCommand)
 @click.argument("texts", type=_FILE, metavar="RUN_DIR|TEXTS")
 @_of_run("--data", type=_FILE, metavar="FILE", help=DATA_HELP)
-@_of_files(
-    "--shown", type=_FILE, metavar="FILE", help="The records that the generator was given."
-)
+@_of_files("--shown", type=_FILE, metavar="FILE", help="The records that the generator was given.")
 @_of_files(
     "--held-out",
     type=_FILE,

@@ -16,32 +16,32 @@ from dpaudit.accounting.coins import (
     BatchCoins,
     Flags,
     Floats,
+    GuessedCoins,
     Integers,
-    RefutingCoins,
     ShownCoins,
     SplitCoins,
     caused,
-    epsilon_refuted,
-    ever_shown,
-    most_refutable,
-    p_value,
     split_check,
 )
 from dpaudit.accounting.control_test import TOP_UNITS, ControlTest, Statistic, control_test
 from dpaudit.disclosing.claims import TestedClaim
 from dpaudit.disclosing.matching import Matches, Progress, SharedRuns, shared_runs
+from dpaudit.disclosing.phrases import find_phrases, numbers_in
 from dpaudit.disclosing.units import Units
 from dpaudit.disclosing.words import MEASURES, Measure, MeasureName
 from dpaudit.results.disclosed_texts import (
     CLAIM_AT,
     CONFIDENCE,
     LEVEL,
+    MOST_ROWS,
     MOST_SPANS,
+    Asked,
     Coins,
     DisclosedTexts,
     GroupCoins,
     LeftOut,
     Named,
+    NamedEntity,
     NamedSpan,
     RefutedEpsilon,
     Test,
@@ -152,8 +152,8 @@ def try_texts(
         epsilon=_epsilon(units, guesses, claim, CLAIM_AT[measure]),
         spans=tuple(_spans(units, spans[:MOST_SPANS])),
         more_spans=max(0, len(spans) - MOST_SPANS),
-        entities=(),
-        asked=None,
+        entities=_entities(units, looked_for.names, counted, progress),
+        asked=None if looked_for.ask is None else _asked(units, looked_for.ask, counted),
         left_out=LeftOut(twins=units.twins, short=_short(units, counted)),
     )
 
@@ -249,7 +249,7 @@ def _named(
             shown=int((named & shown).sum()),
             held_out=int((named & ~shown).sum()),
             own_batch=counts[k].right if batches else None,
-            expected_own_batch=counts[k].expected if batches else None,
+            expected_right=counts[k].expected,
             p=counts[k].p,
             **by_chance,
         )
@@ -276,49 +276,37 @@ def _caused(shares: Floats, shown: Flags, independent: bool) -> _Caused:
 
 @dataclass(frozen=True)
 class _Tested:
-    """Guesses that can refute an epsilon.
+    """Guesses that can refute an epsilon, and how many of them are right."""
 
-    Attributes:
-        coins: n of them, of units or groups of units.
-        guesses: of each [n].
-        right: how many are right.
-        records: for how many records' cost each stands [n].
-    """
-
-    coins: RefutingCoins
-    guesses: Integers
+    guesses: GuessedCoins
     right: int
-    records: Integers | None = None
 
 
 def _epsilon(units: Units, guesses: _Guesses, claim: TestedClaim, k: int) -> RefutedEpsilon:
     """Return what the records named at k, fixed beforehand, refute of the claim's level."""
-    tested = _tested(units, guesses, claim, k)
-    level = claim.level if units.source == "run" else "split"
+    named = np.where(guesses.lengths >= k, guesses.runs, ABSTAIN)
+    level, tested = claim.level, None
+    if units.source == "files":
+        level, tested = "split", _of_split(units, guesses, named, claim.delta)
+    elif level == "release":
+        tested = _of_release(units, named, claim.delta)
+        if tested is None:
+            level, claim = "batch", TestedClaim(None, not_compared="no-epsilon")
     if tested is None:
-        # Where all are shown, nothing tests presence.
-        claim, level = TestedClaim(None, not_compared="no-epsilon"), "batch"
-        tested = _tested(units, guesses, claim, k)
-        assert tested is not None  # as batches are guessed there
-    arguments = tested.coins, tested.guesses, tested.right, claim.delta
-    p_claim = None
-    if claim.epsilon is not None:
-        p_claim = p_value(
-            tested.coins, tested.guesses, tested.right, claim.epsilon, claim.delta, tested.records
-        )
-    guessed = int((tested.guesses != ABSTAIN).sum())
+        assert isinstance(units.coins, BatchCoins)  # a run's
+        tested = _Tested(GuessedCoins(units.coins, named, claim.delta), _right(named, units.values))
+    refuting, right = tested.guesses, tested.right
+    p_claim = None if claim.epsilon is None else refuting.p_value(right, claim.epsilon)
     return RefutedEpsilon(
         level=level,
-        refuted=epsilon_refuted(*arguments, 1 - CONFIDENCE, tested.records),
+        refuted=refuting.epsilon_refuted(right, 1 - CONFIDENCE),
         unit=units.unit,
         relation="add_remove",
         delta=claim.delta,
         k=k,
-        guesses=guessed,
-        right=tested.right,
-        most_refutable=most_refutable(
-            tested.coins, tested.guesses, claim.delta, 1 - CONFIDENCE, tested.records
-        ),
+        guesses=refuting.number,
+        right=right,
+        most_refutable=refuting.most_refutable(1 - CONFIDENCE),
         claimed=claim.epsilon,
         claimed_of=claim.of,
         not_compared=claim.not_compared,
@@ -327,34 +315,34 @@ def _epsilon(units: Units, guesses: _Guesses, claim: TestedClaim, k: int) -> Ref
     )
 
 
-def _tested(units: Units, guesses: _Guesses, claim: TestedClaim, k: int) -> _Tested | None:
-    """Return the guesses that test the claim's level; None if no coin tests that."""
-    named = np.where(guesses.lengths >= k, guesses.runs, ABSTAIN)
-    if isinstance(units.coins, BatchCoins):
-        if claim.level == "release":
-            return _of_release(units, units.coins, named)
-        return _Tested(units.coins, named, _right(named, units.values))
-    if isinstance(units.coins, SplitCoins):
-        groups = units.coins.matched(units.values, units.seed)
-        guessed = groups.guess(named, guesses.lengths)
-        # Which one was shown, of several: one record goes, and another comes.
-        records = np.full(len(guessed), 2, dtype=np.int64)
-        return _Tested(groups, guessed, groups.right(guessed, units.values), records)
-    assert isinstance(units.coins, ShownCoins)
-    return _Tested(units.coins, named, _right(named, units.values))
+def _of_split(units: Units, guesses: _Guesses, named: Integers, delta: float) -> _Tested:
+    """Return guesses of who was shown; of a split of a fixed size, within matched groups."""
+    if not isinstance(units.coins, SplitCoins):
+        assert isinstance(units.coins, ShownCoins)
+        return _Tested(GuessedCoins(units.coins, named, delta), _right(named, units.values))
+    groups = units.coins.matched(units.values, units.seed)
+    guessed = groups.guess(named, guesses.lengths)
+    # That another member was shown is one record less and one more.
+    records = np.full(len(guessed), 2, dtype=np.int64)
+    return _Tested(
+        GuessedCoins(groups, guessed, delta, records), groups.right(guessed, units.values)
+    )
 
 
-def _of_release(units: Units, coins: BatchCoins, named: Integers) -> _Tested | None:
-    """Return guesses that a record was shown in any round, which test the release level."""
+def _of_release(units: Units, named: Integers, delta: float) -> _Tested | None:
+    """Return guesses that a record was shown in any round, which test the release level.
+
+    Return None where all records of a group are shown, so that no coin tests it.
+    """
     count = len(units.records)
-    share = (1 - coins.held_out) * coins.generated[:count] / coins.batches[:count]
-    if (share >= 1).any():
+    ever, shares = _ever_shown(units)
+    if (shares >= 1).any():
         return None
-    ever = np.array([ever_shown(1, each, units.rounds) for each in share.tolist()])
-    values = units.shown.reshape(units.rounds, count).any(axis=0).astype(np.int64)
+    values = ever.astype(np.int64)
     is_named = (named != ABSTAIN).reshape(units.rounds, count).any(axis=0)
     guessed: Integers = np.where(is_named, 1, ABSTAIN).astype(np.int64)
-    return _Tested(ShownCoins(ever, released=True), guessed, _right(guessed, values))
+    coins = ShownCoins(shares, released=True)
+    return _Tested(GuessedCoins(coins, guessed, delta), _right(guessed, values))
 
 
 def _right(guesses: Integers, values: Integers) -> int:
@@ -378,6 +366,67 @@ def _spans(units: Units, spans: Sequence[tuple[int, int, int, int, int]]) -> Ite
             shown=bool(shown[place]),
             own_batch=own,
         )
+
+
+def _asked(units: Units, name: str, measure: Measure) -> Asked:
+    """Return where a name stands.
+
+    Raises:
+        InputError: it has no letter or digit.
+    """
+    if not measure.split(name):
+        raise InputError("--ask", "there is no letter or digit in it.", "Give a name or a number.")
+    (found,) = find_phrases((name,), units.texts, units.records, units.public, measure)
+    ever, shares = _ever_shown(units)
+    shown, own = ever[found.units], shares[found.units]
+    expected = None
+    if (own < 1).all():
+        expected = float((own[~shown] / (1 - own[~shown])).sum())
+    return Asked(
+        name=name,
+        shown=int(shown.sum()),
+        held_out=int((~shown).sum()),
+        texts=len({text for text, _, _ in found.places}),
+        public=found.public,
+        expected_by_chance=expected,
+    )
+
+
+def _entities(
+    units: Units, names: Sequence[str], measure: Measure, progress: Progress
+) -> tuple[NamedEntity, ...]:
+    """Return the names that stand in texts, and the numbers that are nobody's or one unit's."""
+    numbers = numbers_in(units.texts)
+    found = find_phrases(
+        (*names, *numbers), units.texts, units.records, units.public, measure, progress
+    )
+    ever, _ = _ever_shown(units)
+    listed = []
+    for at, each in enumerate(found):
+        given = at < len(names)
+        if not each.places or not (given or (len(each.units) <= 1 and not each.public)):
+            continue
+        rows = [int(units.text_rows[text]) for text in sorted({place[0] for place in each.places})]
+        listed.append(
+            NamedEntity(
+                name=each.phrase,
+                given=given,
+                release_rows=tuple(rows[:MOST_ROWS]),
+                texts=len(rows),
+                shown=int(ever[each.units].sum()),
+                held_out=int((~ever[each.units]).sum()),
+                public=each.public,
+            )
+        )
+    return tuple(listed[:MOST_SPANS])
+
+
+def _ever_shown(units: Units) -> tuple[Flags, Floats]:
+    """Return whether each unit was shown in any round, and the probability of that [n]."""
+    count = len(units.records)
+    ever: Flags = units.shown.reshape(units.rounds, count).any(axis=0)
+    shares = units.coins.shares.reshape(units.rounds, count)
+    return ever, 1 - np.prod(1 - shares, axis=0)
 
 
 def _short(units: Units, measure: Measure) -> int:

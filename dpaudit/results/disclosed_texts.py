@@ -27,6 +27,9 @@ LEVEL: Final = 1e-3
 CONFIDENCE: Final = 0.95
 #: Words, or characters, in a row that name a record, and those that a claim is held against.
 NAMED_AT: Final = {"words": (6, 8, 10, 12, 16), "characters": (24, 32, 40, 48, 64)}
+#: Spans that a result lists, names likewise, and rows of texts that have a name.
+MOST_SPANS: Final = 200
+MOST_ROWS: Final = 20
 CLAIM_AT: Final = {"words": 10, "characters": 40}
 
 
@@ -124,7 +127,8 @@ class Named(_Part):
         caused, caused_low, caused_high: disclosures by reason of having been shown, and their 95%
             limits; None where no one chance is behind them.
         own_batch: how many are named by a text of their own batch; None without batches.
-        expected_own_batch: its mean by chance; None likewise.
+        expected_right: by chance, the mean of the right guesses among the named: of `own_batch`,
+            or of `shown` without batches.
         p: the upper tail of the right guesses at this k, by itself.
     """
 
@@ -136,7 +140,7 @@ class Named(_Part):
     caused_low: int | None
     caused_high: int | None
     own_batch: int | None
-    expected_own_batch: Number | None
+    expected_right: Number
     p: Number
 
 
@@ -200,10 +204,12 @@ class NamedSpan(_Part):
 
 
 class NamedEntity(_Part):
-    """A name or number of the caller's list that stands in released texts.
+    """A name or number that stands in released texts.
 
     Attributes:
-        name: as it was given.
+        name: as it was given, or as the texts have it.
+        given: whether it is of the caller's list; else it is a number of four digits or more that
+            stands in one unit at most, and in no public text.
         release_rows: the released texts that hold it, from 1; the first few.
         texts: how many do.
         shown, held_out: how many units of each kind hold it.
@@ -211,6 +217,7 @@ class NamedEntity(_Part):
     """
 
     name: str
+    given: bool
     release_rows: tuple[int, ...]
     texts: int
     shown: int
@@ -220,7 +227,7 @@ class NamedEntity(_Part):
     @property
     def phantom(self) -> bool:
         """Whether the model wrote it without having been shown it in a record."""
-        return not self.shown
+        return not self.shown and not self.public
 
 
 class Asked(_Part):
@@ -267,7 +274,7 @@ class DisclosedTexts(_Part):
         epsilon: what the texts refute, and the claim.
         spans: the longest first, at most `MOST_SPANS`.
         more_spans: how many more there are.
-        entities: of the caller's list, those that stand in texts.
+        entities: names of the caller's list that stand in texts, and numbers; at most `MOST_SPANS`.
         asked: the answer to --ask; None if nothing was asked.
         left_out: what is no unit.
     """
@@ -293,7 +300,3 @@ class DisclosedTexts(_Part):
             json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False)
             + "\n"
         )
-
-
-#: Spans that a result lists.
-MOST_SPANS: Final = 200
