@@ -139,21 +139,40 @@ def shared_runs(
         text_groups, unit_groups: the label or cluster of each text and unit; one group if None.
         measure: words or characters.
         progress: called with units read and all.
+
+    Raises:
+        ValueError: texts have groups and units have none, or the other way round.
     """
+    if (text_groups is None) != (unit_groups is None):
+        raise ValueError("either both texts and units have groups, or none")
     split = [measure.split(text) for text in texts]
     runs = TextRuns(split)
     for text in public:
         runs.add_public(measure.split(text))
-    for unit, records in enumerate(units):
-        if unit % _TOLD_EVERY == 0:
-            progress(unit, len(units))
-        runs.add_unit(unit, [measure.split(record) for record in records])
-    progress(len(units), len(units))
+    for unit, records in read_units(units, measure, progress):
+        runs.add_unit(unit, records)
     sizes = np.array([len(text) for text in split], np.int64)
     found = _Occurrences.of(runs.unique(), runs.ends, sizes)
     if text_groups is not None and unit_groups is not None:
         found = found.where(text_groups[found.text] == unit_groups[found.unit])
     return _shared(found, texts, len(units), measure)
+
+
+def read_units(
+    units: Sequence[Sequence[str]], measure: Measure, progress: Progress
+) -> Iterator[tuple[int, list[list[str]]]]:
+    """Yield each unit's number and its records as words or characters, and tell how many are read.
+
+    Args:
+        units: the records of each.
+        measure: words or characters.
+        progress: called with units read and all.
+    """
+    for unit, records in enumerate(units):
+        if unit % _TOLD_EVERY == 0:
+            progress(unit, len(units))
+        yield unit, [measure.split(record) for record in records]
+    progress(len(units), len(units))
 
 
 class _Occurrences(NamedTuple):
@@ -163,8 +182,8 @@ class _Occurrences(NamedTuple):
         text, unit: who has it.
         end: the place after its last word, in words of its text.
         length: in words.
-        state, below, shared: the state, and the lengths of its runs that are no unique ones of its
-            own.
+        state: shorter runs down to `least` words that end here are in it, too, and as unique.
+        least: see `state`.
     """
 
     text: Integers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpaudit.disclosing.matching import Matches, SharedRuns, find_matches, shared_runs
-from dpaudit.disclosing.words import CHARACTERS, WORDS, Measure, normalized, words
+from dpaudit.disclosing.words import CHARACTERS, WORDS, Measure
 
 Integers = NDArray[np.int64]
 #: Short enough for texts of a few words.
@@ -132,7 +131,7 @@ def test_finds_what_comparing_everything_finds(measure: Measure, case: Case) -> 
 @settings(max_examples=500, deadline=None)
 @given(case=cases())
 def test_spans_cover_all_long_runs_and_nothing_else(case: Case) -> None:
-    covered = set()
+    covered = set[tuple[int, int, int]]()
     for span in runs_of(case, SHORT).spans:
         cut = case.texts[span.text][span.start : span.end].split()
         assert len(cut) == span.words >= SHORT.span
@@ -141,3 +140,38 @@ def test_spans_cover_all_long_runs_and_nothing_else(case: Case) -> None:
         assert not places & covered
         covered |= places
     assert covered == Reference(case, SHORT).covered()
+
+
+@pytest.mark.parametrize(
+    ("measure", "record", "text", "shared"),
+    [
+        (
+            WORDS,
+            "An A\u0308rger of 12 Stra\u00dfen",
+            "\uff21n: \u00c4RGER of, \uff11\uff12 STRASSEN!",
+            5,
+        ),
+        (CHARACTERS, "\u4eca\u5929\u5929\u6c14\u5f88\u597d", "\u5929\u6c14\uff0c\u5f88 \u597d", 4),
+    ],
+)
+def test_writing_differently_hides_no_run(
+    measure: Measure, record: str, text: str, shared: int
+) -> None:
+    found = shared_runs(["x", text], [["x"], ["y", record]], measure=measure._replace(span=2))
+    assert found.length.tolist() == [1, shared]
+    (span,) = found.spans
+    assert (text[span.start : span.end], span.unit) == (text.rstrip("!"), 1)
+
+
+def test_a_round_has_its_own_texts() -> None:
+    found = shared_runs(["a b c", "a b c d", "c d"], [["a b c d e"], ["f"]])
+    order = np.array([0, 1, 2])
+    assert found.matches(order).where.tolist() == [1, -1]
+    first = found.matches(order, np.array([0, 2]))
+    assert (first.lengths.tolist(), first.where.tolist()) == ([3, 0], [0, -1])
+
+
+def test_tells_units_read() -> None:
+    told = list[tuple[int, int]]()
+    shared_runs(["a"], [["a"]] * 501, progress=lambda done, total: told.append((done, total)))
+    assert told == [(0, 501), (500, 501), (501, 501)]
