@@ -52,7 +52,7 @@ _NOT_COMPARED = {
         "The run's claim was not compared. It is about other neighbouring data sets than those "
         "with one record more or less: give an epsilon for these with `--epsilon`."
     ),
-    "no-epsilon": (
+    "all-shown": (
         "The run's claim was not compared. It is of the release level, and every record was shown, "
         "so that no coin tests that: give one of the batch level with `--epsilon`."
     ),
@@ -94,7 +94,8 @@ def blocks(found: DisclosedTexts) -> Iterator[Block]:
     if found.asked is not None:
         yield Paragraph(asked_words(found.asked, _unit(found)))
     yield Paragraph(test_words(found))
-    yield Table.of("Named records", *_named_table(found))
+    if any(each.shown or each.held_out for each in found.named):
+        yield Table.of("Named records", *_named_table(found))
     yield Paragraph(" ".join(epsilon_words(found.epsilon)))
     yield Paragraph(power_words(found))
     yield Paragraph(split_words(found), "quiet")
@@ -175,7 +176,7 @@ def test_words(found: DisclosedTexts) -> str:
 
 
 def _them(number: int) -> str:
-    return "it" if number == 1 else f"the {number:,}"
+    return "this 1" if number == 1 else f"these {number:,}"
 
 
 def _is(number: int, one: str = "is", many: str = "are") -> str:
@@ -190,14 +191,14 @@ def _named_table(found: DisclosedTexts) -> tuple[list[str], list[list[str]]]:
     """Return the header, and a row for each number of words in a row."""
     columns: dict[str, list[str]] = {
         f"{found.measure.capitalize()} in a row": [f"{each.k} or more" for each in found.named],
-        "Named, shown": [f"{each.shown:,}" for each in found.named],
-        "Named, not shown": [f"{each.held_out:,}" for each in found.named],
+        "Shown": [f"{each.shown:,}" for each in found.named],
+        "Not shown": [f"{each.held_out:,}" for each in found.named],
         "Shown by chance": [_number(each.expected_by_chance) for each in found.named],
         "Because shown": list(map(_limits_of, found.named)),
     }
     if found.coins.rule == "own-batch":
-        columns["By own batch"] = [_number(each.own_batch) for each in found.named]
-        columns["By chance"] = [_number(each.expected_right) for each in found.named]
+        columns["Own batch"] = [_number(each.own_batch) for each in found.named]
+        columns["Own by chance"] = [_number(each.expected_right) for each in found.named]
     columns["p"] = [_probability(each.p) for each in found.named]
     told_of = {name: cells for name, cells in columns.items() if set(cells) != {ABSENT}}
     return list(told_of), [list(row) for row in zip(*told_of.values(), strict=True)]
@@ -232,8 +233,7 @@ def epsilon_words(found: RefutedEpsilon) -> Iterator[str]:
         if found.not_compared is not None:
             yield _NOT_COMPARED[found.not_compared]
         return
-    whose = "The run's claim" if found.claimed_of == "run" else "The epsilon that you gave"
-    claim = f"{whose}, {exactly(found.claimed)}{level}{delta},"
+    claim = _claim_words(found, f"{level}{delta}")
     probability = _probability(found.p_claim)
     if found.claim_refuted:
         yield (
@@ -245,8 +245,24 @@ def epsilon_words(found: RefutedEpsilon) -> Iterator[str]:
             f"{claim} is among them, but not refuted at the level of {exactly(LEVEL)} that a "
             f"failure needs (its probability is up to {probability}). Look closer."
         )
+    elif not found.claim_refutable:
+        yield f"{claim} is more than any outcome of this test could refute."
     else:
         yield f"{claim} is not refuted. That does not prove it."
+
+
+def _claim_words(found: RefutedEpsilon, of: str) -> str:
+    """Return what is compared, as the subject of a sentence."""
+    assert found.claimed is not None  # as the caller has looked
+    if found.claimed_of == "given":
+        return f"The epsilon that you gave, {exactly(found.claimed)}{of},"
+    if found.stated is None or found.stated_delta is None:
+        return f"The run's claim, {bound(found.claimed)}{of},"
+    stated = f"{exactly(found.stated)}{_delta(found.stated_delta)}"
+    return (
+        f"The run claims epsilon {stated}, and its settings then promise {bound(found.claimed)}"
+        f"{of}, small enough for so many records. That"
+    )
 
 
 def _delta(delta: float) -> str:

@@ -160,7 +160,7 @@ def disclose(
             reader = RunReader(places.location_of(texts, "texts"))
             require_there(data, "data", reader.manifest)
             units = units_of_run(reader, named(data, "--data"), public=everybodys, seed=seed or 0)
-            claim = claim_of_run(reader, reader.manifest.claim)
+            claim = claim_of_run(reader, reader.manifest.claim, len(units.values))
         else:
             units = units_of_files(
                 named(texts, "TEXTS"),
@@ -202,7 +202,9 @@ def disclosed_of_run(
         try:
             units = units_of_run(reader, file)
             with monitor.progress("Comparing texts", "records") as advance:
-                return try_texts(units, claim_of_run(reader, claim), progress=advance)
+                return try_texts(
+                    units, claim_of_run(reader, claim, len(units.values)), progress=advance
+                )
         except InputError as error:
             return error
 

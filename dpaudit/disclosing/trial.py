@@ -6,7 +6,7 @@ Guesses and scores follow from texts and records alone. The coins come in last, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypedDict
 
 import numpy as np
@@ -291,12 +291,16 @@ def _epsilon(units: Units, guesses: _Guesses, claim: TestedClaim, k: int) -> Ref
     elif level == "release":
         tested = _of_release(units, named, claim.delta)
         if tested is None:
-            level, claim = "batch", TestedClaim(None, not_compared="no-epsilon")
+            level, claim = "batch", TestedClaim(None, not_compared="all-shown")
     if tested is None:
         assert isinstance(units.coins, BatchCoins)  # a run's
         tested = _Tested(GuessedCoins(units.coins, named, claim.delta), _right(named, units.values))
     refuting, right = tested.guesses, tested.right
-    p_claim = None if claim.epsilon is None else refuting.p_value(right, claim.epsilon)
+    p_claim, refutable = None, False
+    if claim.epsilon is not None:
+        p_claim = refuting.p_value(right, claim.epsilon)
+        refutable = _all_right(refuting).p_value(len(refuting.guesses), claim.epsilon) <= LEVEL
+    stated, stated_delta = claim.stated or (None, None)
     return RefutedEpsilon(
         level=level,
         refuted=refuting.epsilon_refuted(right, 1 - CONFIDENCE),
@@ -309,10 +313,19 @@ def _epsilon(units: Units, guesses: _Guesses, claim: TestedClaim, k: int) -> Ref
         most_refutable=refuting.most_refutable(1 - CONFIDENCE),
         claimed=claim.epsilon,
         claimed_of=claim.of,
+        stated=stated,
+        stated_delta=stated_delta,
         not_compared=claim.not_compared,
         p_claim=p_claim,
+        claim_refutable=refutable,
         claim_refuted=p_claim is not None and p_claim <= LEVEL,
     )
+
+
+def _all_right(guesses: GuessedCoins) -> GuessedCoins:
+    """Return guesses of all coins, each one that a coin can have."""
+    value = 1 if isinstance(guesses.coins, ShownCoins) else 0
+    return replace(guesses, guesses=np.full(len(guesses.guesses), value, dtype=np.int64))
 
 
 def _of_split(units: Units, guesses: _Guesses, named: Integers, delta: float) -> _Tested:
@@ -424,7 +437,7 @@ def _entities(
 def _ever_shown(units: Units) -> tuple[Flags, Floats]:
     """Return whether each unit was shown in any round, and the probability of that [n]."""
     count = len(units.records)
-    ever: Flags = units.shown.reshape(units.rounds, count).any(axis=0)
+    ever = np.asarray(units.shown.reshape(units.rounds, count).any(axis=0))
     shares = units.coins.shares.reshape(units.rounds, count)
     return ever, 1 - np.prod(1 - shares, axis=0)
 

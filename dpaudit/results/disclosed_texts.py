@@ -19,7 +19,7 @@ Level: TypeAlias = Literal["batch", "release", "split"]
 #: What a guess says of a unit: which batch it is in, or that it was shown.
 Rule: TypeAlias = Literal["own-batch", "shown", "fixed-size-split"]
 #: Why no claim is compared.
-NotCompared: TypeAlias = Literal["none-claimed", "ex-post", "other-neighbours", "no-epsilon"]
+NotCompared: TypeAlias = Literal["none-claimed", "ex-post", "other-neighbours", "all-shown"]
 
 #: The null's level where nobody gives another, and that of every refuted claim.
 LEVEL: Final = 1e-3
@@ -157,8 +157,11 @@ class RefutedEpsilon(_Part):
         most_refutable: what as many guesses would refute if all were right; 0 without any.
         claimed: the epsilon that is compared, in nats; None if none is.
         claimed_of: whether it was given to the test, or is the run's own.
+        stated, stated_delta: what the run's claim states, where `claimed` is what its settings
+            promise at a smaller delta; None elsewhere.
         not_compared: why none is; None if one is.
         p_claim: the probability of as many right guesses under the claim, at most; None likewise.
+        claim_refutable: whether it would be, if every unit were named and every guess right.
         claim_refuted: whether that is at most `LEVEL`.
     """
 
@@ -174,8 +177,11 @@ class RefutedEpsilon(_Part):
     most_refutable: Number
     claimed: Number | None
     claimed_of: Literal["run", "given"] | None
+    stated: Number | None
+    stated_delta: Number | None
     not_compared: NotCompared | None
     p_claim: Number | None
+    claim_refutable: bool
     claim_refuted: bool
 
 
