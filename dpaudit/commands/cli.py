@@ -22,6 +22,7 @@ from dpaudit.commands.compare import compare
 from dpaudit.commands.compose import compose
 from dpaudit.commands.contamination import contamination
 from dpaudit.commands.demo import demo
+from dpaudit.commands.disclose import disclose
 from dpaudit.commands.evaluate import evaluate
 from dpaudit.commands.generate import generate
 from dpaudit.commands.init import init
@@ -43,8 +44,19 @@ PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 #: Commands by their heading in the help, in the order of a first release.
 COMMANDS = {
     "Commands": (init, generate, report, evaluate, release, verify),
-    "Look closer": (demo, compare, compose, budget, checks, inspect, replay, key),
-    "Other generators": (record, contamination),
+    "Look closer": (
+        demo,
+        compare,
+        compose,
+        budget,
+        checks,
+        contamination,
+        disclose,
+        inspect,
+        replay,
+        key,
+    ),
+    "Other generators": (record,),
     "Research": (lab,),
 }
 
