@@ -18,7 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dpaudit.accounting import limit_of
-from dpaudit.accounting.one_run import most_refutable
+from dpaudit.accounting.coins import canary_guesses
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare, silent
 from dpaudit.generation.config import BatchingConfig, Config
@@ -88,7 +88,8 @@ def plan(
     budgets = (share for batch in ready.records.batches for share in batch.budgets or ())
     refutable = None
     if canaries is not None:
-        refutable = most_refutable(canaries.count, 0.0 if claim is None else claim.delta)
+        delta = 0.0 if claim is None else claim.delta
+        refutable = canary_guesses(canaries.count, delta).most_refutable()
     least = (
         min(budgets, default=mechanism.budget)
         if ready.manifest.own_allowances

@@ -89,7 +89,7 @@ def read_records(
         records.add(record)
         if config.user is None:
             continue
-        user = one_user(_value(row, config.user, names, "user"))
+        user = one_user(given_text(row, config.user, names, "user"))
         owned[user].add(record)
         if whose and users.setdefault(record, user) != user:
             shared.append(row.where)
@@ -140,7 +140,7 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
     names = {**FIELDS, "path": setting, "dataset": setting, "text": column_setting}
     del names["encoding"]  # that of the private records alone can be named
     rows = read_rows(DataConfig.model_validate({**source, "text": column}), names)
-    texts = {_value(row, column, names, "text") for row in rows}
+    texts = {given_text(row, column, names, "text") for row in rows}
     if not texts:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
     return tuple(sorted(texts))
@@ -186,13 +186,13 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
     Each row is looked at by itself, so that a neighbouring data set has the same other records.
     """
     if config.labels is None:
-        return Record("", _value(row, config.text, names, "text"))
+        return Record("", given_text(row, config.text, names, "text"))
     skip = config.other_labels == "skip"
-    value = _given(row, config.label) if skip else _value(row, config.label, names, "label")
+    value = _given(row, config.label) if skip else given_text(row, config.label, names, "label")
     label = config.named.get(value or "") or config.named.get((value or "").strip())
     if label is None and skip:
         return None
-    text = _given(row, config.text) if skip else _value(row, config.text, names, "text")
+    text = _given(row, config.text) if skip else given_text(row, config.text, names, "text")
     if text is None:
         return None
     if label is None:
@@ -210,7 +210,7 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
     return Record(label, text)
 
 
-def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
+def given_text(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
     """Return a row's text in the column that a field names.
 
     Raises:

@@ -12,16 +12,39 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog  # type: ignore[import-untyped]
 from scipy.stats import binom  # type: ignore[import-untyped]
 
-from dpaudit.accounting.one_run import (
+from dpaudit.accounting.coins import (
     ALARM_AT,
     LEAST_CANARIES,
     REFUTED_AT,
+    GuessedCoins,
+    ShownCoins,
+    canary_guesses,
     chance_of,
-    epsilon_refuted,
-    most_refutable,
-    p_value,
     tail,
 )
+
+
+
+def settled(coins: int, guesses: int, delta: float = 0.0) -> GuessedCoins:
+    """Fair coins, of which the first are guessed, settled beforehand."""
+    fair = ShownCoins(np.full(coins, 0.5), both=True)
+    guessed = np.where(np.arange(coins) < guesses, 1, -1)
+    return GuessedCoins(fair, guessed, delta, settled=True)
+
+
+def p_value(epsilon: float, delta: float, coins: int, guesses: int, right: int) -> float:
+    return settled(coins, guesses, delta).p_value(right, epsilon)
+
+
+def epsilon_refuted(
+    coins: int, guesses: int, right: int, delta: float = 0.0, level: float = REFUTED_AT
+) -> float:
+    return settled(coins, guesses, delta).epsilon_refuted(right, level)
+
+
+def most_refutable(coins: int, delta: float = 0.0, level: float = REFUTED_AT) -> float:
+    return canary_guesses(coins, delta).most_refutable(level)
+
 
 epsilons = st.floats(0, 8)
 deltas = st.sampled_from([0.0, 1e-9, 1e-5, 1e-2, 0.3])
