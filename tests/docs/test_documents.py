@@ -75,6 +75,7 @@ UNRUN = {
     "dpaudit lab clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
     "dpaudit demo --out dpaudit-demo": GENERATES,
+    "dpaudit disclose run --data records.csv": REPLAYS,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit evaluate run --reference records.csv --epsilon 0.1": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
