@@ -6,9 +6,8 @@ errors more by chance.
 
 from __future__ import annotations
 
-import itertools
 import math
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -40,6 +39,12 @@ def count_refuted(chance: float, guesses: np.ndarray, right: np.ndarray) -> int:
     return sum(
         limit is not None and hits >= limit for limit, hits in zip(limits, right, strict=True)
     )
+
+
+def needed_of_all(shown: float, held_out: float, guessed_shown: int) -> int | None:
+    """Return how many of 1,000 guesses of both kinds have to be right."""
+    chances = [shown] * guessed_shown + [held_out] * (1_000 - guessed_shown)
+    return right_to_reject(poisson_binomial_law(chances), REFUTED_AT)
 
 
 def median_bound(coins, guess: int, guesses: np.ndarray, right: np.ndarray, runs: int = 25):
@@ -84,10 +89,7 @@ def test_randomised_response_is_refuted_in_one_run_of_twenty(epsilon, share):
             )
         if number == 1_000:  # all guesses: "held out", too
             other = float(coins.chances(0 * one, epsilon)[0])
-            law = cache(
-                lambda many: poisson_binomial_law([chance] * many + [other] * (1_000 - many))
-            )
-            needed = cache(lambda many: right_to_reject(law(many), REFUTED_AT))
+            needed = cache(partial(needed_of_all, chance, other))
             hits = right + (number - shown) - (guesses - right)
             found = sum(hit >= needed(int(many)) for hit, many in zip(hits, guesses, strict=True))
             print(f"  all guesses: {found / RUNS:.4f}")
