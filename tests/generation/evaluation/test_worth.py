@@ -177,7 +177,7 @@ def test_the_same_call_goes_on_with_an_interrupted_measurement(
     config, run = make_config(data={"path": str(data)}, **HELD_OUT), tmp_path / "run"
     with monkeypatch.context() as patched:
         patched.setattr("dpaudit.generation.evaluation.worth.gain_at_the_end", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.warns(UserWarning), pytest.raises(KeyboardInterrupt):
             generate(config, out=run)
     texts, worth = (run / "samples.jsonl").read_bytes(), run / "report" / "worth.json"
     assert audit_run(run) and not worth.exists()
