@@ -175,7 +175,7 @@ def timed(menu: Menu, config: Config, progress: Progress = silent) -> Menu:
 
 def rows_of(texts: int, contexts: float, rounds: int, held_out: bool) -> float:
     """Return the contexts of a run with its baseline, and of what measures the records' gain."""
-    measured = expected.measured(texts // rounds) if held_out else 0
+    measured = len(expected.measured(texts // rounds)) if held_out else 0
     return (texts + measured) * contexts + texts
 
 

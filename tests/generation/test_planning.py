@@ -151,9 +151,9 @@ def test_a_dry_run_writes_nothing_and_says_it_in_80_columns(
         assert dpaudit("generate", "mean.yaml", *wrong)[0] == 2
 
 
-def test_few_texts_have_few_records_measured() -> None:
-    """Each costs as much as a text; and a run's plan has the time of all of them."""
-    assert [expected.measured(texts) for texts in (4, 24, 200)] == [4, 8, 16]
-    assert rows_of(24, 32.0, 1, held_out=True) == (24 + 8) * 32 + 24
-    assert rows_of(48, 32.0, 2, held_out=True) == (48 + 8) * 32 + 48
+def test_a_plans_time_has_the_baseline_and_the_records_that_are_measured() -> None:
+    """Each of these costs as much as a text."""
+    assert [len(expected.measured(texts)) for texts in (4, 16, 24, 200)] == [4, 16, 12, 16]
+    assert rows_of(24, 32.0, 1, held_out=True) == (24 + 12) * 32 + 24
+    assert rows_of(48, 32.0, 2, held_out=True) == (48 + 12) * 32 + 48
     assert rows_of(24, 32.0, 1, held_out=False) == 24 * 32 + 24
