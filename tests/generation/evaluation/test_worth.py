@@ -184,7 +184,7 @@ def test_the_same_call_goes_on_with_an_interrupted_measurement(
     texts, worth = (run / "samples.jsonl").read_bytes(), run / "report" / "worth.json"
     assert audit_run(run) and not worth.exists()
     # another config, or nothing to measure: the texts are not gone on with
-    other = make_config(data={"path": str(data)}, **HELD_OUT, decoding={"max_tokens": 2})
+    other = make_config(data={"path": str(data)}, **HELD_OUT | {"decoding": {"max_tokens": 2}})
     for refused, measure in ((other, True), (config, False)):
         with pytest.raises(InputError):
             generate(refused, out=run, worth=measure)
