@@ -352,8 +352,7 @@ def prompting(config: Config, progress: Progress = silent) -> Prompting:
     Raises:
         InputError: the config does not allow it.
     """
-    progress(PhaseBegan("loading"))
-    model, asked = load_model(config.model), config.prompt
+    model, asked = load_model(config.model, progress=progress), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
     ends = (*wording.stop_sequences, *((token,) for token in model.end_tokens))

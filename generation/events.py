@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 #: The phases before the first batch: reading the records, importing libraries, loading the model,
-#: placing the records, computing the public prompts, and, of a plan, timing a few steps.
-Phase: TypeAlias = Literal["reading", "starting", "loading", "prompts", "placing", "timing"]
+#: or converting it where that was not done yet, placing the records, computing the public prompts,
+#: and, of a plan, timing a few steps.
+Phase: TypeAlias = Literal[
+    "reading", "starting", "loading", "converting", "prompts", "placing", "timing"
+]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import math
 
 from dpaudit.generation.config import Config
 
-#: Of a run's end: the most records that are measured, and of a run of few texts the most.
-_MOST_MEASURED, _LEAST_MEASURED = 16, 4
+#: Of a run's end: at most so many records are measured, each by a batch of its own.
+_MOST_MEASURED = 16
 
 
 def clusters(config: Config) -> int:
@@ -66,9 +66,10 @@ def contexts(config: Config, records: int) -> float:
     return batching.cells * math.exp(shown * math.log(rate) - rate - math.lgamma(shown + 1))
 
 
-def measured(texts: int) -> int:
-    """Return the most records whose gain is measured at a run's end, by its texts in a round.
+def measured(per_round: int) -> range:
+    """Return the batches in which held-out records' gain is measured at a run's end.
 
-    Each takes a batch of its own as long as a text of up to `longest` tokens does.
+    They are spread evenly over a round's. Each takes as long as a text that is as long as its
+    record.
     """
-    return min(_MOST_MEASURED, max(_LEAST_MEASURED, texts // 3))
+    return range(0, per_round, -(-per_round // _MOST_MEASURED))

@@ -78,7 +78,7 @@ def plan(
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
     held_out = config.batching.held_out > 0
-    rows = _rows(batches, config.batching.slots or contexts, config.batching.rounds, held_out)
+    rows = rows_of(batches, config.batching.slots or contexts, config.batching.rounds, held_out)
     menu = menu or menu_of_config(config, ready.manifest)
     claim, mechanism, canaries = (
         ready.manifest.claim,
@@ -174,9 +174,9 @@ def timed(menu: Menu, config: Config, progress: Progress = silent) -> Menu:
     return _timed(menu, _Rate(prompts / tried, step / tried), 1, held_out)
 
 
-def _rows(texts: int, contexts: float, rounds: int, held_out: bool) -> float:
+def rows_of(texts: int, contexts: float, rounds: int, held_out: bool) -> float:
     """Return the contexts of a run with its baseline, and of what measures the records' gain."""
-    measured = expected.measured(texts // rounds) if held_out else 0
+    measured = len(expected.measured(texts // rounds)) if held_out else 0
     return (texts + measured) * contexts + texts
 
 
@@ -186,7 +186,7 @@ def _timed(menu: Menu, rate: _Rate, examples: int, held_out: bool) -> Menu:
         offer.model_copy(
             update={
                 "seconds": rate.seconds(
-                    _rows(offer.texts, offer.contexts, offer.rounds, held_out),
+                    rows_of(offer.texts, offer.contexts, offer.rounds, held_out),
                     offer.examples / examples,
                     menu.tokens - 1,
                 )

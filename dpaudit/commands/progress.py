@@ -36,6 +36,7 @@ PHASES: dict[Phase, str] = {
     "reading": "reading the records",
     "starting": "starting PyTorch",
     "loading": "loading the model",
+    "converting": "converting the model, which takes minutes and is done once",
     "prompts": "computing the public prompts",
     "placing": "placing the records in batches",
     "timing": "timing a few steps",

@@ -195,7 +195,7 @@ def test_drafted_examples_are_marked_in_config_and_run(
         (["--draft-examples", "--about", "Notes", "--template", "pt"], "--draft-examples"),
         (["--draft-examples", "--about", "Notes", "--examples", "own.csv"], "--draft-examples"),
         (["--examples", "none.csv"], "--examples"),
-        (["--examples", "."], "--examples"),  # the records lie in it
+        (["--examples", "{records}"], "--examples"),
         (["--about", " "], "--about"),
         (["--about", "Notes\nof"], "--about"),
     ],
@@ -203,7 +203,7 @@ def test_drafted_examples_are_marked_in_config_and_run(
 def test_what_cannot_be_drafted_is_refused(
     dpaudit: Dpaudit, asked: list[Any], tmp_path: Path, options: list[str], field: str
 ) -> None:
-    code, _, err = dpaudit(*asked, *options)
+    code, _, err = dpaudit(*asked, *(option.format(records=asked[3]) for option in options))
     assert code == 2 and err.startswith(f"dpaudit: {field}: ")
     assert not (tmp_path / "own.yaml").exists()
 

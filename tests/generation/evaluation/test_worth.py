@@ -61,7 +61,8 @@ def parts_of(config: Config) -> RunParts:
 
 
 def by_batch(config: Config) -> GainByBatch:
-    return GainByBatch(parts_of(config), None, 4, lambda *_: None)
+    parts = parts_of(config)
+    return GainByBatch(parts, range(parts.manifest.batching.per_round), 4, lambda *_: None)
 
 
 def test_a_keyed_hash_of_the_record_alone_holds_it_out(
@@ -164,7 +165,8 @@ def test_the_default_path_has_baseline_and_gain(
     result = audit_run(run)
     assert {check.status for check in result.checks if check.id.startswith("integrity")} == {"pass"}
     # by the formula, of the batches that a run of these settings has
-    found = GainByBatch(parts_of(config), None, 1, lambda *_: None)
+    parts = parts_of(config)
+    found = GainByBatch(parts, range(parts.manifest.batching.per_round), 1, lambda *_: None)
     assert found.gain == worth.gain
 
 
@@ -177,12 +179,12 @@ def test_the_same_call_goes_on_with_an_interrupted_measurement(
     config, run = make_config(data={"path": str(data)}, **HELD_OUT), tmp_path / "run"
     with monkeypatch.context() as patched:
         patched.setattr("dpaudit.generation.evaluation.worth.gain_at_the_end", interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.warns(UserWarning), pytest.raises(KeyboardInterrupt):
             generate(config, out=run)
     texts, worth = (run / "samples.jsonl").read_bytes(), run / "report" / "worth.json"
     assert audit_run(run) and not worth.exists()
     # another config, or nothing to measure: the texts are not gone on with
-    other = make_config(data={"path": str(data)}, **HELD_OUT, decoding={"max_tokens": 2})
+    other = make_config(data={"path": str(data)}, **HELD_OUT | {"decoding": {"max_tokens": 2}})
     for refused, measure in ((other, True), (config, False)):
         with pytest.raises(InputError):
             generate(refused, out=run, worth=measure)
@@ -248,7 +250,7 @@ def test_a_gain_of_all_texts_in_one_batch_would_move_too_far(
         for each in run.batches
     )
     sums = [
-        GainByBatch(parts, None, 99, lambda *_: None).sums[0]
+        GainByBatch(parts, range(parts.manifest.batching.per_round), 99, lambda *_: None).sums[0]
         for parts in (crowded, crowded._replace(batches=fewer))
     ]
     gains = [(each[:, 1] - each[:, 0]) / each[:, 2] for each in sums]
