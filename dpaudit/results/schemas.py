@@ -72,7 +72,7 @@ SCHEMAS = {
     "run": Kind(RunJson, FORMAT_VERSION, "validation", _Whole),
     "report": Kind(AuditResult, 3, "serialization"),
     "comparison": Kind(Comparison, 3, "serialization"),
-    "disclosed-texts": Kind(DisclosedTexts, 1, "serialization"),
+    "trial": Kind(DisclosedTexts, 1, "serialization"),
     "evaluation": Kind(Quality, 2, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),
