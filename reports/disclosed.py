@@ -20,7 +20,6 @@ from dpaudit.reports.wording import ABSENT
 from dpaudit.results.disclosed_texts import (
     CLAIM_AT,
     LEVEL,
-    NAMED_AT,
     Asked,
     DisclosedTexts,
     Level,
@@ -131,7 +130,7 @@ def _setting(found: DisclosedTexts) -> str:
 
 def told(found: DisclosedTexts) -> Named:
     """Return the count that sentences tell: of 8 words, or the one that tells most."""
-    usual = next(each for each in found.named if each.k == NAMED_AT[found.measure][1])
+    usual = found.named[1]
     if not (found.test.depends or found.epsilon.claim_refuted):
         return usual
     return min(found.named, key=lambda each: (each.p, each.k != usual.k))
@@ -305,7 +304,7 @@ def split_words(found: DisclosedTexts) -> str:
             f"{_is(found.left_out.twins, 'was', 'were')} left out"
         )
     if found.left_out.short:
-        shortest = NAMED_AT[found.measure][0]
+        shortest = found.named[0].k
         left.append(
             f"{_units(found, found.left_out.short)} of fewer than {shortest} {found.measure} "
             "cannot be named"

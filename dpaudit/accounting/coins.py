@@ -49,7 +49,7 @@ _MOST_WITH_DELTA = 0.5
 #: Relative errors of sums over a million coins are below this in float64.
 _ROUNDING = 1e-9
 #: What far tails can lose to underflow.
-_UNDERFLOW = 1e-300
+_UNDERFLOW = 1e-305
 #: Room for the dozen operations of one chance.
 _UP = 1 + 2.0**-48
 #: exp(-700) is still a normal double.
@@ -292,11 +292,11 @@ class ShownCoins(IndependentCoins):
 
     @override
     def chances(self, guesses: Integers, epsilon: float | Floats) -> Floats:
-        own, factor = self._null_chances(guesses), np.exp(-_bounded(epsilon))
+        own, cost = self._null_chances(guesses), _bounded(epsilon)
         if self.released:
-            bounds = np.where(guesses == 1, 1 - (1 - own) * factor, own / factor)
+            bounds = np.where(guesses == 1, own - (1 - own) * np.expm1(-cost), own * np.exp(cost))
         else:
-            bounds = 1 / (1 + (1 - own) / own * factor)
+            bounds = 1 / (1 + (1 - own) / own * np.exp(-cost))
         return _rounded_up(bounds, guesses)
 
     @override

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         ClaimResult,
         ExPost,
     )
+    from dpaudit.results.disclosed_texts import DisclosedTexts
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
     from dpaudit.results.worth import Worth
@@ -382,9 +383,11 @@ def audit(
                 engine=engine,
                 known_digests=known_digests,
                 seed=seed,
+                disclosed=disclosed,
             )
 
     found = _replay(where, data, model, question, replay or {}, keep_partial, monitor)
+    disclosed = None if data is None else _tried(where, data, question, monitor)
     result = audited(found)
     if found is None and find_model and _model_verifies(result, rules):
         found = _installed_replay(where, question, monitor)
@@ -488,6 +491,19 @@ def _replay(
             raise KeyboardInterrupt
         monitor.warn("the replay was stopped: the audit says what it had shown by then.")
     return found
+
+
+def _tried(
+    run: Location, data: Records, question: Question, monitor: Monitor
+) -> DisclosedTexts | InputError | None:
+    """Return what a trial of the texts against the data finds, or why there is none."""
+    from dpaudit.api.disclosing import disclosed_of_run
+
+    claim = RunReader(run).manifest.claim
+    if claim is None:
+        return None
+    monitor.note("Comparing the texts with the data")
+    return disclosed_of_run(run, data, question.asked_of(claim), monitor)
 
 
 def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:

@@ -186,7 +186,7 @@ def verify(
     write_findings(result, junit=junit, sarif=sarif)
     if as_json:
         # A gate's output lands in logs: the texts are not released yet.
-        print_json(result.model_copy(update={"samples": ()}).to_json())
+        print_json(result.model_copy(update={"samples": (), "disclosed": None}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.attacks import in_short
         from dpaudit.reports.findings import still_to_make

@@ -9,7 +9,7 @@ state and its links. So the records are read once, and nothing of them is kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 #: The empty run: its own link is nowhere.
 ROOT = 0
+#: The unit of public texts, and no unit.
+PUBLIC, NONE = -2, -1
 
 
 class UniqueRuns(NamedTuple):
@@ -26,7 +28,7 @@ class UniqueRuns(NamedTuple):
     Attributes:
         link: the state of the next shorter runs; -1 for the empty run.
         below: the length of the longest of those: this state's own runs are longer.
-        owner: the unit with the longest run; -1 where no record has any.
+        owner: the unit with the longest run, which may be PUBLIC; NONE where nobody has any.
         longest: the length of that run.
         shared: the longest that another unit or a public text has, too: what is longer is the
             owner's alone.
@@ -61,56 +63,18 @@ class TextRuns:
         self.ends = np.array(ends, dtype=np.int64)
         states = len(self._link)
         # A unit with the longest run of a state, its length, and that of any other unit.
-        self._owner, self._first, self._second = [-1] * states, [0] * states, [0] * states
-        self._public = [0] * states
+        self._owner, self._first, self._second = [NONE] * states, [0] * states, [0] * states
 
-    def add_unit(self, unit: int, records: Sequence[Sequence[str]]) -> None:
-        """Read all records of a unit, which has a number of its own from 0."""
+    def add_unit(self, unit: int, records: Iterable[Sequence[str]]) -> None:
+        """Read all records of a unit, which has a number of its own from 0.
+
+        Public texts are records of the unit PUBLIC.
+        """
+        ids, moves, link, length_of = self._ids, self._moves, self._link, self._length
         owner, first, second = self._owner, self._first, self._second
-        for state, length in self._visited(records):
-            if owner[state] == unit:
-                if length > first[state]:
-                    first[state] = length
-            elif length > first[state]:
-                owner[state], first[state], second[state] = unit, length, first[state]
-            elif length > second[state]:
-                second[state] = length
-
-    def add_public(self, text: Sequence[str]) -> None:
-        """Read a text that everybody has: its runs are no unit's own."""
-        for state, length in self._visited((text,)):
-            self._public[state] = max(self._public[state], length)
-
-    def unique(self) -> UniqueRuns:
-        """Return the runs that one unit alone has, after all units and public texts."""
-        link, length = self._link, self._length
-        owner, first, second = self._owner.copy(), self._first.copy(), self._second.copy()
-        public = self._public.copy()
-        # Who has a state's run has all runs of its links, so longer states come first.
-        for state in np.argsort(np.array(length), kind="stable")[::-1].tolist():
-            parent = link[state]
-            if parent <= ROOT:
-                continue
-            full = length[parent]
-            if first[state] and owner[parent] != owner[state]:
-                owner[parent], second[parent] = owner[state], first[parent]
-            if first[state]:
-                first[parent] = full
-            if second[state]:
-                second[parent] = full
-            if public[state]:
-                public[parent] = full
-        shared = np.maximum(second, public)
-        below = [0, *(length[parent] for parent in link[1:])]
-        return UniqueRuns(*map(np.array, (link, below, owner, first, shared)))
-
-    def _visited(self, records: Sequence[Sequence[str]]) -> list[tuple[int, int]]:
-        """Return the states that records visit, each with the length of its longest run there."""
-        moves, link, length_of = self._moves, self._link, self._length
-        visited = list[tuple[int, int]]()
         for record in records:
             state = length = 0
-            for word in map(self._ids.get, record):
+            for word in map(ids.get, record):
                 if word is None:
                     state = length = 0
                     continue
@@ -119,8 +83,33 @@ class TextRuns:
                     length = length_of[state]
                 state = moves[state][word]
                 length += 1
-                visited.append((state, length))
-        return visited
+                if owner[state] == unit:
+                    if length > first[state]:
+                        first[state] = length
+                elif length > first[state]:
+                    owner[state], first[state], second[state] = unit, length, first[state]
+                elif length > second[state]:
+                    second[state] = length
+
+    def unique(self) -> UniqueRuns:
+        """Return the runs that one unit alone has, after all units and public texts."""
+        link, length = self._link, self._length
+        owner, first, second = self._owner.copy(), self._first.copy(), self._second.copy()
+        # Who has a state's run has all runs of its links, so longer states come first.
+        for state in np.argsort(np.array(length), kind="stable")[::-1].tolist():
+            parent = link[state]
+            if parent <= ROOT or not first[state]:
+                continue
+            full = length[parent]
+            if owner[parent] != owner[state]:
+                owner[parent], second[parent] = owner[state], first[parent]
+            first[parent] = full
+            if second[state]:
+                second[parent] = full
+        longest = np.array(first)
+        shared = np.where(np.array(owner) == PUBLIC, longest, np.array(second))
+        below = np.array([0, *(length[parent] for parent in link[1:])])
+        return UniqueRuns(np.array(link), below, np.array(owner), longest, shared)
 
     def _extended(self, last: int, word: int) -> int:
         """Return the state of a text that goes on with a word, from the state before it."""

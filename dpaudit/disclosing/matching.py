@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from dpaudit.disclosing.automaton import ROOT, Integers, TextRuns, UniqueRuns
+from dpaudit.disclosing.automaton import PUBLIC, ROOT, Integers, TextRuns, UniqueRuns
 from dpaudit.disclosing.words import WORDS, Measure
 
 #: Called with how many units are read, and the number of all.
@@ -147,8 +147,7 @@ def shared_runs(
         raise ValueError("either both texts and units have groups, or none")
     split = [measure.split(text) for text in texts]
     runs = TextRuns(split)
-    for text in public:
-        runs.add_public(measure.split(text))
+    runs.add_unit(PUBLIC, map(measure.split, public))
     for unit, records in read_units(units, measure, progress):
         runs.add_unit(unit, records)
     sizes = np.array([len(text) for text in split], np.int64)

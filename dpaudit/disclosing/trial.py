@@ -35,6 +35,7 @@ from dpaudit.results.disclosed_texts import (
     LEVEL,
     MOST_ROWS,
     MOST_SPANS,
+    NO_POWER,
     Asked,
     Coins,
     DisclosedTexts,
@@ -177,7 +178,7 @@ def _require_power(units: Units, level: float) -> int:
             f"reject at level {level:g}."
         )
     remedy = "Give more records, of which more were held out, or a larger --level."
-    raise InputError(where, problem, remedy, "disclose.no-power")
+    raise InputError(where, problem, remedy, NO_POWER)
 
 
 def _guesses(units: Units, shared: SharedRuns) -> _Guesses:

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from dpaudit.accounting.control_test import LEVEL as LEVEL
 from dpaudit.results.values import Number
 
 #: Whose epsilon is compared: of someone who knows a record's batch, of readers of the texts, or of
@@ -21,16 +22,17 @@ Rule: TypeAlias = Literal["own-batch", "shown", "fixed-size-split"]
 #: Why no claim is compared.
 NotCompared: TypeAlias = Literal["none-claimed", "ex-post", "other-neighbours", "all-shown"]
 
-#: The null's level where nobody gives another, and that of every refuted claim.
-LEVEL: Final = 1e-3
+#: The code of an error: no outcome of the test could reject.
+NO_POWER: Final = "disclose.no-power"
 #: Of the epsilon that is shown.
 CONFIDENCE: Final = 0.95
-#: Words, or characters, in a row that name a record, and those that a claim is held against.
-NAMED_AT: Final = {"words": (6, 8, 10, 12, 16), "characters": (24, 32, 40, 48, 64)}
+#: Words, or characters, in a row that name a record against which a claim is held. Fixed: the
+#: largest epsilon of several lengths would be refuted too often.
+CLAIM_AT: Final = {"words": 10, "characters": 40}
+
 #: Spans that a result lists, names likewise, and rows of texts that have a name.
 MOST_SPANS: Final = 200
 MOST_ROWS: Final = 20
-CLAIM_AT: Final = {"words": 10, "characters": 40}
 
 
 class _Part(BaseModel):

@@ -76,6 +76,7 @@ UNRUN = {
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
     "dpaudit contamination records.csv --against later.csv": LIKELIHOODS,
     "dpaudit demo --out dpaudit-demo": GENERATES,
+    "dpaudit disclose run --data records.csv": REPLAYS,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit evaluate run --reference records.csv --epsilon 0.1": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
