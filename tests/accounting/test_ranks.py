@@ -37,6 +37,7 @@ def test_ties_count_half_and_do_not_reject() -> None:
     assert found.auc == 0.5 and found.p > 0.4 and found.p_lower > 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(40, 60), (400, 900)])
 def test_level_and_interval_by_simulation(sizes: tuple[int, int]) -> None:
     random, runs = np.random.default_rng(7), 400
