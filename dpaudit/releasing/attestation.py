@@ -116,9 +116,7 @@ class Beside(NamedTuple):
         )
 
 
-def predicates(
-    public: AuditResult, kind: ClaimKind, beside: Beside, now: datetime
-) -> Predicates:
+def predicates(public: AuditResult, kind: ClaimKind, beside: Beside, now: datetime) -> Predicates:
     """Return what is attested of a passed audit.
 
     Args:
@@ -175,9 +173,7 @@ def verifier(version: str) -> str:
     return f"urn:dpaudit:verifier:{version}"
 
 
-def _configuration(
-    public: AuditResult, kind: ClaimKind, beside: Beside
-) -> tuple[Configured, ...]:
+def _configuration(public: AuditResult, kind: ClaimKind, beside: Beside) -> tuple[Configured, ...]:
     versions = public.run.model_dump(include={"dpaudit", "dp_accounting", "plugins"})
     attacked = attacks(public)
     found: list[Configured] = [

@@ -56,6 +56,7 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
 def input_error(
     path: str, error: ValidationError, kind: type[BaseModel], remedy: str
 ) -> InputError:
+    """Return the error that names a field of what people write, and what is allowed there."""
     first: Any = error.errors(include_url=False)[0]
     field = ".".join(str(part)[:60] for part in first["loc"])
     where = f"{path}: {field}" if field else path

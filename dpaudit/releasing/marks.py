@@ -41,7 +41,16 @@ _MOST_FOOTER, _MOST_MARK, _MOST_VALUES, _MOST_DEEP = 1 << 22, 1 << 14, 64, 16
 _CHUNK = 1 << 20
 _REMEDY = "Name a file of a release folder: data/*.parquet, jsonl/*.jsonl or README.md."
 #: Thrift's compact protocol: kinds of values.
-_TRUE, _FALSE, _BYTE, _INTEGERS, _DOUBLE, _TEXT, _LISTS, _STRUCT = 1, 2, 3, (4, 5, 6), 7, 8, (9, 10), 12
+_TRUE, _FALSE, _BYTE, _INTEGERS, _DOUBLE, _TEXT, _LISTS, _STRUCT = (
+    1,
+    2,
+    3,
+    (4, 5, 6),
+    7,
+    8,
+    (9, 10),
+    12,
+)
 #: Parquet's FileMetaData: its fifth field is a list of pairs of a key and a value.
 _PAIRS, _NAME, _VALUE = 5, 1, 2
 
@@ -85,7 +94,9 @@ def _as_json(fields: BaseModel) -> bytes:
     return fields.model_dump_json().encode()
 
 
-def marks_in(files: Mapping[str, Path], digests: Mapping[str, str]) -> Iterator[tuple[str, Mark | None]]:
+def marks_in(
+    files: Mapping[str, Path], digests: Mapping[str, str]
+) -> Iterator[tuple[str, Mark | None]]:
     """Yield the path in a release folder of each file that has to have a mark, and its mark.
 
     Args:
@@ -168,6 +179,8 @@ def _marked(path: Path) -> tuple[str, Mark]:
         return found, _read_mark(path, path.name, found, beside if beside.is_file() else None)
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror}).", _REMEDY) from None
+    except InputError:
+        raise
     except ValidationError:
         problem = "it has no mark that this dpaudit reads."
         raise InputError(str(path), problem, _REMEDY) from None
@@ -289,7 +302,9 @@ class _Footer:
             if count > len(self._data):  # each value takes a byte at least
                 raise ValueError("its Parquet footer is cut short")
             return [
-                self.struct(deep + 1) if header & 0xF == _STRUCT else self._value(header & 0xF, deep + 1)
+                self.struct(deep + 1)
+                if header & 0xF == _STRUCT
+                else self._value(header & 0xF, deep + 1)
                 for _ in range(count)
             ]
         if kind == _STRUCT:

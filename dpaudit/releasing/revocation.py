@@ -48,9 +48,7 @@ class Listed(NamedTuple):
         """Return that this release was revoked, when and why; nothing if it is not listed."""
         return [
             message(
-                Finding(
-                    code="released.revoked", values={"time": each.time, "reason": each.reason}
-                )
+                Finding(code="released.revoked", values={"time": each.time, "reason": each.reason})
             )
             for each in self.revoked
             if each.release == release
@@ -70,7 +68,9 @@ def read_list(place: str, key: SSlibKey) -> Listed:
     return _listed(place, read(place), key)
 
 
-def revoke(attestation: Path | None, signer: CryptoSigner, reason: str, out: Path, now: datetime) -> Listed:
+def revoke(
+    attestation: Path | None, signer: CryptoSigner, reason: str, out: Path, now: datetime
+) -> Listed:
     """Add a release to the list of the key that signed it, and sign the list anew.
 
     Args:
@@ -108,8 +108,9 @@ def revoke(attestation: Path | None, signer: CryptoSigner, reason: str, out: Pat
 def _revoked(place: Path, key: SSlibKey, reason: str, now: str) -> Revoked:
     """Return the entry of a release that this key signed."""
     path = place / ATTESTATION if place.is_dir() else place
+    content = _file(str(path))
     try:
-        found = Attestation.of(_file(str(path)))
+        found = Attestation.of(content)
     except ValueError as error:
         raise InputError(
             str(path), f"this is no attestation: {error}.", f"Give the {ATTESTATION} of a release."

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from pydantic import ValidationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
@@ -91,16 +92,14 @@ def sign_off(
         )
     except ValidationError as error:
         raise input_error("sign-off", error, SignOff, "Write it in plain lines.") from None
-    statement = SignOffStatement(
-        subject=(RunSubject(digest=Sha256(sha256=head)),), predicate=said
-    )
+    statement = SignOffStatement(subject=(RunSubject(digest=Sha256(sha256=head)),), predicate=said)
     content += envelopes([statement], signer)
     write_private(path, content)
     return signed_off(content, head)[-1]
 
 
 def _point_of(signer: CryptoSigner) -> bytes:
-    key = signer.public_key.to_crypto()
+    key = load_pem_public_key(signer.public_key.keyval["public"].encode())
     assert isinstance(key, Ed25519PublicKey)  # `read_signer` takes no other
     return key.public_bytes_raw()
 

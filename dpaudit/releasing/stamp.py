@@ -19,7 +19,7 @@ from dpaudit.runs import InputError
 
 #: Of an answer, and of a file of certificates.
 MAX_BYTES = 1 << 16
-#: DER of a TimeStampReq of version 1 about a SHA-256, and behind it that certificates are asked for.
+#: DER of a TimeStampReq before its SHA-256, and after it: the answer shall hold certificates.
 _BEFORE, _AFTER = "30390201013031300d060960864801650304020105000420", "0101ff"
 _SHA256 = "2.16.840.1.101.3.4.2.1"
 _REMEDY = "Give the authority's answer to the request of `dpaudit stamp` (.tsr), as it came."
@@ -44,6 +44,11 @@ def stamped_digest(content: bytes, where: str) -> str:
     return digest.hex()
 
 
+def read_answer(path: Path) -> bytes:
+    """Return an authority's answer. Raises InputError where it cannot be read."""
+    return _read(path, MAX_BYTES, _REMEDY)
+
+
 def read_stamps(
     answers: Sequence[Path], commitment: str | None, head: str | None
 ) -> dict[str, bytes]:
@@ -59,7 +64,7 @@ def read_stamps(
     found: dict[str, bytes] = {}
     names = {digest: STAMPS[of] for of, digest in (("commitment", commitment), ("head", head))}
     for path in answers:
-        content = _read(path, MAX_BYTES, _REMEDY)
+        content = read_answer(path)
         digest = stamped_digest(content, str(path))
         name = names.get(digest)
         if name is None or name in found:

@@ -202,9 +202,10 @@ def verify_folder(
         problems += _signature_problems(attested.envelopes, key)
     named = {subject.name: subject.digest.sha256 for subject in attested.found.subject}
     problems += _name_problems(held, named)
-    problems += _content_problems(held, named)
+    changed, whole = _changed(held, named)
+    problems += changed
     problems += _statement_problems(attested)
-    problems += _report_problems(held, attested, named)
+    problems += _report_problems(held, attested, whole, named)
     recomputed = _recomputed(attested.found)
     problems += _attack_problems(attested.found, recomputed)
     audit = attested.found.configured(Audit)
@@ -232,6 +233,7 @@ def verify_folder(
         created=attested.summary.predicate.time_created,
         signer=key.keyid if signed and key is not None else None,
         files=len(named),
+        names=tuple(named),
         release=attested.release,
         sign_offs=reviewers,
         stamps=stamps,
@@ -346,9 +348,7 @@ def _content(held: _Held, name: str, most: int) -> bytes | None:
     return content
 
 
-def _sign_offs(
-    held: _Held, head: str | None
-) -> tuple[tuple[SignedOff, ...], list[Message]]:
+def _sign_offs(held: _Held, head: str | None) -> tuple[tuple[SignedOff, ...], list[Message]]:
     """Return who signed the run off, and what is wrong with that."""
     content = _content(held, SIGN_OFFS, MAX_BYTES)
     if content is None:
@@ -359,9 +359,7 @@ def _sign_offs(
         return (), [_problem(error.code, problem=_shown(str(error)))]
 
 
-def _stamps(
-    held: _Held, beside: Beside, authorities: Path
-) -> tuple[dict[str, str], list[Message]]:
+def _stamps(held: _Held, beside: Beside, authorities: Path) -> tuple[dict[str, str], list[Message]]:
     """Return when what was stamped, and what is wrong with that."""
     times: dict[str, str] = {}
     problems = []
@@ -416,22 +414,27 @@ def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
             yield _problem("added", name=_shown(name))
 
 
-def _content_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
-    """Yield each file that is not as attested. No other is read, and none that is too large."""
+def _changed(held: _Held, named: Mapping[str, str]) -> tuple[list[Message], dict[str, Path]]:
+    """Return each file that is not as attested, and where those are that are.
+
+    No other file is read, and none that is too large.
+    """
     there = {
         name: file
         for name, file in held.items()
         if file is not None and name in named and name in _ALLOWED
     }
-    changed = []
+    whole = {}
     for name, file in there.items():
         with _readable(file.path):
-            if file.size > _most(name) or _digest(file, _most(name)) != named[name]:
-                changed.append(name)
-    for name in changed:
-        yield _problem("changed", what=_what(name), name=name)
-    if changed and len(changed) == len(there):
-        yield _problem("other-release")
+            if file.size <= _most(name) and _digest(file, _most(name)) == named[name]:
+                whole[name] = file.path
+    found = [
+        _problem("changed", what=_what(name), name=name) for name in there if name not in whole
+    ]
+    if there and not whole:
+        found.append(_problem("other-release"))
+    return found, whole
 
 
 def _most(name: str) -> int:
@@ -484,7 +487,7 @@ def _statement_problems(attested: Attestation) -> Iterator[Message]:
 
 
 def _report_problems(
-    held: _Held, attested: Attestation, named: Mapping[str, str]
+    held: _Held, attested: Attestation, whole: Mapping[str, Path], named: Mapping[str, str]
 ) -> Iterator[Message]:
     """Yield where the attestation contradicts the folder's report of the audit, or marks do."""
     found = attested.found
@@ -510,8 +513,7 @@ def _report_problems(
     if found.configured(Tool) is not None:  # else a problem of its own
         said = Predicates(found.predicate, attested.summary.predicate)
         expected_mark = mark_of(said, report.run.settings)
-        there = {name: file.path for name in named if (file := held.get(name)) is not None}
-        for name, mark in marks_in(there, named):
+        for name, mark in marks_in(whole, named):
             if mark is None:
                 yield _problem("no-mark", name=_shown(name))
             elif mark != expected_mark:
@@ -737,7 +739,10 @@ def _asked_problems(
         )
         yield _problem("other-policy", policy=theirs, wanted=ours)
     asked = policy.policy.sign_off
-    if asked is not None and (there := asked.counted(each.key for each in reviewers)) < asked.reviewers:
+    if (
+        asked is not None
+        and (there := asked.counted(each.key for each in reviewers)) < asked.reviewers
+    ):
         yield _problem("few-sign-offs", reviewers=asked.reviewers, there=there)
     signers = policy.policy.signers
     if signers is not None and (key is None or key.keyid not in signers):

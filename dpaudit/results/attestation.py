@@ -271,7 +271,9 @@ class WorthPaid(Attested):
     annotations: PaidFigure
 
 
-_Kinds = ClaimTested | Attacks | Audit | Tool | Commitment | Head | PolicyMet | WorthPaid | Revocations
+_Kinds = (
+    ClaimTested | Attacks | Audit | Tool | Commitment | Head | PolicyMet | WorthPaid | Revocations
+)
 Entry = TypeVar(
     "Entry",
     ClaimTested,

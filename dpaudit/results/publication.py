@@ -188,6 +188,7 @@ class VerifiedFolder(Result):
         evidence: level of the audit, as attested; None likewise.
         created: when it was released, as attested.
         signer: id of the key that was given and signed; None if none was given, or it did not.
+        names: paths of the files that the attestation names.
         release: its id, by which its marks name it and lists revoke it; empty likewise.
         sign_offs: who read the run and signed for it, as attested.
         stamps: the times before which an authority saw the commitment and the head, by which it
@@ -208,9 +209,10 @@ class VerifiedFolder(Result):
     created: str
     signer: str | None
     files: int
+    names: tuple[str, ...] = ()
     release: str = ""
     sign_offs: tuple[SignedOff, ...] = ()
-    stamps: dict[str, str] = {}
+    stamps: dict[str, str] = Field(default_factory=dict)
     unstamped: tuple[str, ...] = ()
     revocations: str | None = None
     revocations_as_of: str | None = None
