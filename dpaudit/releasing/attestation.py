@@ -105,8 +105,8 @@ class Beside(NamedTuple):
     revocations: str | None = None
 
     @classmethod
-    def of(cls, found: TestResultStatement) -> Beside:
-        """Return what a statement says of these."""
+    def of(cls, found: TestResult) -> Beside:
+        """Return what an attestation says of these."""
         made, head = found.configured(Commitment), found.configured(Head)
         published = found.configured(Revocations)
         return cls(

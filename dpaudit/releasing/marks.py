@@ -62,9 +62,9 @@ def mark_of(said: Predicates, settings: Settings | None) -> Mark:
         said: what its attestation says.
         settings: the run's, as readers outside may know them; None if they are withheld.
     """
-    found = {type(entry): entry for entry in said.found.configuration}
-    tool = found[Tool]
-    assert isinstance(tool, Tool)
+    tool = said.found.configured(Tool)
+    if tool is None:
+        raise ValueError("this attestation does not say what made it")
     beside = Beside.of(said.found)
     model = None if settings is None else settings.model
     return Mark(

@@ -328,8 +328,9 @@ def _sign_off(facts: Facts) -> Outcome:
     values: dict[str, Value] = {"reviewers": asked.reviewers}
     if isinstance(facts.reviewers, str):
         return Outcome("fail", "unreadable", values | {"problem": facts.reviewers})
-    values["there"] = asked.counted(each.key for each in facts.reviewers)
-    if values["there"] >= asked.reviewers:
+    there = asked.counted(each.key for each in facts.reviewers)
+    values["there"] = there
+    if there >= asked.reviewers:
         return Outcome("pass", "signed-off", values)
     return Outcome("skip", "too-few", values)
 

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from pydantic import ValidationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
@@ -69,7 +67,6 @@ def sign_off(
         InputError: a field cannot be used, earlier sign-offs cannot be read or are of another run,
             this key signed the run off already, or the file cannot be written.
     """
-    point = _point_of(signer)
     path = folder / SIGN_OFFS
     content, earlier = require_sign_offs(folder, head)
     if signer.public_key.keyid in {each.key for each in earlier}:
@@ -87,7 +84,7 @@ def sign_off(
                 "read": tuple(read),
                 "accepts": accepts,
                 "time": timestamp(now),
-                "public_key": point.hex(),
+                "public_key": signer.public_key.keyval["public"],
             }
         )
     except ValidationError as error:
@@ -96,12 +93,6 @@ def sign_off(
     content += envelopes([statement], signer)
     write_private(path, content)
     return signed_off(content, head)[-1]
-
-
-def _point_of(signer: CryptoSigner) -> bytes:
-    key = load_pem_public_key(signer.public_key.keyval["public"].encode())
-    assert isinstance(key, Ed25519PublicKey)  # `read_signer` takes no other
-    return key.public_bytes_raw()
 
 
 def require_sign_offs(folder: Path, head: str | None) -> tuple[bytes, tuple[SignedOff, ...]]:

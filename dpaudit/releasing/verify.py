@@ -210,7 +210,7 @@ def verify_folder(
     problems += _attack_problems(attested.found, recomputed)
     audit = attested.found.configured(Audit)
     evidence = None if audit is None else audit.annotations.evidence
-    beside = Beside.of(attested.found)
+    beside = Beside.of(attested.found.predicate)
     reviewers, wrong = _sign_offs(held, beside.head)
     problems += wrong
     problems += _asked_problems(attested.found, evidence, level, policy, key, commitment, reviewers)
@@ -501,7 +501,7 @@ def _report_problems(
             raise ValueError("it is too large")
         strict_json.load(content, _MOST_VALUES)
         report = AuditResult.model_validate_json(content)
-        expected = found_by(report, claim.annotations.kind, Beside.of(found))
+        expected = found_by(report, claim.annotations.kind, Beside.of(found.predicate))
     except (ValueError, OSError):  # pydantic's, too
         yield _problem("no-report", name=_REPORT_JSON)
         return

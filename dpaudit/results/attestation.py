@@ -302,6 +302,10 @@ class TestResult(Attested):
     warned_tests: _Checks
     failed_tests: _Checks
 
+    def configured(self, kind: type[Entry]) -> Entry | None:
+        """Return the configuration's entry of this type; None without one."""
+        return next((entry for entry in self.configuration if isinstance(entry, kind)), None)
+
     @model_validator(mode="after")
     def _says_each_thing_once(self) -> TestResult:
         if len({entry.name for entry in self.configuration}) < len(self.configuration):
@@ -357,9 +361,7 @@ class TestResultStatement(_InToto):
 
     def configured(self, kind: type[Entry]) -> Entry | None:
         """Return the configuration's entry of this type; None without one."""
-        return next(
-            (entry for entry in self.predicate.configuration if isinstance(entry, kind)), None
-        )
+        return self.predicate.configured(kind)
 
 
 class SvrStatement(_InToto):

@@ -23,14 +23,16 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-import dpaudit
+from dpaudit import __version__
+from dpaudit.api.vouching import provenance
 from dpaudit.releasing.attestation import Attestation, envelopes
 from dpaudit.releasing.keys import make_key, read_public_key, read_signer
+from dpaudit.releasing.revocation import read_list
 from dpaudit.releasing.sign_off import sign_off
 from dpaudit.releasing.stamp import request
 from dpaudit.releasing.verify import verify_folder
 from dpaudit.results.attestation import ATTESTATION, SIGN_OFFS
-from dpaudit.results.publication import About, Provenance
+from dpaudit.results.publication import About
 from dpaudit.runs import InputError, RunReader
 from tests.needs import needed
 
@@ -73,23 +75,23 @@ def test_a_single_file_leads_to_its_attestation(
     folder, _ = released(release={"about": About(revocations="https://example.org/revoked")})
     public, alone = keys / "key.pub", tmp_path / "alone.parquet"
     shutil.copy(folder / PARQUET, alone)
-    found = dpaudit.provenance(alone)
+    found = provenance(alone)
     assert (found.verdict, found.attestation, found.signer) == ("marked", None, None)
     mark, (run,) = found.mark, {path.parent for path in tmp_path.glob("*/run.json")}
-    assert mark.synthetic and mark.generator.dpaudit == dpaudit.__version__
+    assert mark.synthetic and mark.generator.dpaudit == __version__
     assert (mark.run, mark.revocations) == (
         RunReader(run).manifest.commitment,
         "https://example.org/revoked",
     )
     assert mark.release == verify_folder(folder, None).release
-    assert dpaudit.provenance(alone, attestation=folder).verdict == "attested"
-    found = dpaudit.provenance(alone, attestation=folder / ATTESTATION, key=public)
+    assert provenance(alone, attestation=folder).verdict == "attested"
+    found = provenance(alone, attestation=folder / ATTESTATION, key=public)
     assert (found.verdict, found.signer) == ("signed", read_public_key(public).keyid)
-    assert codes(dpaudit.provenance(alone, key=public)) == ["no-attestation"]
-    other = dpaudit.provenance(alone, attestation=folder, key=keys / "other.pub")
+    assert codes(provenance(alone, key=public)) == ["no-attestation"]
+    other = provenance(alone, attestation=folder, key=keys / "other.pub")
     assert (other.verdict, codes(other)) == ("fail", ["no-signature"])
     for name in (PARQUET, LINES, CARD):
-        assert dpaudit.provenance(folder / name).mark == mark
+        assert provenance(folder / name).mark == mark
     pyarrow = pytest.importorskip("pyarrow.parquet")
     metadata = pyarrow.read_schema(alone).metadata
     assert json.loads(metadata[b"dpaudit"]) == mark.model_dump()
@@ -116,7 +118,7 @@ def test_a_file_without_its_mark_says_nothing(released: Releases, tmp_path: Path
     names = ("alone.jsonl", "bare.parquet", "cut", "long", "deep", "empty", "card", "open", "none")
     for name in (*names, "other.jsonl", "nowhere", "."):
         with pytest.raises(InputError):
-            dpaudit.provenance(tmp_path / name)
+            provenance(tmp_path / name)
 
 
 def test_a_mark_of_another_attestation_is_refused(
@@ -130,11 +132,11 @@ def test_a_mark_of_another_attestation_is_refused(
     for name in (PARQUET, CARD):
         forged = Path(shutil.copytree(folder, tmp_path / f"forged-{name.replace('/', '-')}"))
         shutil.copy(other / name, forged / name)
-        found = dpaudit.provenance(forged / name)
+        found = provenance(forged / name)
         assert (found.verdict, codes(found)) == ("fail", ["unattested", "other-mark"])
         reattest(forged, keys / "key")
         assert codes(verify_folder(forged, key)) == ["other-mark"]
-        assert codes(dpaudit.provenance(forged / name)) == ["other-mark"]
+        assert codes(provenance(forged / name)) == ["other-mark"]
     (forged / f"{LINES}.provenance.json").write_text("{}")
     (forged / CARD).write_text("no front matter")
     reattest(forged, keys / "key")
@@ -153,7 +155,7 @@ def served(tmp_path: Path) -> Iterator[str]:
             path = tmp_path / self.path.lstrip("/")
             content = path.read_bytes() if path.is_file() else b""
             self.send_response(200 if path.is_file() else 404)
-            self.send_header("Content-Length", str(len(content) + 10 * (path.name == "short")))
+            self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
 
@@ -173,12 +175,12 @@ def test_a_revoked_release_is_refused(
 ) -> None:
     folder, _ = released(release={"about": About(revocations=f"{served}/revoked")})
     other, _ = released(seed=7)
-    key = ("--key", keys / "key.pub")
+    key = read_public_key(keys / "key.pub")
     signing = ("--key", keys / "key", "--out", "revoked")
-    verify = ("verify", folder, *key, "--revocations")
+    verify = ("verify", folder, "--key", keys / "key.pub", "--revocations")
 
-    code, _, err = dpaudit("verify", folder, *key)
-    assert code == 0 and f"--revocations {served}/revoked" in err
+    code, _, err = dpaudit(*verify[:-1])
+    assert code == 0 and f"--revocations {served}/revoked" in " ".join(err.split())
     assert dpaudit(*verify, f"{served}/revoked")[0] == 2, "nobody knows"
     assert dpaudit("revoke", *signing)[0] == 0
     assert dpaudit("revoke", other, *signing, "--reason", "of a draft")[0] == 0
@@ -188,14 +190,11 @@ def test_a_revoked_release_is_refused(
     for place in ("revoked", f"{served}/revoked"):
         code, out, _ = dpaudit(*verify, place)
         assert code == 1 and "Wrong claim" in out
-    found: Provenance = __import__("dpaudit").provenance(
-        folder / PARQUET, key=keys / "key.pub", revocations=tmp_path / "revoked"
-    )
+    found = provenance(folder / PARQUET, key=keys / "key.pub", revocations=tmp_path / "revoked")
     assert (found.verdict, codes(found)) == ("fail", ["revoked"])
 
     whole = (tmp_path / "revoked").read_bytes()
     for name, content in {
-        "short": whole,
         "cut": whole[:-40],
         "line": whole[:-1],
         "empty": b"",
@@ -205,14 +204,11 @@ def test_a_revoked_release_is_refused(
         "changed": whole.replace(b'"sig":"', b'"sig":"AAAA'),
     }.items():
         (tmp_path / name).write_bytes(content)
-        for place in (name, f"{served}/{name}"):
-            code, out, err = dpaudit(*verify, place)
-            # what a server promised and did not send is missed by its length alone
-            assert (code, out) == ((1, out) if place == "short" else (2, "")) or (
-                name == "short" and code == 1
-            ), (place, err)
+        with pytest.raises(InputError):
+            read_list(str(tmp_path / name), key)
     for place in ("nowhere", f"{served}/nowhere", "http://127.0.0.1:9/", "https://", "ftp://a/b"):
-        assert dpaudit(*verify, place)[0] == 2
+        with pytest.raises(InputError):
+            read_list(place, key)
     assert dpaudit("verify", folder, "--unsigned", "--revocations", "revoked")[0] == 2
 
 
@@ -386,8 +382,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
     def stamp(digest: str) -> Path:
         (folder / "request.tsq").write_bytes(request(digest))
         answer = folder / f"{digest[:16]}.tsr"
-        words = f"ts -reply -queryfile request.tsq -signer tsa.pem -inkey tsa.key -config conf -section t -out {answer}"
-        subprocess.run(["openssl", *words.split()], cwd=folder, check=True, capture_output=True)
+        made_with = "-signer tsa.pem -inkey tsa.key -config conf -section t"
+        words = f"openssl ts -reply -queryfile request.tsq {made_with} -out {answer}"
+        subprocess.run(words.split(), cwd=folder, check=True, capture_output=True)
         return answer
 
     return stamp
