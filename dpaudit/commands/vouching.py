@@ -51,8 +51,7 @@ def sign_off(
 
     \b
     Example:
-      dpaudit sign-off run --key ada-key --name "Ada Byron" --role "privacy officer" --read "the
-        report" --read "all texts" --accepts "epsilon 3 for each record"
+      dpaudit sign-off run --key ada-key --name Ada --role officer --read texts --accepts "ε 3"
     """
     from dpaudit.api import vouching
     from dpaudit.reports.text import one_line

@@ -70,8 +70,8 @@ def mark_of(said: Predicates, settings: Settings | None) -> Mark:
     return Mark(
         generator=Generator(
             dpaudit=tool.annotations.dpaudit,
-            model=model and model.name,
-            model_digest=model and model.digest,
+            model=None if model is None else model.name,
+            model_digest=None if model is None else model.digest,
         ),
         run=beside.commitment,
         release=said.release,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -46,10 +49,22 @@ def codes(found: Any) -> list[str]:
     return [problem.code.removeprefix("released.") for problem in found.problems]
 
 
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve on this machine; the block gets the address."""
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
 def reattest(folder: Path, signer: Path) -> None:
     """Sign the folder's files as they are now, as a signer can who lies."""
-    import hashlib
-
     path = folder / ATTESTATION
     found = Attestation.of(path.read_bytes())
     subject = tuple(
@@ -161,13 +176,8 @@ def served(tmp_path: Path) -> Iterator[str]:
 
         def log_message(self, *_: Any) -> None: ...
 
-    server = HTTPServer(("127.0.0.1", 0), Files)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(Files) as address:
+        yield address
 
 
 def test_a_revoked_release_is_refused(
@@ -453,3 +463,92 @@ def test_a_folder_shows_when_its_commitment_existed(
     reattest(folder, keys / "key")
     assert codes(verify_folder(folder, key, authorities=root)) == ["other-stamp"]
     assert codes(verify_folder(released()[0], key, authorities=root)) == ["no-stamp"]
+
+
+# --- the hub --------------------------------------------------------------------------------------
+
+
+def test_only_a_folder_that_verifies_is_pushed(released: Releases, keys: Path) -> None:
+    """The hub's own client, against an endpoint that keeps what it is sent."""
+    pytest.importorskip("huggingface_hub")
+    from dpaudit import RefusedError
+    from dpaudit.api.publishing import push_to_hub
+
+    folder, _ = released()
+    asked: list[str] = []
+    sent: dict[str, bytes] = {}
+    deleted: set[str] = set()
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            old = [{"type": "file", "path": "data/test.parquet", "oid": "0" * 40, "size": 1}]
+            self.answer(
+                old
+                if "/tree/" in self.path
+                else {
+                    "id": "a/b",
+                    "sha": "0" * 40,
+                    "siblings": [{"rfilename": "data/test.parquet"}],
+                }
+            )
+
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            if "/preupload/" in self.path:
+                files = [each["path"] for each in json.loads(content)["files"]]
+                self.answer(
+                    {
+                        "files": [
+                            {"path": path, "uploadMode": "regular", "shouldIgnore": False}
+                            for path in files
+                        ]
+                    }
+                )
+            elif "/commit/" in self.path:
+                for line in map(json.loads, content.splitlines()):
+                    value = line["value"]
+                    if line["key"] == "file":
+                        sent[value["path"]] = base64.b64decode(value["content"])
+                    elif line["key"] == "deletedFile":
+                        deleted.add(value["path"])
+                self.answer({"commitUrl": "https://hub/commit", "commitOid": "1" * 40})
+            else:
+                self.answer({"url": "https://hub/datasets/a/b"})
+
+        def answer(self, document: Any) -> None:
+            content = json.dumps(document).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    with serving(Hub) as endpoint:
+        options: dict[str, Any] = {"key": keys / "key.pub", "endpoint": endpoint, "token": "hf_x"}
+        assert push_to_hub(folder, "a/b", **options) == "https://hub/commit"
+        there = {path: (folder / path).read_bytes() for path in verify_folder(folder, None).names}
+        assert sent == there | {ATTESTATION: (folder / ATTESTATION).read_bytes()}
+        assert deleted == {"data/test.parquet"}
+        asked.clear()
+        (folder / CARD).write_text("more")
+        with pytest.raises(RefusedError):
+            push_to_hub(folder, "a/b", **options)
+        with pytest.raises(InputError):
+            push_to_hub(folder, "a/b", endpoint=endpoint)
+        assert asked == []
+
+
+def test_the_pre_commit_hook_verifies(released: Releases, keys: Path, dpaudit: Command) -> None:
+    import yaml
+
+    (hook,) = yaml.safe_load((Path(__file__).parents[2] / ".pre-commit-hooks.yaml").read_text())
+    folder, _ = released()
+    program, *words = hook["entry"].split()
+    assert (program, hook["pass_filenames"]) == ("dpaudit", False)
+    assert dpaudit(*words, folder, "--key", keys / "key.pub")[0] == 0
+    (folder / CARD).write_text("more")
+    assert dpaudit(*words, folder, "--key", keys / "key.pub")[0] == 1
