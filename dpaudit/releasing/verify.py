@@ -508,9 +508,11 @@ def _report_problems(
     if report.audience != "public" or report.verdict != "pass":
         yield _problem("no-pass", name=_REPORT_JSON)
         return
-    yield from _contradictions(found.predicate, expected)
-    yield from _cheaper_batches(report)
-    if found.configured(Tool) is not None:  # else a problem of its own
+    contradicting = [*_contradictions(found.predicate, expected), *_cheaper_batches(report)]
+    yield from contradicting
+    # Marks follow from both: beside a contradiction all of them differ. The tool's absence is a
+    # problem of its own.
+    if not contradicting and found.configured(Tool) is not None:
         said = Predicates(found.predicate, attested.summary.predicate)
         expected_mark = mark_of(said, report.run.settings)
         for name, mark in marks_in(whole, named):
