@@ -79,7 +79,7 @@ def sign_off(
 def stamp(
     digest: str, out: Path | None, answer: Path | None, authority: Path | None, as_json: bool
 ) -> None:
-    """Ask an outside authority to stamp a commitment or head (RFC 3161).
+    """Ask an outside authority to stamp a digest (RFC 3161).
 
     DIGEST is what `dpaudit generate` printed. Send the request to a time stamping authority, and
     give its answer to `dpaudit release --stamp`. Nothing here uses the network. With --answer, exit
