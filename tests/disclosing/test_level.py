@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting.coins import ABSTAIN, ShownCoins
 from dpaudit.accounting.control_test import Statistic, control_test
-from dpaudit.disclosing.matching import Matches, find_matches, shared_runs
+from dpaudit.disclosing.matching import Matches, shared_runs
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -47,7 +47,7 @@ UNITS = [[record] for record in WORLD.records]
 
 def named(texts: Sequence[str], records: Sequence[str]) -> Matches:
     units, order = [[record] for record in records], np.arange(len(texts))
-    return find_matches(texts, units, (), None, None, order)
+    return shared_runs(texts, units).matches(order)
 
 
 def p_of(matches: Matches, shown: Flags, *, top: tuple[int, ...] = ()) -> float:

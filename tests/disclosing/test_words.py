@@ -30,6 +30,7 @@ TEXTS = st.text(st.sampled_from(HARD) | st.characters(exclude_categories=["Cs"])
         ),
         ("\u0928\u092e\u0938\u094d\u0924\u0947", ["\u0928\u092e\u0938\u094d\u0924\u0947"]),
         ("\u4f60\u597d\uff0c\u4e16\u754c", ["\u4f60\u597d", "\u4e16\u754c"]),
+        ("\u2121 \u00bd", ["tel", "1", "2"]),
         ("... --", []),
     ],
 )
