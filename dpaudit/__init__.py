@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dpaudit.api.generating import generate as generate
     from dpaudit.api.generating import generate_public as generate_public
     from dpaudit.api.publishing import Release as Release
+    from dpaudit.api.publishing import push_to_hub as push_to_hub
     from dpaudit.api.publishing import release as release
     from dpaudit.api.publishing import verify_release as verify_release
     from dpaudit.api.reading import Run as Run
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dpaudit.api.reading import open_public as open_public
     from dpaudit.api.reading import open_run as open_run
     from dpaudit.api.recording import record as record
+    from dpaudit.api.vouching import provenance as provenance
     from dpaudit.errors import InputError as InputError
     from dpaudit.releasing.folder import RefusedError as RefusedError
 
@@ -68,6 +70,8 @@ _MODULES = {
     "open_public": "api.reading",
     "open_run": "api.reading",
     "plan_budget": "api.budgeting",
+    "provenance": "api.vouching",
+    "push_to_hub": "api.publishing",
     "record": "api.recording",
     "release": "api.publishing",
     "verify_release": "api.publishing",

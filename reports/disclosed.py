@@ -145,14 +145,13 @@ def test_words(found: DisclosedTexts) -> str:
         said = [f"The texts name no {_unit(found)} by {_runs(found, named.k)}."]
     elif named.own_batch is not None:
         said.append(
-            f"{named.own_batch:,} of {_them(number)} {_is(named.own_batch)} named by a text of "
-            f"{'its' if named.own_batch == 1 else 'their'} own batch; chance gives "
+            f"{_part(named.own_batch, number)} named by a text of the same batch; chance gives "
             f"{nearest(named.expected_right, 2)}."
         )
     else:
         said.append(
-            f"{named.shown:,} of {_them(number)} {_is(named.shown, 'was', 'were')} shown; chance "
-            f"gives {nearest(named.expected_right, 2)}."
+            f"{_part(named.shown, number, ('was', 'were'))} shown; chance gives "
+            f"{nearest(named.expected_right, 2)}."
         )
     if test.depends:
         said.append(
@@ -174,8 +173,16 @@ def test_words(found: DisclosedTexts) -> str:
     return " ".join(said)
 
 
-def _them(number: int) -> str:
-    return "this 1" if number == 1 else f"these {number:,}"
+def _part(part: int, number: int, verbs: tuple[str, str] = ("is", "are")) -> str:
+    """Return how many of some things, just counted, with a verb."""
+    one, many = verbs
+    if number == 1:
+        return f"It {one}{'' if part else ' not'}"
+    if not part:
+        return f"None of them {one}"
+    if part == number:
+        return f"All of them {many}"
+    return f"{part:,} of these {number:,} {one if part == 1 else many}"
 
 
 def _is(number: int, one: str = "is", many: str = "are") -> str:
@@ -259,8 +266,8 @@ def _claim_words(found: RefutedEpsilon, of: str) -> str:
         return f"The run's claim, {bound(found.claimed)}{of},"
     stated = f"{exactly(found.stated)}{_delta(found.stated_delta)}"
     return (
-        f"The run claims epsilon {stated}, and its settings then promise {bound(found.claimed)}"
-        f"{of}, small enough for so many records. That"
+        f"The run claims epsilon {stated}. At a delta that leaves so many records something to "
+        f"refute, its settings promise {bound(found.claimed)}{of}. That figure"
     )
 
 
@@ -276,9 +283,10 @@ def power_words(found: DisclosedTexts) -> str:
         f"(level {exactly(found.test.level)}): a leak of fewer stays unseen."
     )
     if most.right < most.guesses:
+        every = "its one guess" if most.guesses == 1 else f"all {most.guesses:,} guesses"
         said += (
-            f" If all {counted(most.guesses, 'guess', 'guesses')} by {_runs(found, most.k)} were "
-            f"right, they would refute epsilon up to {lower_bound(most.most_refutable, 3)}."
+            f" Were {every} by {_runs(found, most.k)} right, epsilon up to "
+            f"{lower_bound(most.most_refutable, 3)} would be refuted."
         )
     return said
 
@@ -327,12 +335,16 @@ def copies_words(found: DisclosedTexts) -> str:
     """Return how many passages stand in one unit alone, and what that tells of a trained model."""
     number = _span_count(found)
     shown = sum(span.shown for span in found.spans)
-    of_listed = f" Of the {len(found.spans):,} longest," if found.more_spans else " Of these,"
     others = len(found.spans) - shown
+    whose = f"{shown:,} {_is(shown)} of {_unit(found)}s that were shown and {others:,} of others."
+    if number == 1:
+        whose = f"It is of a {_unit(found)} that was {'shown' if shown else 'not shown'}."
+    elif found.more_spans:
+        whose = f"Of the {len(found.spans):,} longest, {whose}"
+    alone = "one record" if _unit(found) == "record" else f"the records of one {_unit(found)}"
     said = (
-        f"{counted(number, 'passage')} of the texts {_is(number, 'stands', 'stand')} in the "
-        f"records of one {_unit(found)} alone.{of_listed} {shown:,} {_is(shown, 'is', 'are')} of "
-        f"{_unit(found)}s that were shown and {others:,} of others."
+        f"{counted(number, 'passage')} of the texts {_is(number, 'stands', 'stand')} in {alone} "
+        f"alone. {whose}"
     )
     if others:
         said += (
@@ -374,9 +386,12 @@ def _entities(found: DisclosedTexts) -> Iterator[Block]:
     number, unit = len(found.entities), _unit(found)
     phantoms = sum(each.phantom for each in found.entities)
     yield Paragraph(
-        f"Listed are names that you gave, and numbers of four digits or more that stand in one "
-        f"{unit} or in none. {phantoms:,} of {_them(number)} {_is(phantoms)} in no {unit} that "
-        f"was shown: the model writes {'it' if phantoms == 1 else 'such'} anyway."
+        "Listed are names that you gave, and numbers of four digits or more that stand in one "
+        f"{unit} or in none. {_part(phantoms, number)} in no {unit} that was shown and in no "
+        "public text: the model writes such without having been shown them."
+        if phantoms
+        else "Listed are names that you gave, and numbers of four digits or more that stand in "
+        f"one {unit} or in none."
     )
     header = ("Texts", "Shown", "Not shown", "Public", "Name")
     first = sorted(found.entities, key=lambda each: (not each.given, -each.shown))[:LISTED]

@@ -350,13 +350,18 @@ def require_unfinished(place: places.Location, *, worth: bool) -> bool:
     Raises:
         InputError: the run is finished, and nothing is left to do.
     """
-    if not open_storage(place).exists(layout.HASHES):
-        return False
+    if nothing_is_left(place, worth=worth):
+        raise InputError(str(place), "this run is finished.", "Audit it, or name a new directory.")
+    return open_storage(place).exists(layout.HASHES)
+
+
+def nothing_is_left(place: places.Location, *, worth: bool = True) -> bool:
+    """Return whether a run is finished, and what its records added is measured, if `worth`."""
     from dpaudit.results.quality_file import WORTH
 
-    if worth and not (places.report_folder(place, "internal") / WORTH).exists():
-        return True
-    raise InputError(str(place), "this run is finished.", "Audit it, or name a new directory.")
+    if not open_storage(place).exists(layout.HASHES):
+        return False
+    return not worth or (places.report_folder(place, "internal") / WORTH).exists()
 
 
 def look_at_data(

@@ -10,7 +10,7 @@ from typing import get_args
 from dpaudit.api import places
 from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
-from dpaudit.api.generating import generate
+from dpaudit.api.generating import generate, nothing_is_left
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.reading import open_run
 from dpaudit.auditing.checks.preflight import obstacles, refuse
@@ -37,7 +37,6 @@ from dpaudit.results.plan import Menu as Menu
 from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError
 from dpaudit.runs import MostTruePositives as MostTruePositives
-from dpaudit.runs.layout import HASHES
 from dpaudit.runs.manifest import given_limits
 
 
@@ -239,7 +238,7 @@ def demo(
     folder, audits = places.path_of(out, "out"), {}
     for name, config in demo_configs(model, quick=quick).items():
         run = folder / name
-        if not (run / HASHES).exists():
+        if not nothing_is_left(run):
             generate(config, out=run, monitor=monitor.titled(name))
         elif (other := open_run(run).manifest.model.name) != model:
             raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")

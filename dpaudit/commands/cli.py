@@ -33,6 +33,7 @@ from dpaudit.commands.record import record
 from dpaudit.commands.release import release
 from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.terminal import Session, prepare_streams, reader_left, tell
+from dpaudit.commands.vouching import revoke, sign_off, stamp
 
 UNUSABLE, INTERNAL, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DEBUG = "DPAUDIT_DEBUG"
@@ -44,18 +45,9 @@ PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 #: Commands by their heading in the help, in the order of a first release.
 COMMANDS = {
     "Commands": (init, generate, report, evaluate, release, verify),
-    "Look closer": (
-        demo,
-        compare,
-        compose,
-        budget,
-        checks,
-        contamination,
-        disclose,
-        inspect,
-        replay,
-        key,
-    ),
+    "Look closer": (demo, compare, compose, budget, checks, inspect, replay),
+    "Put on trial": (disclose, contamination),
+    "Answer for a release": (key, sign_off, stamp, revoke),
     "Other generators": (record,),
     "Research": (lab,),
 }

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: How a config's name ends; other names are of records.
 _CONFIGS = (".yaml", ".yml")
+#: How the name of records in an installed package begins. As in dpaudit.generation.sources.
+_PACKAGE = "package:"
 
 
 @click.command(cls=TitledCommand)
@@ -163,7 +165,9 @@ def generate(
 
 def _first(source: Path, given: Given) -> First | None:
     """Return the config that is made for records; None where a config is given."""
-    if source.suffix.lower() in _CONFIGS or not (source.suffix or source.is_dir()):
+    of_package = str(source).startswith(_PACKAGE)
+    is_data = of_package or source.suffix or source.is_dir()
+    if source.suffix.lower() in _CONFIGS or not is_data:
         _require_config(source)
         if options := given.options:
             remedy = "are for records. In a config, its fields say that (docs/generation.md)."

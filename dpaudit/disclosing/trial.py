@@ -411,6 +411,8 @@ def _entities(
 ) -> tuple[NamedEntity, ...]:
     """Return the names that stand in texts, and the numbers that are nobody's or one unit's."""
     numbers = numbers_in(units.texts)
+    if not (names or numbers):
+        return ()
     found = find_phrases(
         (*names, *numbers), units.texts, units.records, units.public, measure, progress
     )

@@ -74,7 +74,7 @@ SCHEMAS = {
     "report": Kind(AuditResult, 3, "serialization"),
     "comparison": Kind(Comparison, 3, "serialization"),
     "contamination": Kind(Contamination, 1, "serialization"),
-    "disclosed-texts": Kind(DisclosedTexts, 1, "serialization"),
+    "trial": Kind(DisclosedTexts, 1, "serialization"),
     "evaluation": Kind(Quality, 2, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),

@@ -16,6 +16,7 @@ from jsonschema import Draft202012Validator
 import dpaudit
 from dpaudit.commands.cli import main
 from dpaudit.disclosing.files import Columns
+from dpaudit.disclosing.trial import try_texts
 from dpaudit.disclosing.units import units_of_files
 from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.schemas import json_schema
@@ -37,6 +38,12 @@ def table(path: Path, rows: Iterable[Sequence[str]], header: Sequence[str] = ("t
     with open(path, "w", newline="") as file:
         csv.writer(file).writerows([header, *rows])
     return str(path)
+
+
+@pytest.fixture(autouse=True)
+def fewer_redraws(monkeypatch):
+    """As many as the level needs, and no more."""
+    monkeypatch.setitem(try_texts.__kwdefaults__, "draws", 5000)
 
 
 @pytest.fixture
@@ -183,7 +190,7 @@ def test_command_leaves_with_what_it_found(lists, tmp_path, capsys):
     random = "--split-is-random"
     assert code(copied, random, "--json") == 0
     printed = json.loads(capsys.readouterr().out)
-    Draft202012Validator(json_schema("disclosed-texts")).validate(printed)
+    Draft202012Validator(json_schema("trial")).validate(printed)
     assert DisclosedTexts.model_validate(printed).test.depends
     assert code(copied, random, "--expect-nothing") == 1
     assert code(clean, random, "--expect-nothing") == 0

@@ -38,7 +38,7 @@ def test_words_are_those_of_the_normalised_text(text: str, expected: list[str]) 
     assert CHARACTERS.split(text) == list("".join(expected))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(TEXTS)
 @example("\u1fb3\u0301")
 def test_normalised_texts_stay_and_forms_of_one_text_are_equal(text: str) -> None:
@@ -49,7 +49,7 @@ def test_normalised_texts_stay_and_forms_of_one_text_are_equal(text: str) -> Non
 
 
 @pytest.mark.parametrize("measure", [WORDS, CHARACTERS])
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(text=TEXTS)
 @example(text="\uffa1\uffc2 \u3131\u314f")
 @example(text="x \u2100 y")

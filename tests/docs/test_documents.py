@@ -105,6 +105,9 @@ UNRUN = {
     "release-key.pub": "the folder of the block before; docs/release.md runs the like",
     "pip install '.[generate]'": DOWNLOADS,
     "pip install '.[release]'": DOWNLOADS,
+    "dpaudit verify texts --key release-key.pub "
+    "--authority authority.pem": "needs an authority; tests/releasing/test_vouching.py has one",
+    'python -c "import dpaudit; dpaudit.push_to_hub': DOWNLOADS,
     "pip install "
     "tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
     "pip install --no-deps invink==0.1.0": DOWNLOADS,

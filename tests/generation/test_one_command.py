@@ -172,3 +172,18 @@ def test_a_plan_and_a_missing_file_need_no_torch(tmp_path: Path, claims: list[ob
         done = call(*command)
         assert done.returncode == 2 and "none.csv" in done.stderr, done.stderr
         assert "torch" not in done.stderr
+
+
+def test_records_in_a_package_are_data(
+    dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        file = tmp_path / "kept_texts" / "notes" / "Motor" / f"{number}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"canary {number} of a claim")
+    (tmp_path / "kept_texts" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    known = ["--labels", "Motor", "--records", 300, "--epsilon", 3, "--model", tiny_folder]
+    code, out, err = dpaudit("generate", "package:kept_texts/notes", *known, "--dry-run", "--json")
+    assert code == 0, err
+    assert Plan.model_validate_json(out).batches > 0
