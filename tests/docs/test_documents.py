@@ -112,6 +112,7 @@ UNRUN = {
     "tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
     "pip install --no-deps invink==0.1.0": DOWNLOADS,
     "dpaudit record invink --out mended": OTHERS,
+    "cd examples/other_programs": "half an hour of training and a model's passes",
     "python examples/laptop/files.py": DOWNLOADS,
     "python examples/record_transformers.py run": RECORDS,
     "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,
