@@ -102,10 +102,6 @@ PARSED = {
         "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",
         _MODEL,
     ),
-    "dpaudit evaluate {argument(str(run), 'RUN_DIR')} --reference DATA": (
-        "dpaudit evaluate RUN_DIR --reference DATA",
-        _MODEL,
-    ),
     "dpaudit evaluate RUN --reference DATA": ("", _MODEL),
     "dpaudit evaluate RUN --reference DATA --baseline FOLDER": ("", _MODEL),
     "dpaudit evaluate {run} --reference DATA --epsilon 0.1": (
