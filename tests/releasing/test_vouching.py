@@ -513,9 +513,10 @@ def test_only_a_folder_that_verifies_is_pushed(released: Releases, keys: Path) -
                         sent[value["path"]] = base64.b64decode(value["content"])
                     elif line["key"] == "deletedFile":
                         deleted.add(value["path"])
-                self.answer({"commitUrl": "https://hub/commit", "commitOid": "1" * 40})
+                commit = f"http://{self.headers['Host']}/datasets/a/b/commit/1"
+                self.answer({"commitUrl": commit, "commitOid": "1" * 40})
             else:
-                self.answer({"url": "https://hub/datasets/a/b"})
+                self.answer({"url": f"http://{self.headers['Host']}/datasets/a/b"})
 
         def answer(self, document: Any) -> None:
             content = json.dumps(document).encode()
@@ -529,7 +530,7 @@ def test_only_a_folder_that_verifies_is_pushed(released: Releases, keys: Path) -
 
     with serving(Hub) as endpoint:
         options: dict[str, Any] = {"key": keys / "key.pub", "endpoint": endpoint, "token": "hf_x"}
-        assert push_to_hub(folder, "a/b", **options) == "https://hub/commit"
+        assert push_to_hub(folder, "a/b", **options).endswith("/datasets/a/b/commit/1")
         there = {path: (folder / path).read_bytes() for path in verify_folder(folder, None).names}
         assert sent == there | {ATTESTATION: (folder / ATTESTATION).read_bytes()}
         assert deleted == {"data/test.parquet"}
@@ -540,6 +541,9 @@ def test_only_a_folder_that_verifies_is_pushed(released: Releases, keys: Path) -
         with pytest.raises(InputError):
             push_to_hub(folder, "a/b", endpoint=endpoint)
         assert asked == []
+        other, _ = released()
+        with pytest.raises(InputError):
+            push_to_hub(other, "a/b", **options | {"endpoint": "http://127.0.0.1:9"})
 
 
 def test_the_pre_commit_hook_verifies(released: Releases, keys: Path, dpaudit: Command) -> None:
