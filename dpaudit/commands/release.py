@@ -59,6 +59,15 @@ if TYPE_CHECKING:
     help="Put at least this share of each label's texts into a test split: whole batches, and "
     "never all of them.",
 )
+@click.option(
+    "--stamp",
+    "stamps",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE.tsr",
+    multiple=True,
+    help="An authority's time stamp of the run's commitment or head, to release with it (`dpaudit "
+    "stamp`). Repeat it for both.",
+)
 @junit_option
 @sarif_option
 @audit_options
@@ -69,6 +78,7 @@ def release(
     unsigned: bool,
     about: Path | None,
     test_share: float | None,
+    stamps: tuple[Path, ...],
     junit: Path | None,
     sarif: Path | None,
     asked: AuditOptions,
@@ -98,6 +108,7 @@ def release(
             unsigned=unsigned,
             about=about,
             test_share=test_share,
+            stamps=stamps,
             junit=junit,
             sarif=sarif,
             **asked,

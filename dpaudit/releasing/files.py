@@ -50,15 +50,16 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
     try:
         return kind.model_validate(values), data
     except ValidationError as error:
-        raise _input_error(path, error, kind, remedy) from None
+        raise input_error(str(path), error, kind, remedy) from None
 
 
-def _input_error(
-    path: Path, error: ValidationError, kind: type[BaseModel], remedy: str
+def input_error(
+    path: str, error: ValidationError, kind: type[BaseModel], remedy: str
 ) -> InputError:
+    """Return the error that names a field of what people write, and what is allowed there."""
     first: Any = error.errors(include_url=False)[0]
     field = ".".join(str(part)[:60] for part in first["loc"])
-    where = f"{path}: {field}" if field else str(path)
+    where = f"{path}: {field}" if field else path
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(field, kind.model_fields, n=1)
         return InputError(

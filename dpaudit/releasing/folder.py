@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,15 +14,18 @@ from pathlib import Path
 from securesystemslib.signer import CryptoSigner
 
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.releasing.attestation import envelopes, statements
+from dpaudit.releasing.attestation import Beside, envelopes, predicates
 from dpaudit.releasing.files import read_fields
+from dpaudit.releasing.marks import mark_of
 from dpaudit.releasing.policy import PolicyFile
+from dpaudit.releasing.sign_off import require_sign_offs
+from dpaudit.releasing.stamp import read_stamps
 from dpaudit.releasing.texts import has_labels, rows_of, split_rows, tables
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.write import documents, write_files
 from dpaudit.results import AuditResult
-from dpaudit.results.attestation import ATTESTATION
+from dpaudit.results.attestation import ATTESTATION, SIGN_OFFS
 from dpaudit.results.publication import CARD, REGISTRY, REPORT, About, ReleasedFolder
 from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError, RunReader
@@ -109,6 +112,8 @@ def write_release(
     about: About | None = None,
     quality: Quality | None = None,
     test_share: float | None = None,
+    stamps: Sequence[Path] = (),
+    reports: Path | None = None,
     now: datetime | None = None,
 ) -> ReleasedFolder:
     """Write a passed run's release folder.
@@ -121,11 +126,14 @@ def write_release(
         about: what the publisher says.
         quality: the run's evaluation, None without one.
         test_share: of the texts, in a split of their own; None for a single split.
+        stamps: files of time stamping authorities' answers about the run's commitment or head.
+        reports: the run's report folder, which may hold sign-offs; None looks for none.
         now: when; by default the clock's.
 
     Raises:
         RefusedError: the audit was no pass, or the run is not the one that was audited any more.
-        InputError: there is something at `out`, the texts cannot be written, or cannot be split.
+        InputError: there is something at `out`, the texts cannot be written, or cannot be split; a
+            stamp or a sign-off is not of this run.
         OSError: the folder cannot be written. Nothing is left of it then.
     """
     settings = result.run.settings
@@ -141,20 +149,34 @@ def write_release(
         raise RefusedError("there are no texts.")
     splits = split_rows(rows, test_share)
     texts = {split: len(of) for split, of in splits.items()}
-    card = Released(public, kind, about, texts, has_labels(splits), quality)
+    # Public together with its commitment alone, whose nonce keeps others from testing guesses.
+    head = None if settings.commitment is None else reader.head_or_none()
+    signed_off, reviewers = (b"", ()) if reports is None else require_sign_offs(reports, head)
+    answers = read_stamps(stamps, settings.commitment, head)
+    said = predicates(public, kind, Beside(settings.commitment, head, about.revocations), now)
+    mark = mark_of(said, public.run.settings)
+    card = Released(
+        public, kind, about, texts, has_labels(splits), quality, mark, reviewers, tuple(answers)
+    )
     files: dict[str, bytes] = {
         CARD: render_card(card).encode(),
         REGISTRY: render_deployment(public, result.claim, about, now.date()).encode(),
-        **tables(splits),
+        **tables(splits, mark),
         **{f"{REPORT}/{name}": _bytes(text) for name, text in documents(public).items()},
+        **answers,
+        **({SIGN_OFFS: signed_off} if signed_off else {}),
     }
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    signed = statements(public, kind, settings.commitment, digests, now)
-    files[ATTESTATION] = envelopes(signed, signer)
+    files[ATTESTATION] = envelopes(said.about(digests), signer)
     _write_whole(files, out)
     keyid = None if signer is None else signer.public_key.keyid
     return ReleasedFolder(
-        folder=str(out), texts=texts, evidence=public.evidence, signer=keyid, files=digests
+        folder=str(out),
+        release=said.release,
+        texts=texts,
+        evidence=public.evidence,
+        signer=keyid,
+        files=digests,
     )
 
 

@@ -1,4 +1,4 @@
-"""What secret coins refute: against naive sums, and against all outcomes of randomised response."""
+"""What secret coins refute: against naive sums, all outcomes of small games, and the paper."""
 
 from __future__ import annotations
 
@@ -10,19 +10,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog  # type: ignore[import-untyped]
-from scipy.stats import binom  # type: ignore[import-untyped]
+from scipy.stats import binom, hypergeom  # type: ignore[import-untyped]
 
 from dpaudit.accounting.coins import (
+    ABSTAIN,
     ALARM_AT,
+    HELD_OUT,
     LEAST_CANARIES,
     REFUTED_AT,
+    BatchCoins,
+    GroupCoins,
     GuessedCoins,
     ShownCoins,
+    SplitCoins,
+    binomial_law,
     canary_guesses,
+    caused,
     chance_of,
+    ever_shown,
+    hypergeometric_law,
+    least_right,
+    lower_tail,
+    lower_tails,
+    right_to_reject,
+    split_check,
     tail,
+    upper_tails,
 )
-
 
 
 def settled(coins: int, guesses: int, delta: float = 0.0) -> GuessedCoins:
@@ -146,6 +160,8 @@ def test_no_mechanism_at_all_is_right_more_often(m):
         most = most_right(epsilon, delta, m)
         for v in range(1, m + 1):
             assert most[v] <= p_value(epsilon, delta, m, m, v) * (1 + 1e-6) + 1e-9
+            free = GuessedCoins(settled(m, m).coins, np.ones(m, dtype=np.int64), delta)
+            assert most[v] <= free.p_value(v, epsilon) * (1 + 1e-6) + 1e-9, "a theorem, everywhere"
             written = naive_p_value(epsilon, delta, m, m, v)
             assert most[v] <= written * (1 + 1e-6) + 1e-9 or written > 0.89
 
@@ -189,6 +205,8 @@ def test_the_tail_of_unequal_chances_is_that_of_all_outcomes(chances, right):
         naive += mass * (sum(outcome) >= right)
     assert tail(chances, right) == pytest.approx(naive, rel=1e-8, abs=1e-300)
     assert tail(chances, right) >= min(naive, 1.0) * (1 - 1e-12)
+    if right:
+        assert lower_tail(chances, right - 1) == pytest.approx(1 - naive, rel=1e-6, abs=1e-7)
 
 
 @given(games(), deltas, st.sampled_from([REFUTED_AT, ALARM_AT]))
@@ -241,19 +259,12 @@ def test_no_guess_that_is_right_refutes_nothing():
     assert epsilon_refuted(24, 24, 0) == 0
 
 
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        (0.0, 0.0, 5, 6, 1),
-        (0.0, 0.0, 5, 4, 5),
-        (-1.0, 0.0, 5, 5, 1),
-        (math.nan, 0.0, 5, 5, 1),
-        (0, 2, 5, 5, 1),
-    ],
-)
-def test_numbers_that_do_not_fit_are_refused(numbers):
-    with pytest.raises(ValueError, match="guesses of"):
-        p_value(*numbers)
+def test_numbers_that_do_not_fit_are_refused():
+    for right, epsilon in ((5, 0.0), (-1, 0.0), (1, -1.0), (1, math.nan)):
+        with pytest.raises(ValueError, match="guesses right"):
+            settled(5, 4).p_value(right, epsilon)
+    with pytest.raises(ValueError, match="delta"):
+        canary_guesses(5, 2.0)
 
 
 def test_thousands_of_canaries_are_counted_as_exactly():
@@ -263,3 +274,302 @@ def test_thousands_of_canaries_are_counted_as_exactly():
     assert p_value(epsilon, 0.0, 4096, 4096, 2600) == pytest.approx(
         float(binom.sf(2599, 4096, 0.6)), rel=1e-8
     )
+
+
+def ones(number: int) -> np.ndarray:
+    return np.ones(number, dtype=np.int64)
+
+
+def most_by(coins, value: int, number: int) -> float:
+    return GuessedCoins(coins, np.full(number, value)).most_refutable()
+
+
+@pytest.mark.parametrize(
+    ("share", "most"), [(1 / 2, 1.05), (1 / 7, 2.84), (1 / 14, 3.62), (1 / 100, 5.65)]
+)
+def test_ten_right_guesses_of_ten_refute_what_can_be_worked_out_by_hand(share, most):
+    found = most_by(ShownCoins(np.full(10, share)), 1, 10)
+    q = 0.05**0.1
+    assert found == pytest.approx(math.log(q / (1 - q) * (1 - share) / share), abs=1e-7)
+    assert found == pytest.approx(most, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("batches", "generated", "named", "most"),
+    [
+        (14, 2, 5, 2.69),
+        (14, 14, 5, 1.38),
+        (100, 100, 5, 2.40),
+        (14, 14, 10, 1.81),
+        (14, 1, 5, 2.76),
+    ],
+)
+def test_own_batch_guesses_refute_less_the_more_batches_are_generated(
+    batches, generated, named, most
+):
+    coins = BatchCoins(np.full(named, batches), np.full(named, generated))
+    assert most_by(coins, 0, named) == pytest.approx(most, abs=0.005)
+
+
+def test_fewest_records_that_can_reject():
+    shares = {1 / 2: 10, 1 / 7: 4, 1 / 14: 3, 1 / 32: 2, 0.9: 66}
+    for share, least in shares.items():
+        assert ShownCoins(np.full(99, share)).least_right(1e-3) == least
+        assert BatchCoins(ones(99) * 99, ones(99)).least_right(1e-3) == 2
+    assert least_right(np.full(9, 0.5), 1e-3) is None, "nine coins can all fall right"
+    # Lots without replacement, in one stratum, or spread over two.
+    assert SplitCoins(np.zeros(20, dtype=np.int64), np.array([10])).least_right(1e-3) == 8
+    for stratum, shown in (([0] * 4 + [1] * 4, [2, 1]), ([0] * 6 + [1] * 3, [2, 2])):
+        split = SplitCoins(np.array(stratum), np.array(shown))
+        for level in (0.5, 0.2, 0.05, 0.02):
+            enough = []
+            for units in itertools.product((1, ABSTAIN), repeat=len(stratum)):
+                all_right = split.null_law(np.array(units))[-1]
+                if 0 < all_right <= level:
+                    enough.append(units.count(1))
+            assert split.least_right(level) == min(enough, default=None)
+
+
+def test_of_82_named_records_23_have_to_be_shown():
+    assert right_to_reject(binomial_law(82, 1 / 7), 1e-3) == 23
+    assert right_to_reject(binomial_law(3, 0.5), 1e-3) is None
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 60), st.floats(0, 1))
+def test_laws_are_those_of_another_library(units, shown, guessed, chance):
+    shown, guessed = min(shown, units), min(guessed, units)
+    law, k = hypergeometric_law(units, shown, guessed), np.arange(guessed + 1)
+    assert law == pytest.approx(hypergeom.pmf(k, units, shown, guessed), rel=1e-8, abs=1e-290)
+    k = np.arange(units + 1)
+    assert binomial_law(units, chance) == pytest.approx(
+        binom.pmf(k, units, chance), rel=1e-8, abs=1e-290
+    )
+
+
+def test_large_laws_keep_their_digits_and_are_rounded_up():
+    """Against whole numbers, which Python has of any length."""
+    units, shown, guessed, right = 20_000, 3_000, 700, 190
+    ways = sum(
+        math.comb(shown, k) * math.comb(units - shown, guessed - k)
+        for k in range(right, guessed + 1)
+    )
+    exact = ways / math.comb(units, guessed)
+    found = upper_tails(hypergeometric_law(units, shown, guessed))[right]
+    assert exact <= found <= exact * (1 + 2e-9)
+    # A fair coin: P[at least 2,400 of 4,000], and the mirror image.
+    exact = sum(math.comb(4000, k) for k in range(2400, 4001)) / 2**4000
+    for found in (
+        upper_tails(binomial_law(4000, 0.5))[2400],
+        lower_tails(binomial_law(4000, 0.5))[1600],
+    ):
+        assert exact <= found <= exact * (1 + 2e-9)
+    assert upper_tails(binomial_law(100_000, 1e-3))[100_000] > 0
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-9, 1.0, 40.0, 700.0, 1e6, math.inf])
+@pytest.mark.parametrize("share", [1e-300, 1e-9, 0.5, 1 - 1e-9, 1 - 2**-53])
+def test_chances_stay_between_the_share_and_one(share, epsilon):
+    for released in (False, True):
+        coins = ShownCoins(np.full(3, share), released, both=True)
+        found = coins.chances(np.array([1, 0, ABSTAIN]), epsilon)
+        assert share <= found[0] <= 1 and 1 - share <= found[1] <= 1 and found[2] == 0
+        spilt = coins.spill(epsilon)
+        assert ((spilt >= 0) & (spilt <= 2.01)).all()
+    for held_out in (0.0, 0.3, 0.999):
+        batches = BatchCoins(np.array([1, 2, 10**9]), np.array([1, 1, 10**9]), held_out)
+        found = batches.chances(np.zeros(3, dtype=np.int64), epsilon)
+        assert ((found >= (1 - held_out) / batches.batches) & (found <= 1)).all()
+        assert ((batches.spill(epsilon) >= 0) & (batches.spill(epsilon) <= 1.01)).all()
+
+
+def test_impossible_coins_and_guesses_are_refused():
+    for share in (0.0, 1.0, -0.1, math.nan):
+        with pytest.raises(ValueError):
+            ShownCoins(np.array([0.5, share]))
+    for batches, generated, held_out in ((0, 0, 0.0), (2, 3, 0.0), (2, 1, 1.0), (2, 1, -0.1)):
+        with pytest.raises(ValueError):
+            BatchCoins(np.array([batches]), np.array([generated]), held_out)
+    with pytest.raises(ValueError):
+        SplitCoins(np.zeros(3, dtype=np.int64), np.array([4]))
+    pairs = [
+        (ShownCoins(np.full(1, 0.5)), 0),
+        (ShownCoins(np.full(1, 0.5)), 2),
+        (BatchCoins(ones(1) * 3, ones(1) * 2), 2),
+        (BatchCoins(ones(1) * 3, ones(1) * 2), HELD_OUT),
+    ]
+    for coins, guess in pairs:
+        with pytest.raises(ValueError):
+            coins.chances(np.array([guess]), 0.0)
+        with pytest.raises(ValueError):
+            coins.null_law(np.array([guess]))
+    with pytest.raises(ValueError):
+        SplitCoins(np.zeros(3, dtype=np.int64), np.array([1])).null_law(np.zeros(3, dtype=np.int64))
+    with pytest.raises(ValueError):
+        GuessedCoins(ShownCoins(np.full(4, 0.4)), ones(4), 1e-5, settled=True)
+
+
+def test_coins_that_are_sure_by_themselves_reject_nothing():
+    sure = BatchCoins(ones(5), ones(5))
+    assert sure.null_law(np.zeros(5, dtype=np.int64))[5] == 1 and sure.least_right(1e-3) is None
+    split = SplitCoins(np.array([0, 0, 1, 1]), np.array([2, 0]))
+    assert split.null_law(np.array([1, 1, 1, 1])).tolist() == [0, 0, 1, 0, 0]
+    assert split.least_right(0.5) is None
+    assert len(split.matched(np.array([1, 1, 0, 0]), 0).sizes) == 0
+
+
+def test_a_split_is_counted_by_all_subsets_within_strata():
+    stratum, shown = np.array([0, 0, 0, 0, 1, 1, 1]), np.array([1, 2])
+    guesses = np.array([1, -1, 1, 1, 1, 1, -1])
+    split, naive = SplitCoins(stratum, shown), np.zeros(6)
+    outcomes = [
+        np.isin(range(7), first + second)
+        for first in itertools.combinations(range(4), 1)
+        for second in itertools.combinations(range(4, 7), 2)
+    ]
+    for outcome in outcomes:
+        naive[int(outcome[guesses == 1].sum())] += 1 / len(outcomes)
+    assert split.null_law(guesses) == pytest.approx(naive)
+    assert split.shares.tolist() == pytest.approx([0.25] * 4 + [2 / 3] * 3)
+    assert split.expected_right(guesses) == pytest.approx(3 / 4 + 4 / 3)
+    drawn = split.draw(np.random.default_rng(3), np.array([5, 0, 2, 3, 4]), 60_000)
+    seen = np.bincount(drawn.sum(axis=1), minlength=6) / 60_000
+    assert seen == pytest.approx(naive, abs=5 * 0.5 / 60_000**0.5)
+    assert drawn.mean(axis=0) == pytest.approx([2 / 3, 0.25, 0.25, 0.25, 2 / 3], abs=0.01)
+    everyone = split.draw(np.random.default_rng(3), np.arange(7), 50)
+    assert (everyone[:, :4].sum(axis=1) == 1).all() and (everyone[:, 4:].sum(axis=1) == 2).all()
+
+
+def test_draws_have_the_shares_of_their_coins():
+    batches = BatchCoins(np.array([3, 3, 5]), np.array([2, 2, 5]), 0.25)
+    drawn = batches.draw(np.random.default_rng(1), np.array([2, 0]), 40_000)
+    for column, count in ((0, 5), (1, 3)):
+        values, seen = np.unique(drawn[:, column], return_counts=True)
+        assert values.tolist() == [HELD_OUT, *range(count)]
+        assert seen / 40_000 == pytest.approx([0.25, *[0.75 / count] * count], abs=0.012)
+    assert batches.shares == pytest.approx([0.5, 0.5, 0.75])
+    assert batches.is_shown(np.array([1, 2, HELD_OUT])).tolist() == [True, False, False]
+    shown = ShownCoins(np.array([0.1, 0.9])).draw(
+        np.random.default_rng(1), np.array([1, 0]), 40_000
+    )
+    assert shown.mean(axis=0) == pytest.approx([0.9, 0.1], abs=0.01)
+
+
+@pytest.mark.parametrize(("shown", "held_out"), [(3, 8), (8, 3), (4, 4), (2, 9)])
+def test_matched_groups_hide_who_was_shown(shown, held_out):
+    """Every member of a group was the odd one equally often, whatever the order of the units."""
+    number, single = shown + held_out, min(shown, held_out)
+    many = max(shown, held_out) // single
+    split = SplitCoins(np.zeros(number, dtype=np.int64), np.array([shown]))
+    random, seen = np.random.default_rng(5), np.zeros(many + 1)
+    for seed in range(600):
+        values = split.draw(random, np.arange(number), 1)[0]
+        groups = split.matched(values, seed)
+        assert groups.sizes.tolist() == [many + 1] * single
+        assert groups.swapped.tolist() == [shown > held_out] * single
+        for group in range(single):
+            own = values[groups.group == group]
+            assert groups.place[groups.group == group].tolist() == list(range(many + 1))
+            assert own.sum() == (many if shown > held_out else 1)
+            seen[int((own != (shown > held_out)).argmax())] += 1
+    total = 600 * single
+    assert seen / total == pytest.approx(
+        np.full(many + 1, 1 / (many + 1)), abs=4 * 0.5 / total**0.5
+    )
+
+
+def test_a_group_guesses_its_member_with_the_highest_score():
+    values = np.array([1, 0, 0, 1, 0, 1, 1, 1])
+    split = SplitCoins(np.array([0, 0, 0, 0, 0, 1, 1, 1]), np.array([2, 3]))
+    groups = split.matched(values, 7)
+    assert groups.sizes.tolist() == [2, 2], "one held-out unit is left over, and a sure stratum"
+    guesses, scores = np.where(groups.group == 0, 1, ABSTAIN), np.array([9, 5, 5, 9, 5, 5, 5, 5])
+    found = groups.guess(guesses, scores)
+    assert found[1] == ABSTAIN and groups.right(found, values) == 1
+    assert groups.right(groups.guess(guesses, -scores), values) == 0
+    tied = groups.guess(guesses, np.zeros(8, dtype=np.int64))
+    assert tied[0] == 0, "the first of equals"
+
+
+def test_roles_are_swapped_where_more_are_shown():
+    """One of three was held out: a guess that a member was shown is right in two of three cases."""
+    groups = GroupCoins(np.zeros(3, dtype=np.int64), np.arange(3), ones(1) * 3, np.array([True]))
+    assert groups.chances(np.array([0]), 0.0)[0] == pytest.approx(2 / 3)
+    x = math.exp(1.0)
+    assert groups.chances(np.array([0]), 1.0)[0] == pytest.approx(2 * x / (2 * x + 1))
+    assert groups.right(np.array([1]), np.array([1, 1, 0])) == 1
+    assert groups.right(np.array([2]), np.array([1, 1, 0])) == 0
+    normal = GroupCoins(np.zeros(3, dtype=np.int64), np.arange(3), ones(1) * 3, np.array([False]))
+    assert normal.chances(np.array([0]), 1.0)[0] == pytest.approx(x / (x + 2))
+
+
+def test_split_check_is_two_sided():
+    values = np.where(np.arange(2122) < 342, 1, 5)
+    assert split_check(BatchCoins(ones(2122) * 14, ones(2122) * 2), values) == pytest.approx(
+        0.0189, abs=1e-4
+    )
+    shown = ShownCoins(np.full(2122, 1 / 7))
+    few = np.where(np.arange(2122) < 264, 1, 0)
+    assert split_check(shown, few) == pytest.approx(2 * binom.cdf(264, 2122, 1 / 7), rel=1e-6)
+    assert split_check(SplitCoins(np.zeros(4, dtype=np.int64), np.array([2])), few) is None
+
+
+@pytest.mark.parametrize("share", [0.5, 1 / 7, 0.9])
+def test_limits_of_what_was_caused_miss_it_once_in_twenty_times(share):
+    for by_cause, by_chance in itertools.product((0, 1, 5, 20), (0, 1, 4, 20, 60)):
+        law, held = binomial_law(by_chance, share), 0.0
+        for lucky, probability in enumerate(law.tolist()):
+            shown = np.arange(by_cause + by_chance) < by_cause + lucky
+            found = caused(np.full(by_cause + by_chance, share), shown)
+            held += probability * (found.low <= by_cause <= found.high)
+        assert held >= 0.95 - 1e-9
+
+
+def test_what_was_caused_by_unequal_shares_and_by_hand():
+    found = caused(np.full(31, 1 / 7), np.arange(31) < 30)
+    assert (found.expected, found.low, found.high) == (pytest.approx(1 / 6), 28, 30)
+    assert caused(np.zeros(0), np.zeros(0, dtype=bool)).high == 0
+    shares, shown = np.array([0.1, 0.5, 0.9, 0.5]), np.array([True, False, False, False])
+    assert caused(shares, shown).expected == pytest.approx(1 + 9 + 1)
+    # Whatever units the c are, the limits hold those c that equal shares would allow.
+    narrow = [caused(np.full(12, share), np.arange(12) < 9) for share in (0.2, 0.4)]
+    wide = caused(np.array([0.2, 0.4] * 6), np.arange(12) < 9)
+    assert wide.low <= min(each.low for each in narrow) + 2 and wide.high >= narrow[0].high - 1
+
+
+def test_a_record_is_ever_shown_unless_it_never_is():
+    naive = sum(
+        (1 / 7) ** sum(rounds) * (6 / 7) ** (3 - sum(rounds))
+        for rounds in itertools.product((0, 1), repeat=3)
+        if any(rounds)
+    )
+    assert ever_shown(14, 2, 3) == pytest.approx(naive)
+    assert ever_shown(14, 14, 3) == 1 and 0 < ever_shown(10**15, 1, 1) < 1.1e-15
+
+
+def test_records_of_a_user_cost_their_number():
+    """k records of one unit at epsilon are one record at k times epsilon."""
+    coins, guesses = ShownCoins(np.array([0.3, 0.5, 0.5])), np.array([1, 1, ABSTAIN])
+    users = GuessedCoins(coins, guesses, records=np.array([2, 3, 9]))
+    apart = tail([*coins.chances(guesses, 0.8)[:1], *coins.chances(guesses, 1.2)[1:2]], 2)
+    assert users.p_value(2, 0.4) == pytest.approx(apart)
+    deltas = GuessedCoins(coins, guesses, 1e-3, np.array([2, 1, 1])).p_value(2, 0.4)
+    spilt = coins.spill(np.array([0.8, 0.4, 0.4])) @ np.array([1 + math.exp(0.4), 1, 1]) * 1e-3
+    apart = tail([*coins.chances(guesses, 0.8)[:1], *coins.chances(guesses, 0.4)[1:2]], 2)
+    assert deltas == pytest.approx(apart + spilt)
+    assert GuessedCoins(coins, guesses, 0.5, np.array([900, 1, 1])).p_value(2, 5.0) <= 1
+
+
+@given(st.integers(1, 40), st.floats(0, 1), st.sampled_from([0.0, 1e-6, 1e-3]))
+def test_every_epsilon_below_the_refuted_one_is_refuted(named, share, delta):
+    """With a delta the p-value may fall as epsilon grows: no island beyond the first gap counts."""
+    coins = BatchCoins(np.full(60, 14), np.full(60, 14))
+    guesses = np.where(np.arange(60) < named, 0, ABSTAIN)
+    right = round(share * named)
+    guessed = GuessedCoins(coins, guesses, delta)
+    found = guessed.epsilon_refuted(right)
+    if found:
+        for part in (0.0, 0.3, 0.7, 1.0):
+            assert guessed.p_value(right, part * found) <= 0.05
+        assert found <= guessed.most_refutable()
+    beyond = guessed.p_value(right, found * (1 + 1e-7) + 1e-9)
+    assert beyond > 0.05 - (1e-6 if delta else 0.0)

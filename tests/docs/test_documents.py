@@ -74,7 +74,9 @@ CI = "sets environments up; .ci/run does it, and tests/packaging"
 UNRUN = {
     "dpaudit lab clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
+    "dpaudit contamination records.csv --against later.csv": LIKELIHOODS,
     "dpaudit demo --out dpaudit-demo": GENERATES,
+    "dpaudit disclose run --data records.csv": REPLAYS,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit evaluate run --reference records.csv --epsilon 0.1": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
@@ -103,10 +105,14 @@ UNRUN = {
     "release-key.pub": "the folder of the block before; docs/release.md runs the like",
     "pip install '.[generate]'": DOWNLOADS,
     "pip install '.[release]'": DOWNLOADS,
+    "dpaudit verify texts --key release-key.pub "
+    "--authority authority.pem": "needs an authority; tests/releasing/test_vouching.py has one",
+    'python -c "import dpaudit; dpaudit.push_to_hub': DOWNLOADS,
     "pip install "
     "tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
     "pip install --no-deps invink==0.1.0": DOWNLOADS,
     "dpaudit record invink --out mended": OTHERS,
+    "cd examples/other_programs": "half an hour of training and a model's passes",
     "python examples/laptop/files.py": DOWNLOADS,
     "python examples/record_transformers.py run": RECORDS,
     "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,

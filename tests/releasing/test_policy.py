@@ -256,7 +256,7 @@ def test_the_word_no_is_no_boolean(tmp_path: Path, no: str) -> None:
 
 
 def test_every_rule_is_tried_here() -> None:
-    elsewhere = {"rho", "quality", "worth", "trained_on_records", "signers"}
+    elsewhere = {"rho", "quality", "worth", "trained_on_records", "sign_off", "signers"}
     of_attacks = {"most_advantage", "most_true_positives"}
     assert set(TRIED) | elsewhere | of_attacks == set(RULES)
     assert list(RULES) == [

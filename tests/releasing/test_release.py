@@ -32,6 +32,7 @@ from dpaudit.results.quality import Quality
 from dpaudit.results.replay import Replay
 from dpaudit.results.rounding import bound, exactly
 from dpaudit.runs import InputError, RunReader
+from tests.settings import MARK
 
 Run = Any
 Releases = Callable[..., tuple[Path, AuditResult]]
@@ -42,6 +43,7 @@ FILES = {
     "attestation.intoto.jsonl",
     "data/train.parquet",
     "jsonl/train.jsonl",
+    "jsonl/train.jsonl.provenance.json",
     *(f"report/{name}" for name in ("report.html", "report.json", "report.md", "junit.xml")),
 }
 ABOUT = About(
@@ -121,7 +123,7 @@ def test_datasets_reads_it(
 
 def test_texts_without_labels_have_one_column() -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    found = tables({"train": [Row("a text", None, 0), Row("", None, 1)]})
+    found = tables({"train": [Row("a text", None, 0), Row("", None, 1)]}, MARK)
     assert parquet.read_table(io.BytesIO(found["data/train.parquet"])).to_pylist() == [
         {"text": "a text"},
         {"text": ""},
@@ -327,7 +329,7 @@ def test_a_card_says_what_is_so_of_its_release(make_run: Callable[..., Run]) -> 
 
     def card(of: AuditResult, about: About = ABOUT, texts: Any = None) -> str:
         return render_card(
-            Released(public_form(of), "approximate", about, texts or {"train": 3}, True, None)
+            Released(public_form(of), "approximate", about, texts or {"train": 3}, True, None, MARK)
         )
 
     users = result.model_copy(update={"claim": result.claim.model_copy(update={"unit": "user"})})
@@ -410,7 +412,7 @@ def measured() -> Quality:
 
 def card_with(result: AuditResult, quality: Quality | None, about: About) -> str:
     return render_card(
-        Released(public_form(result), "approximate", about, {"train": 3}, True, quality)
+        Released(public_form(result), "approximate", about, {"train": 3}, True, quality, MARK)
     )
 
 
@@ -499,7 +501,6 @@ def test_nothing_that_is_private_is_in_any_byte(
             manifest.batching.key,
             manifest.nonce,
             manifest.data.digest,
-            reader.head(),
             str(tmp_path),
             "d1" * 32,
         }
