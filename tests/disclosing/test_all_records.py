@@ -7,7 +7,7 @@ import pytest
 
 from dpaudit.accounting.coins import ABSTAIN, SplitCoins
 from dpaudit.accounting.control_test import TOP_UNITS, Statistic, control_test
-from dpaudit.disclosing.matching import find_matches
+from dpaudit.disclosing.matching import shared_runs
 
 RECORDS, SHOWN, COPIES, SPLITS = 300, 100, 60, 600
 
@@ -19,7 +19,7 @@ def test_copies_of_all_records_are_named_and_never_blamed_on_the_split() -> None
         (" ".join(f"w{word}" for word in random.integers(0, 4000, 20)),) for _ in range(RECORDS)
     ]
     texts = [records[place][0] for place in random.permutation(RECORDS)[:COPIES]]
-    found = find_matches(texts, records, (), None, None, random.permutation(COPIES))
+    found = shared_runs(texts, records).matches(random.permutation(COPIES))
     runs, grams = (np.where(each >= 0, 1, ABSTAIN) for each in (found.where, found.grams_where))
     assert (found.lengths >= 16).sum() == COPIES
     coins = SplitCoins(np.zeros(RECORDS, dtype=np.int64), np.array([SHOWN]))

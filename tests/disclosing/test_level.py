@@ -56,7 +56,7 @@ def p_of(matches: Matches, shown: Flags, *, top: tuple[int, ...] = ()) -> float:
     guesses = np.where(scores > 0, 1, ABSTAIN)
     by = Statistic("", guesses, scores, top or (LENGTH,), "top" if top else "at least")
     coins = ShownCoins(np.full(len(shown), 0.5))
-    return control_test(coins, shown.astype(np.int64), [by], draws=999).p
+    return control_test(coins, shown.astype(np.int64), [by], draws=199).p
 
 
 def as_specified(shown: Flags) -> float:
@@ -128,4 +128,4 @@ def test_honest_texts_are_rejected_at_the_level() -> None:
     ],
 )
 def test_faults_break_the_level(fault: Callable[[Flags], float]) -> None:
-    assert alarms(fault, 40) > LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / 40)
+    assert alarms(fault, RUNS) > LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / RUNS)
