@@ -102,22 +102,6 @@ class SharedRuns:
         return best, where
 
 
-def find_matches(
-    texts: Sequence[str],
-    units: Sequence[Sequence[str]],
-    public: Sequence[str],
-    text_groups: Integers | None,
-    unit_groups: Integers | None,
-    order: Integers,
-    measure: Measure = WORDS,
-    progress: Progress = lambda done, total: None,
-) -> Matches:
-    """Return what texts have of each unit alone. Arguments as of `shared_runs` and `matches`."""
-    return shared_runs(texts, units, public, text_groups, unit_groups, measure, progress).matches(
-        order
-    )
-
-
 def shared_runs(
     texts: Sequence[str],
     units: Sequence[Sequence[str]],

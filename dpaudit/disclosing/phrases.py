@@ -77,23 +77,6 @@ def find_phrases(
     )
 
 
-def ask(
-    name: str,
-    texts: Sequence[str],
-    units: Sequence[Sequence[str]],
-    public: Iterable[str] = (),
-    measure: Measure = WORDS,
-) -> Phrase:
-    """Return where a name stands: in which texts, in which units, and whether in a public text.
-
-    Raises:
-        ValueError: the name has no letter or digit.
-    """
-    if not measure.split(name):
-        raise ValueError("the name has no letter or digit")
-    return find_phrases((name,), texts, units, public, measure)[0]
-
-
 def numbers_in(texts: Iterable[str]) -> tuple[str, ...]:
     """Return the different numbers of four digits or more in texts, normalised and sorted."""
     found = {tuple(words(number)): number for text in texts for number in _numbers(text)}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from dpaudit.disclosing.phrases import Phrase, ask, find_phrases, numbers_in
+from dpaudit.disclosing.phrases import Phrase, find_phrases, numbers_in
 from dpaudit.disclosing.words import CHARACTERS
 
 TEXTS = ["Actress DIANE  Keaton, 57, said.", "Diane and Keaton", "diane keaton; Diane\nKeaton"]
@@ -16,13 +14,13 @@ def stands(found: Phrase) -> tuple[list[str], list[int], bool]:
     return texts, found.units.tolist(), found.public
 
 
-def test_ask_finds_a_name_word_for_word_in_each_unit_once() -> None:
+def test_finds_a_name_word_for_word_in_each_unit_once() -> None:
     expected = ["DIANE  Keaton", "diane keaton", "Diane\nKeaton"], [1, 3]
-    assert stands(ask("Diane Keaton", TEXTS, UNITS)) == (*expected, False)
-    assert stands(ask("diane keaton", TEXTS, UNITS, ["See Diane Keaton."])) == (*expected, True)
-    assert stands(ask("Woody", TEXTS, UNITS, ["Diane"])) == ([], [], False)
-    with pytest.raises(ValueError):
-        ask(" -- ", TEXTS, UNITS)
+    names, public = ["Diane Keaton", "Woody"], ["See diane keaton."]
+    found, nobody = find_phrases(names, TEXTS, UNITS)
+    assert stands(found) == (*expected, False) and stands(nobody) == ([], [], False)
+    found, _ = find_phrases(names, TEXTS, UNITS, public)
+    assert stands(found) == (*expected, True)
 
 
 def test_phrases_that_begin_alike_are_all_found() -> None:
@@ -33,7 +31,8 @@ def test_phrases_that_begin_alike_are_all_found() -> None:
 
 
 def test_characters_find_names_in_texts_without_spaces() -> None:
-    found = ask("王小明", ["昨天王小明说"], [["王小明"], ["小明说王"]], measure=CHARACTERS)
+    units = [["王小明"], ["小明说王"]]
+    (found,) = find_phrases(["王小明"], ["昨天王小明说"], units, measure=CHARACTERS)
     assert (found.places, found.units.tolist()) == (((0, 2, 5),), [0])
 
 
