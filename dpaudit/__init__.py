@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dpaudit.api.comparing import RunComposition as RunComposition
     from dpaudit.api.comparing import compare as compare
     from dpaudit.api.comparing import compose as compose
+    from dpaudit.api.contaminating import KnownRecords as KnownRecords
+    from dpaudit.api.contaminating import contamination as contamination
     from dpaudit.api.disclosing import Disclosure as Disclosure
     from dpaudit.api.disclosing import disclose as disclose
     from dpaudit.api.evaluating import Evaluation as Evaluation
@@ -48,6 +50,7 @@ _MODULES = {
     "Disclosure": "api.disclosing",
     "Evaluation": "api.evaluating",
     "InputError": "errors",
+    "KnownRecords": "api.contaminating",
     "RefusedError": "releasing.folder",
     "Release": "api.publishing",
     "Run": "api.reading",
@@ -57,6 +60,7 @@ _MODULES = {
     "audit": "api.audits",
     "compare": "api.comparing",
     "compose": "api.comparing",
+    "contamination": "api.contaminating",
     "disclose": "api.disclosing",
     "evaluate": "api.evaluating",
     "generate": "api.generating",

@@ -19,6 +19,14 @@ class PhaseBegan:
 
 
 @dataclass(frozen=True)
+class ModelLoaded:
+    """A new run has its model, by the name that the config gives it."""
+
+    name: str
+    parameters: int
+
+
+@dataclass(frozen=True)
 class RecordsPlaced:
     """Every record has its batches, and no text is generated yet. How large these are is not told.
 
@@ -111,6 +119,7 @@ class TextsEmbedded:
 
 Event: TypeAlias = (
     PhaseBegan
+    | ModelLoaded
     | RecordsPlaced
     | RunCommitted
     | RunResumed

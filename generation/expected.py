@@ -10,6 +10,9 @@ import math
 
 from dpaudit.generation.config import Config
 
+#: Of a run's end: the most records that are measured, and of a run of few texts the most.
+_MOST_MEASURED, _LEAST_MEASURED = 16, 4
+
 
 def clusters(config: Config) -> int:
     """Return the number of groups of records that share batches.
@@ -61,3 +64,11 @@ def contexts(config: Config, records: int) -> float:
         return held
     rate = held / batching.cells  # of the Poisson number of records in a cell
     return batching.cells * math.exp(shown * math.log(rate) - rate - math.lgamma(shown + 1))
+
+
+def measured(texts: int) -> int:
+    """Return the most records whose gain is measured at a run's end, by its texts in a round.
+
+    Each takes a batch of its own as long as a text of up to `longest` tokens does.
+    """
+    return min(_MOST_MEASURED, max(_LEAST_MEASURED, texts // 3))

@@ -312,8 +312,7 @@ class ShownCoins(IndependentCoins):
 
     @override
     def _null_chances(self, guesses: Integers) -> Floats:
-        allowed = (ABSTAIN, 0, 1) if self.both else (ABSTAIN, 1)
-        _refuse_other(guesses, np.isin(guesses, allowed))
+        _refuse_other(guesses, (guesses == ABSTAIN) | (guesses == 1) | (self.both & (guesses == 0)))
         return np.where(guesses == 1, self.shown, 1 - self.shown)
 
 
@@ -352,7 +351,9 @@ class BatchCoins(IndependentCoins):
     def draw(self, random: np.random.Generator, units: Integers, draws: int) -> Integers:
         wide = self.batches[units] / (1 - self.held_out)
         values = (random.random((draws, len(units))) * wide).astype(np.int64)
-        return np.where(values < self.batches[units], values, HELD_OUT)
+        if self.held_out:
+            values[values >= self.batches[units]] = HELD_OUT
+        return values
 
     @override
     def least_right(self, level: float) -> int | None:
@@ -422,7 +423,7 @@ class SplitCoins(Coins):
 
     @override
     def null_law(self, guesses: Integers) -> Floats:
-        _refuse_other(guesses, np.isin(guesses, (ABSTAIN, 1)))
+        _refuse_other(guesses, (guesses == ABSTAIN) | (guesses == 1))
         guessed = np.bincount(self.stratum[guesses == 1], minlength=len(self.shown))
         return _sum_law(
             [

@@ -68,8 +68,8 @@ class Statistic:
             return counted
         ranks = np.empty(len(self.scores), dtype=np.int64)
         ranks[np.lexsort((-self.scores, ~guessed))] = np.arange(len(self.scores))
-        counted = guessed & (ranks < limits)
-        return counted
+        highest: Flags = guessed & (ranks < limits)
+        return highest
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,9 @@ def control_test(
     ]
     drawn = _draw_counts(coins, statistics, counted, draws, np.random.default_rng(seed))
     pools = [np.vstack((own, more)) for own, more in zip(found, drawn, strict=True)]
+    uppers, lowers = (
+        [[tails(law) for law in own] for own in laws] for tails in (upper_tails, lower_tails)
+    )
     counts = tuple(
         Count(
             statistic.name,
@@ -160,22 +163,20 @@ def control_test(
             len(law) - 1,
             int(right),
             float(law @ np.arange(len(law))),
-            float(upper_tails(law)[right]),
-            float(lower_tails(law)[right]),
+            float(upper[right]),
+            float(lower[right]),
         )
-        for statistic, own, right_of in zip(statistics, laws, found, strict=True)
-        for threshold, law, right in zip(statistic.thresholds, own, right_of, strict=True)
+        for statistic, *parts in zip(statistics, found, laws, uppers, lowers, strict=True)
+        for threshold, right, law, upper, lower in zip(statistic.thresholds, *parts, strict=True)
     )
-    upper, lower = (
-        _combined(
-            [
-                _smallest(pool, [tails(law) for law in own])
-                for pool, own in zip(pools, laws, strict=True)
-            ]
-        )
-        for tails in (upper_tails, lower_tails)
+    return ControlTest(
+        _combined(pools, uppers),
+        _combined(pools, lowers),
+        counts,
+        coins.least_right(level),
+        draws,
+        seed,
     )
-    return ControlTest(upper, lower, counts, coins.least_right(level), draws, seed)
 
 
 def _draw_counts(
@@ -199,15 +200,18 @@ def _draw_counts(
     return [np.concatenate(parts) for parts in found]
 
 
-def _smallest(counts: Integers, tails: Sequence[Floats]) -> Floats:
-    """Return the smallest of all thresholds' tails for each row of counts [rows, thresholds]."""
-    found: Floats = np.min([own[counts[:, number]] for number, own in enumerate(tails)], axis=0)
-    return found
+def _combined(pools: Sequence[Integers], tails: Sequence[Sequence[Floats]]) -> float:
+    """Return the p-value of the observed counts of all statistics together.
 
-
-def _combined(smallest: Sequence[Floats]) -> float:
-    """Return the p-value of the first row of all statistics, each [rows], among all rows."""
-    calibrated = [_shares_below(own) for own in smallest]
+    Args:
+        pools: of each statistic the observed counts, then those of all draws [1 + draws,
+            thresholds].
+        tails: of each statistic and threshold, the probability of each count or one beyond it.
+    """
+    calibrated = []
+    for pool, own in zip(pools, tails, strict=True):
+        smallest = np.min([tail[counts] for tail, counts in zip(own, pool.T, strict=True)], axis=0)
+        calibrated.append(_shares_below(smallest))
     return float(_shares_below(np.min(calibrated, axis=0))[0])
 
 

@@ -26,6 +26,7 @@ from dpaudit.generation.starting import (
     example_config,
     first_config,
     first_menu,
+    first_records,
     missing_parts,
 )
 from dpaudit.generation.starting import Demo as Demo
@@ -86,8 +87,9 @@ def first(own: Own, *, aggregator: Demo = "mean") -> First:
         InputError: the records or a setting cannot be used, or a run could not pass its audit.
     """
     _require_consistent(own, aggregator)
-    locate(own.data, own.data)  # a mistyped path is told before anything is worked out
-    found = first_config(aggregator, own, first_menu(aggregator, own))
+    locate(own.data, own.data)  # a mistyped path is told first of all
+    records = first_records(own)
+    found = first_config(aggregator, own, first_menu(aggregator, own), records)
     _require_possible(found)
     return found
 
@@ -154,6 +156,8 @@ def _with_drafts(
             there.
     """
     field = "--draft-examples"
+    if own is not None and own.examples is not None:
+        raise InputError(field, "there is --examples, too.", "Give one of them.")
     if own is None or own.about is None:
         remedy = 'Say it with --about, such as --about "Notes of an insurer on claims".'
         raise InputError(field, "nothing says what the texts are.", remedy)

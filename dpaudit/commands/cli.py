@@ -20,6 +20,7 @@ from dpaudit.commands.budget import budget
 from dpaudit.commands.checks import checks
 from dpaudit.commands.compare import compare
 from dpaudit.commands.compose import compose
+from dpaudit.commands.contamination import contamination
 from dpaudit.commands.demo import demo
 from dpaudit.commands.disclose import disclose
 from dpaudit.commands.evaluate import evaluate
@@ -43,7 +44,18 @@ PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 #: Commands by their heading in the help, in the order of a first release.
 COMMANDS = {
     "Commands": (init, generate, report, evaluate, release, verify),
-    "Look closer": (demo, compare, compose, budget, checks, disclose, inspect, replay, key),
+    "Look closer": (
+        demo,
+        compare,
+        compose,
+        budget,
+        checks,
+        contamination,
+        disclose,
+        inspect,
+        replay,
+        key,
+    ),
     "Other generators": (record,),
     "Research": (lab,),
 }

@@ -91,9 +91,9 @@ def generate(
 ) -> None:
     """Generate synthetic texts from your private records.
 
-    DATA_OR_CONFIG is your records (.csv, .jsonl, .parquet, or a folder of LABEL/*.txt) or a config
-    (.yaml). For records, the options below say what everyone may know of them; the config made of
-    these stands in the run directory as config.yaml, to be edited and used.
+    DATA_OR_CONFIG is your records (.csv, .tsv, .jsonl, .parquet, or a folder of LABEL/*.txt) or a
+    config (.yaml). For records, the options below say what everyone may know of them; the config
+    made of these stands in the run directory as config.yaml, to be edited and used.
 
     An interrupted run goes on at its first unfinished batch when you give the same command again.
     On a Ray cluster every worker reads the data, loads the model and writes to the run directory:
@@ -127,7 +127,9 @@ def generate(
         from dpaudit.reports.planning import build
 
     if out is not None:
-        generating.place_for_run(out)
+        place = generating.place_for_run(out)
+        if not public_only:  # told before the records are read and the plans worked out
+            generating.require_unfinished(place, worth=not no_worth and engine is None)
     first = _first(source, given)
     config: Settings = source if first is None else first.config
     if out is None:

@@ -38,7 +38,7 @@ WORKING = "reading the records and working out the plans"
     "--data",
     type=NamedPath(path_type=str),
     metavar="FILE",
-    help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the "
+    help="Your records: .csv, .tsv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the "
     "example's].",
 )
 @own_data_options
@@ -86,7 +86,7 @@ def init(
         from dpaudit.results.shell import argument
     own, asks = None, data is not None and terminal
     if data is not None:
-        given = ask(given, data) if asks else given
+        given = ask(given, data, examples=not draft_examples) if asks else given
         own = given.own(data)
         if asks and given.plan is None:
             own = _with_plan(own, given.aggregator)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dpaudit.commands.options import POSITIVE, TitledOption, limit_options
+from dpaudit.commands.options import POSITIVE, NamedPath, TitledOption, limit_options
 from dpaudit.commands.terminal import note
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Given:
     model: str | None
     template: Literal["it", "pt", "own"] | None
     about: str | None
+    examples: str | None
     encoding: str | None
 
     @property
@@ -115,6 +116,7 @@ class Given:
             model=self.model or MODEL,
             template=self.template,
             about=self.about,
+            examples=self.examples,
             texts=self.texts,
             epsilon=self.epsilon,
             advantage=self.advantage,
@@ -164,7 +166,7 @@ def own_data_options(command: Command) -> Command:
     @option(
         "--skip-other-labels",
         is_flag=True,
-        help="Leave out rows with another label, or none, each by itself.",
+        help="Leave out rows with another label, or none, or no text, each by itself.",
     )
     @option(
         "--user",
@@ -226,6 +228,13 @@ def own_data_options(command: Command) -> Command:
         help="What your texts are, in a sentence with nothing private in it. It becomes public.",
     )
     @option(
+        "--examples",
+        type=NamedPath(path_type=str),
+        metavar="FILE",
+        help="A few texts like yours that are nobody's secret, with the columns of your records: "
+        "written for this, or public. Never a record, nor anything made from one.",
+    )
+    @option(
         "--encoding",
         metavar="NAME",
         help="Encoding of a .csv or .jsonl file, such as cp1252 [default: UTF-8 or UTF-16].",
@@ -251,13 +260,19 @@ def is_terminal() -> bool:
 
 def ask_data() -> str | None:
     """Ask for the file of records; None for the example's."""
-    question = "Your records: a .csv, .jsonl or .parquet file, or a folder [the example's]"
+    question = "Your records: a .csv, .tsv, .jsonl or .parquet file, or a folder [the example's]"
     data: str | None = _ask(question, _Optional(click.STRING))
     return data
 
 
-def ask(given: Given, data: str) -> Given:
-    """Ask at the terminal for what was not given. Of the data, the names of columns are shown."""
+def ask(given: Given, data: str, *, examples: bool = True) -> Given:
+    """Ask at the terminal for what was not given. Of the data, the names of columns are shown.
+
+    Args:
+        given: the options.
+        data: the records.
+        examples: whether public examples are asked for.
+    """
     from dpaudit.api.starting import promises, read_columns
     from dpaudit.reports.text import in_a_line
 
@@ -273,6 +288,11 @@ def ask(given: Given, data: str) -> Given:
     if not given.labels and not given.no_labels:
         question = "Which labels are there? With commas between them; they become public"
         given = replace(given, labels=_ask(question, LabelList()))
+        if not given.skip_other_labels:
+            question = (
+                "Leave out rows with another label, or none, or no text, each by itself? [no]"
+            )
+            given = replace(given, skip_other_labels=_ask(question, _Optional(click.BOOL)) or False)
     if given.user is None and columns:
         question = "Which column names the person whose record it is? [none]"
         given = replace(given, user=_ask_column(question, columns, None))
@@ -294,6 +314,13 @@ def ask(given: Given, data: str) -> Given:
     if given.about is None and given.template in (None, "own"):
         question = "What are your texts, in a sentence with nothing private in it? [texts]"
         given = replace(given, about=_ask(question, _Optional(click.STRING)))
+    if given.examples is None and examples:
+        question = (
+            "A file of a few texts like yours that are nobody's secret, with the same columns? "
+            "They make texts better, at no cost [none]"
+        )
+        file = NamedPath(exists=True, path_type=str)
+        given = replace(given, examples=_ask(question, _Optional(file)))
     return given
 
 

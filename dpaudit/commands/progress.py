@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import ProgressColumn
 
-    from dpaudit.api.generating import Event, Phase, RecordsPlaced, RunResumed
+    from dpaudit.api.generating import Event, ModelLoaded, Phase, RecordsPlaced, RunResumed
 
 #: Seconds between lines that tell how far something is, where no bar shows it, and until the first
 #: line about something that takes longer than a moment.
@@ -222,6 +222,8 @@ class GenerationProgress:
             case events.PhaseBegan():
                 self._show(PHASES[event.phase])
                 self.pulse.wait()
+            case events.ModelLoaded():
+                _tell_toy(self._title, event)
             case events.RecordsPlaced():
                 _tell_placed(self._title, event)
             case events.RunCommitted():
@@ -355,6 +357,14 @@ def _tell_resumed(title: str, resumed: RunResumed) -> None:
             "records this (redrawn in "
             "run.json) and fails its audit"
         )
+
+
+def _tell_toy(title: str, loaded: ModelLoaded) -> None:
+    """Say that the model is a toy, if it is one."""
+    from dpaudit.reports.preview import toy_words
+
+    if words := toy_words(loaded.name, loaded.parameters):
+        note(f"{title}: {' '.join(words)}")
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:

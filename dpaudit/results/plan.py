@@ -16,6 +16,11 @@ _MOST_EMPTY = 0.25
 _TOY = 200_000_000
 
 
+def is_toy(parameters: int) -> bool:
+    """Return whether a model of so many is too small for texts that are worth releasing."""
+    return parameters < _TOY
+
+
 class PreviewedText(Result):
     """A text of the public prompt alone.
 
@@ -56,11 +61,6 @@ class PublicPreview(Result):
     asked: int
     examples: int
     drafted: bool
-
-    @property
-    def toy(self) -> bool:
-        """Whether the model is too small for texts that are worth releasing."""
-        return self.parameters < _TOY
 
     @property
     def follows(self) -> bool:
@@ -152,7 +152,8 @@ class Plan(Result):
             without budgets.
         left: the share of its budget that earlier runs left a context, on average; None without
             earlier ones.
-        seconds: on this machine, where no text ends early; loading the model is left out.
+        seconds: on this machine, where no text ends early, with the baseline and the measurement
+            of what the records added; loading the model is left out.
         stored: bytes of all steps before they are compressed.
         obstacles: what keeps the run from passing its audit, as sentences; empty if nothing is
             known to.

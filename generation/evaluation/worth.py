@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from dpaudit.accounting.worth import noise_scale, steps_of
+from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.config import Config
@@ -39,8 +40,6 @@ from dpaudit.runs.public import PublicReader
 from dpaudit.runs.storage import Location, open_storage
 from dpaudit.runs.vacuity import PublicText, vacuities
 
-#: Of a run's end: at most so many records are measured, each by a batch of its own.
-MOST_AT_THE_END = 16
 #: Of a figure that is paid for: at most so many records of each batch.
 MOST_OF_A_BATCH = 4
 EPSILON, LEAST_EPSILON = "--epsilon", 1e-6
@@ -244,4 +243,5 @@ def gain_at_the_end(ready: Ready, watch: Watch) -> Gain | None:
     if not held_out:
         return None
     run = RunParts(ready.manifest, ready.model, ready.prompts, ready.records.batches, held_out)
-    return GainByBatch(run, MOST_AT_THE_END, 1, watch).gain
+    most = expected.measured(ready.manifest.batching.per_round)
+    return GainByBatch(run, most, 1, watch).gain

@@ -307,6 +307,21 @@ def test_members_of_groups_are_guessed_no_more_often(cases, swapped):
     assert closest[0] > 0.9 and closest[1] > 0.4
 
 
+def test_mechanisms_reach_what_a_delta_adds():
+    """Without any epsilon, texts that tell all: how often a guess is right beyond its chance."""
+    one = np.zeros(1, dtype=np.int64)
+    nobody = np.zeros(0, dtype=np.int64)
+    games = [
+        (ShownCoins(np.full(1, 0.5), both=True), one + 1, 1.0),
+        (BatchCoins(one + 2, one + 2), one, 0.5),  # in neither batch: either text
+        # Two of three were shown. The text names one of them: never who was held out.
+        (GroupCoins(nobody, nobody, one + 3, np.array([True])), one, 0.5),
+    ]
+    for coins, guess, delta in games:
+        beyond = 1 - coins.chances(guess, 0.0)[0]
+        assert beyond == pytest.approx(coins.spill(0.0)[0] * delta)
+
+
 @pytest.mark.parametrize("held_out", [0.0, 0.2])
 @pytest.mark.parametrize(("batches", "generated"), [(2, 1), (3, 3), (7, 2), (14, 14)])
 def test_a_mechanism_reaches_the_bound_of_own_batches(batches, generated, held_out):

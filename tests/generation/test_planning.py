@@ -55,6 +55,9 @@ def test_a_plan_says_what_else_its_epsilon_gives(make_config: Callable[..., Conf
     assert found.claim is not None and found.menu is not None
     # By public numbers alone: two batches of each of two labels, for some four records each.
     assert (found.menu.records, found.menu.labels, found.records) == (16, 2, 10)
+    stated = make_config(**asked, batching={"records": 19})
+    again = plan(stated).menu
+    assert again is not None and again.records == 19  # what its user said, and no other number
     many, *others = found.menu.offers
     assert many.texts >= found.batches and others
     for offer in found.menu.offers:
