@@ -436,7 +436,8 @@ def _limits(found: DisclosedTexts) -> Iterator[str]:
     )
     yield (
         f"A model that was trained on all of these {unit}s names shown and other ones alike, "
-        "which no coin shows. Look at the copied passages, and at docs/disclosure.md."
+        "which no coin shows: look at the copied passages. `dpaudit contamination` compares its "
+        "likelihood of records with that of later texts of the same kind."
     )
     if found.source == "files":
         yield (

@@ -213,6 +213,11 @@ PARSED = {
         f"dpaudit stamp {DIGEST} --out commitment.tsq",
         _VOUCHED,
     ),
+    "dpaudit disclose run --data records.csv": ("", "tests/disclosing runs the like"),
+    "dpaudit disclose texts.csv --shown given.csv --held-out kept.csv --split-is-random": (
+        "",
+        "docs/disclosure.md runs the like",
+    ),
     "dpaudit verify . --key FILE.pub": ("", _RELEASE),
     "dpaudit verify FOLDER": ("", _RELEASE),
     "dpaudit verify FOLDER --key FILE.pub": ("", _RELEASE),
@@ -268,6 +273,7 @@ _NETWORK = "needs the network; the packages are those of pyproject.toml, or name
 LISTED = {
     "dpaudit lab clusters --json": "a page says which option prints its figures",
     "dpaudit compare --json": "a page says which option prints its figures",
+    "dpaudit disclose --epsilon": "prose: the option that gives a claim",
     "dpaudit key --seed)": "a field's allowed values name the command that makes one",
     "dpaudit release from the public report of the audit": "prose: what drafted a file",
     "dpaudit verify "
