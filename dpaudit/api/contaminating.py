@@ -78,12 +78,9 @@ def contamination(
     except ModuleNotFoundError as error:
         raise missing("contamination", error.name, "generate") from None
     with ExitStack() as files, monitor.progress("Likelihood", "texts") as watch:
-        paths = [
-            files.enter_context(records_file(given, argument))
-            for given, argument in ((records, "records"), (against, "against"))
-        ]
         found = compare(
-            *paths,
+            files.enter_context(records_file(records, "records")),
+            files.enter_context(records_file(against, "against")),
             ModelConfig(name=model),
             text=text,
             most=texts,
