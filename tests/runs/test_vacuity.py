@@ -37,6 +37,8 @@ def public(
         (None, (5,), "very_short"),
         ("32:20-32-33:40. 2019-05-22. 14:00:13.", TOKENS, "digits"),
         ("### 2015-01-31 - 17", TOKENS, "digits"),
+        ("6.5% alcohol (93.5% by volume), 200 g", TOKENS, "digits"),
+        ("@Airways @U.S.A.I.S.I.A.F.T.E.N.T.I.n.c.t.ed.e.", TOKENS, "digits"),
         ("Madrid, Paris, Rome, Berlin, New York, Oslo", TOKENS, "lists"),
         ("- The lift\n- The door of the house\n- My neighbour's dog", TOKENS, "lists"),
         (
@@ -67,6 +69,7 @@ def test_a_planted_text_says_nothing(
     "text",
     [
         "The heating has been cold for three weeks, in 12 flats of 14.",
+        "I couldn't stay, nor can I: it isn't 1 or 2 things.",
         "In London, Paris, Rome and Berlin the rents have risen, the paper says.",
         "Water came through the ceiling again. Please send a plumber before the weekend.",
         "Rain again.\nThe roof still leaks, and nobody has answered my letter of 3 May.",
