@@ -91,6 +91,8 @@ UNRUN = {
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
     "dpaudit report run --data claims.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
+    "dpaudit lab table examples/laptop/gemma.yaml --out laptop-gemma --unverified --private-cache "
+    "laptop-cache": TABLES,
     "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache "
     "laptop-cache": TABLES,
     "dpaudit lab table examples/paper/results.yaml --dry-run": ACCOUNTS,
