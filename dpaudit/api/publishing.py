@@ -71,8 +71,8 @@ def release(
         out: the folder to make; nothing may be there yet.
         key: sign with this private key, a file of `dpaudit key`.
         unsigned: leave the attestation unsigned. Give either this or `key`.
-        about: a YAML file with what the card says beside the audit: name, curators, licence ...
-            (docs/release.md).
+        about: a YAML file with what only people know: publisher, purpose, recipients, roles ...
+            (docs/release.md). All of it is published.
         test_share: put at least this share of each label's texts into a test split.
         junit: write the checks as JUnit XML here, passed or not, in the form for readers outside.
         sarif: write the findings as SARIF here, likewise.
@@ -165,6 +165,13 @@ def release(
             test_share=test_share,
         )
     return Release(written, found)
+
+
+def about_template() -> str:
+    """Return a YAML file for `release(about=...)` that explains each field, all commented out."""
+    from dpaudit.releasing.folder import about_template as template
+
+    return template()
 
 
 def verify_release(

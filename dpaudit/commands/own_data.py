@@ -146,6 +146,18 @@ class LabelList(click.ParamType[tuple[str, ...]]):
         return tuple(label.strip() for label in row)
 
 
+def _no_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse the file of `dpaudit release --about`, whose name would go into every prompt."""
+    if value is not None and value.strip().lower().endswith((".yaml", ".yml")):
+        raise click.BadParameter(
+            f"{value} names a file, and this takes a sentence about your texts. "
+            "`dpaudit release --about` takes the file.",
+            ctx,
+            param,
+        )
+    return value
+
+
 def own_data_options(command: Command) -> Command:
     """Give a command the options about records of one's own, as `given`, a `Given`."""
 
@@ -225,7 +237,9 @@ def own_data_options(command: Command) -> Command:
     @option(
         "--about",
         metavar="SENTENCE",
-        help="What your texts are, in a sentence with nothing private in it. It becomes public.",
+        callback=_no_file,
+        help="What your texts are, in a sentence with nothing private in it. It becomes public. "
+        "(Not the file of `dpaudit release --about`.)",
     )
     @option(
         "--examples",

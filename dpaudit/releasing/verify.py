@@ -68,7 +68,16 @@ from dpaudit.results.attestation import (
 )
 from dpaudit.results.audit import BatchCost
 from dpaudit.results.catalogue import message
-from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
+from dpaudit.results.publication import (
+    CARD,
+    DPIA,
+    HIPAA,
+    JSONL,
+    PARQUET,
+    REGISTRY,
+    REPORT,
+    VerifiedFolder,
+)
 from dpaudit.runs import InputError, strict_json
 
 if TYPE_CHECKING:
@@ -83,7 +92,7 @@ _NEEDED = (
     f"{JSONL}/train.jsonl",
     *(f"{REPORT}/{name}" for name in ("report.html", "report.json", "report.md", "junit.xml")),
 )
-_ALLOWED = {*_NEEDED, f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl"}
+_ALLOWED = {*_NEEDED, DPIA, HIPAA, f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl"}
 #: Files and folders that are listed: a release has a dozen.
 _MOST_ENTRIES = 1_000
 #: Bytes of a table of texts, which was written from memory, and of any other file; values of a
