@@ -89,7 +89,11 @@ def _draft(title: str, lead: str, about: About, parts: Sequence[_Part]) -> str:
         if about.stated(name) is None
     ]
     listed: list[Block] = [Items(absent)] if absent else [Paragraph(say("draft-complete"))]
-    blocks = [Paragraph(lead, "caution"), *sections, Section("Not stated by the publisher", listed)]
+    blocks: list[Block] = [
+        Paragraph(lead, "caution"),
+        *sections,
+        Section("Not stated by the publisher", listed),
+    ]
     return markdown.render(Document(title, blocks))
 
 

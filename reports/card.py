@@ -217,6 +217,7 @@ def promised(result: AuditResult, kind: ClaimKind) -> Iterator[Block]:
     yield promise(result, kind)
     if states_epsilon(result, kind) and (held := levels.holding(result)):
         yield KeyFigures([KeyFigure(level.name, level.figure, level.holds) for level in held])
+        yield Paragraph(levels.not_covered(result.claim))
         if said := [*attacks.sentences(result)][:_SENTENCES]:
             yield Paragraph(" ".join([*said, say("attacks-explained")]))
     yield Paragraph("Nothing here promises:")

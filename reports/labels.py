@@ -35,7 +35,8 @@ def shares(settings: Settings, released: Mapping[str | None, int] | None) -> Ite
         released: texts by label; None if they are not shown.
     """
     declared = () if settings.data is None or settings.data.labels is None else settings.data.labels
-    names = [*declared, *(name for name in released or () if name not in (None, *declared))]
+    others = [name for name in released or () if name is not None and name not in declared]
+    names = [*declared, *others]
     if not names:
         return
     yield Paragraph(_meaning(settings, len(declared)))

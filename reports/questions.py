@@ -82,13 +82,12 @@ def _cells(
 
 
 def _answer(question: Question, standing: Standing) -> str:
-    """Return the answer, and what stays open; of what nobody here answers, whom to ask."""
-    said = {
-        "here": question.answer,
-        "publisher": f"{say('crosswalk-publisher')} {question.answer}",
-        "not-here": say("crosswalk-not-here"),
-    }[standing]
-    return said if standing == "here" and question.now == "answered" else f"{said} {question.ask}"
+    """Return the answer and what stays open; of what this run lacks, whom to ask."""
+    if standing == "here" and question.now == "answered":
+        return question.answer
+    lacking = standing == "not-here" or (standing == "publisher" and question.where.of_run)
+    said = say("crosswalk-not-here") if lacking else question.answer
+    return f"{said} {question.ask}".rstrip()
 
 
 def _places(
@@ -108,8 +107,13 @@ def _places(
         if name in anchors
     ]
     parts += [(f"`{name}` in report.json",) for name in where.report]
-    if where.about:
-        parts.append((f"about.yaml: {', '.join(where.about)}",))
+    beside = {
+        "card": where.card,
+        "registry's entry": [name.rpartition(".")[2] for name in where.entry],
+        "attestation": where.attestation,
+        "about.yaml": where.about,
+    }
+    parts += [(f"{name}: {', '.join(held)}",) for name, held in beside.items() if held]
     for place, part in enumerate(parts):
         yield from part
         if place < len(parts) - 1:

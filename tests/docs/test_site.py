@@ -30,6 +30,7 @@ from dpaudit.mechanisms import Mechanism
 from dpaudit.results import AuditResult, Comparison, JointCost
 from dpaudit.results.attestation import TestResultStatement
 from dpaudit.results.policy import Policy
+from dpaudit.results.publication import About
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
 
@@ -57,6 +58,7 @@ FIELDS: dict[str, type[BaseModel]] = {
     "likelihood": Likelihoods,
     "evaluation": Quality,
     "policy": Policy,
+    "about": About,
     "attestation": TestResultStatement,
 }
 
