@@ -61,15 +61,19 @@ def shares(settings: Settings, released: Mapping[str | None, int] | None) -> Ite
 
 
 def _meaning(settings: Settings, labels: int) -> str:
-    """Return what the labels' shares say about the private records."""
+    """Return what the labels' shares say about the private records.
+
+    Numbers of batches that follow from noisy counts are in no public form.
+    """
     if settings.chosen_from.batching != "public" or settings.batching.rule == "paper-slices":
         return say("labels-private")
-    if settings.batching.records_per_batch is not None:
-        return say("labels-counted")
     batches = batches_of_label(settings)
-    if batches is None or not labels:
-        return say("labels-undeclared")
-    return say("labels-lead", batches=batches, labels=labels)
+    if batches is not None and labels:
+        return say("labels-lead", batches=batches, labels=labels)
+    counted_batches = settings.batching.batches is None
+    if counted_batches or settings.batching.records_per_batch is not None:
+        return say("labels-counted")
+    return say("labels-undeclared")
 
 
 def batches_of_label(settings: Settings) -> int | None:

@@ -22,6 +22,7 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import Question, audit_run
 from dpaudit.releasing.folder import RefusedError, read_about, write_release
 from dpaudit.releasing.texts import Row, split_rows, tables
+from dpaudit.releasing.verify import verify_folder
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.document import Table
@@ -649,6 +650,7 @@ def test_annexes_hold_what_is_stated_and_list_what_is_not(released: Releases) ->
     absent = hipaa.partition("## Not stated")[2]
     assert "`hipaa.recipient`" in absent and "`hipaa.expert`" not in absent
     assert dpia.partition("## Not stated")[2].count("\n- ") == 0
+    assert verify_folder(folder, None).verdict == "pass"
 
     folder, _ = released(release={"about": About(retention="STATED-retention")})
     assert not (folder / HIPAA).exists()
