@@ -228,6 +228,7 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
         labels=len(config.data.labels or ()),
         tokens=config.decoding.longest,
         epsilon=claim.epsilon,
+        unit=claim.unit,
         offers=tuple(choice.offer for choice in offers.values()),
     )
 

@@ -245,6 +245,7 @@ def menu_of(own: Own, choices: Mapping[PlanName, Choice]) -> Menu:
         labels=len(own.labels),
         tokens=_TOKENS,
         epsilon=own.epsilon,
+        unit="record" if own.user is None else "user",
         offers=offers,
     )
 

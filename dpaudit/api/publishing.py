@@ -74,8 +74,8 @@ def release(
         out: the folder to make; nothing may be there yet.
         key: sign with this private key, a file of `dpaudit key`.
         unsigned: leave the attestation unsigned. Give either this or `key`.
-        about: a YAML file with what the card says beside the audit: name, curators, licence ...
-            (docs/release.md).
+        about: a YAML file with what only people know: publisher, purpose, recipients, roles ...
+            (docs/release.md). All of it is published.
         test_share: put at least this share of each label's texts into a test split.
         stamps: answers of time stamping authorities (.tsr) about the run's commitment or head,
             which the folder then holds (`dpaudit stamp`).
@@ -177,6 +177,13 @@ def release(
             reports=reports,
         )
     return Release(written, found)
+
+
+def about_template() -> str:
+    """Return a YAML file for `release(about=...)` that explains each field, all commented out."""
+    from dpaudit.releasing.folder import about_template as template
+
+    return template()
 
 
 def verify_release(

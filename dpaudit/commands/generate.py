@@ -16,7 +16,7 @@ from dpaudit.commands.options import (
     model_engine_options,
     output_options,
 )
-from dpaudit.commands.own_data import Given, own_data_options
+from dpaudit.commands.own_data import Given, note_persons, own_data_options
 from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import note, print_json, show_document
 
@@ -176,6 +176,7 @@ def _first(source: Path, given: Given) -> First | None:
     from dpaudit.api import starting
 
     own = given.own(str(source))
+    note_persons(given, str(source))
     with TERMINAL.waiting(WORKING):
         return starting.first(own, aggregator=given.aggregator)
 

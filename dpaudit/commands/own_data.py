@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from dpaudit.results.plan import PlanName
 
 _HEADING = "Your records"
+#: Words in the names of columns that say whose record it is.
+_PERSONS = frozenset(
+    ("author", "client", "customer", "employee", "member", "patient", "person", "student", "user")
+)
 #: As in dpaudit.runs.manifest, which is not loaded for this; a test compares them.
 POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 MOST_CONTEXTS = click.IntRange(1, 1 << 20)
@@ -146,6 +151,18 @@ class LabelList(click.ParamType[tuple[str, ...]]):
         return tuple(label.strip() for label in row)
 
 
+def _no_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse the file of `dpaudit release --about`, whose name would go into every prompt."""
+    if value is not None and value.strip().lower().endswith((".yaml", ".yml")):
+        raise click.BadParameter(
+            f"{value} names a file, and this takes a sentence about your texts. "
+            "`dpaudit release --about` takes the file.",
+            ctx,
+            param,
+        )
+    return value
+
+
 def own_data_options(command: Command) -> Command:
     """Give a command the options about records of one's own, as `given`, a `Given`."""
 
@@ -225,7 +242,9 @@ def own_data_options(command: Command) -> Command:
     @option(
         "--about",
         metavar="SENTENCE",
-        help="What your texts are, in a sentence with nothing private in it. It becomes public.",
+        callback=_no_file,
+        help="What your texts are, in a sentence with nothing private in it. It becomes public. "
+        "(Not the file of `dpaudit release --about`.)",
     )
     @option(
         "--examples",
@@ -251,6 +270,29 @@ def own_data_options(command: Command) -> Command:
         command(given=given, **values)
 
     return told
+
+
+def note_persons(given: Given, data: str) -> None:
+    """Say which column may name people, where nobody said which does: by columns' names alone."""
+    from dpaudit.api.starting import read_columns
+    from dpaudit.reports.text import in_a_line
+    from dpaudit.results.shell import argument
+
+    if given.user is not None:
+        return
+    named = [
+        name
+        for name in read_columns(data, given.encoding)
+        if name not in (given.text, given.label)
+        and _PERSONS & {word.removesuffix("id") for word in re.split(r"[\W_]+", name.casefold())}
+    ]
+    if named:
+        column = in_a_line(named[0])
+        note(
+            f"The epsilon is about one record. If the column {column} says whose record it is, "
+            f"`--user {argument(named[0], 'COLUMN')} --records-per-user N` makes it about one "
+            "person."
+        )
 
 
 def is_terminal() -> bool:
@@ -294,7 +336,10 @@ def ask(given: Given, data: str, *, examples: bool = True) -> Given:
             )
             given = replace(given, skip_other_labels=_ask(question, _Optional(click.BOOL)) or False)
     if given.user is None and columns:
-        question = "Which column names the person whose record it is? [none]"
+        question = (
+            "Which column names the person whose record it is? Then the epsilon is about one "
+            "person, and else about one record [none]"
+        )
         given = replace(given, user=_ask_column(question, columns, None))
     if given.user is not None and given.records_per_user is None:
         question = "How many records has one person, at most? This number becomes public"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
+from dpaudit.mechanisms import Unit
 from dpaudit.results.audit import AttackBound, ClaimResult, Result
 from dpaudit.results.values import Finding
 from dpaudit.runs.vacuity import Vacuity as Vacuity
@@ -115,6 +116,7 @@ class Menu(Result):
         labels: how many there are; 0 without any.
         tokens: the most of a text.
         epsilon: the most that readers' epsilon may be; None for an ex-post one.
+        unit: whose difference the epsilons are about.
         offers: the plans, the one that gives most texts first.
     """
 
@@ -122,6 +124,7 @@ class Menu(Result):
     labels: int
     tokens: int
     epsilon: float | None
+    unit: Unit = "record"
     offers: tuple[Offer, ...]
 
 

@@ -14,6 +14,8 @@ from dpaudit.results.policy import CHECK, DIGEST
 from dpaudit.results.values import Message
 
 CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
+#: Drafts for the house's own files, of the public form and of what the publisher says.
+DPIA, HIPAA = "annexes/dpia.md", "annexes/hipaa.md"
 #: Of a release: its texts are in data/SPLIT.parquet and, the same, in jsonl/SPLIT.jsonl.
 PARQUET, JSONL = "data", "jsonl"
 #: Time stamps of the run's commitment and head.
@@ -41,10 +43,33 @@ MACHINE_MADE: Final = "http://cv.iptc.org/newscodes/digitalsourcetype/trainedAlg
 _Lines = Annotated[tuple[_Line, ...], Field(min_length=1, max_length=20, strict=False)]
 
 
+_Roles = Annotated[dict[_Line, _Line], Field(min_length=1, max_length=20)]
+
+
+class HipaaDetermination(Fields):
+    """An expert's own words for a determination under 45 CFR 164.514(b)(1).
+
+    Attributes:
+        expert: name and qualification.
+        recipient: the anticipated one, and what else they can get hold of.
+        risk: why the expert finds the risk very small, or does not.
+        date: of the determination.
+    """
+
+    expert: _Text | None = None
+    recipient: _Text | None = None
+    risk: _Text | None = None
+    date: _Line | None = None
+
+
 class About(Fields):
     """The publisher's statements about the texts; all are published, and nobody checks them.
 
+    `dpaudit release --about-template` explains each to the person who writes it.
+
     Attributes:
+        curator_type: of the registry's list.
+        intended_use: the purpose.
         region: which it describes, or whose law applies.
         sector: of the registry's list.
         license: by its id on the Hugging Face hub, such as cc-by-4.0.
@@ -53,10 +78,24 @@ class About(Fields):
             (`dpaudit revoke`): an address that begins with https:// or http://.
         public_reference: the real texts of evaluation.json are public, and none of them is a
             private record. The card then has the public baseline's figures.
+        recipients: who gets the texts, on what terms, and who might want to find a person.
+        roles: who answers for what, by role.
+        access: who can read the private records, and how that is guarded.
+        source: where the records come from, for what they were collected, whom they leave out.
+        lawful_basis: of using the records for this.
+        necessity: why made-up texts, and not fewer or no records.
+        justification: why this epsilon, unit and threshold are acceptable, and the risk that stays.
+        retention: how long records, run directory and reports are kept.
+        other_releases: what else was published of the same records.
+        intruder_test: who tried to find a person by the texts, how, and with what result.
+        review: when the assessment is looked at again, and who watches until then.
+        incidents: whom to tell of a problem, and how texts are taken back.
+        hipaa: given where an expert determines by HIPAA.
     """
 
     name: _Line = "Synthetic texts"
     curators: _Lines = (NOT_STATED,)
+    curator_type: Literal["Government", "Industry", "Nonprofit"] | None = None
     description: _Text = NOT_STATED
     intended_use: _Text = NOT_STATED
     region: _Line = NOT_STATED
@@ -70,6 +109,35 @@ class About(Fields):
     contact: _Line | None = None
     revocations: Url | None = None
     public_reference: bool = False
+    recipients: _Text | None = None
+    roles: _Roles | None = None
+    access: _Text | None = None
+    source: _Text | None = None
+    lawful_basis: _Text | None = None
+    necessity: _Text | None = None
+    justification: _Text | None = None
+    retention: _Text | None = None
+    other_releases: _Text | None = None
+    intruder_test: _Text | None = None
+    review: _Text | None = None
+    incidents: _Text | None = None
+    hipaa: HipaaDetermination | None = None
+
+    def stated(self, name: str) -> str | None:
+        """Return a field as text, None where the publisher does not state it.
+
+        Args:
+            name: of a field; `hipaa.expert` is one of the determination's.
+        """
+        first, _, inner = name.partition(".")
+        value = getattr(self, first)
+        if inner:
+            value = None if value is None else getattr(value, inner)
+        if isinstance(value, dict):
+            return "; ".join(f"{role}: {who}" for role, who in value.items())
+        if isinstance(value, tuple):
+            value = ", ".join(value)
+        return None if value in (None, NOT_STATED) else str(value)
 
 
 class Generator(Fields):

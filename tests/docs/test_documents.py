@@ -31,7 +31,6 @@ from pydantic import TypeAdapter
 from benchmarks.tiny import save_tiny_model
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.table import TableConfig
-from dpaudit.results.publication import About
 from dpaudit.runs import strict_yaml
 from dpaudit.runs.statements import Statement
 
@@ -139,7 +138,6 @@ YAML = {
     "composition.md": TypeAdapter(list[Statement]).validate_python,
     "generation.md": config_with,
     "README.md": TableConfig.model_validate,  # of examples/paper
-    "release.md": About.model_validate,
 }
 
 

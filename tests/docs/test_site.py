@@ -31,6 +31,7 @@ from dpaudit.results import AuditResult, Comparison, JointCost
 from dpaudit.results.attestation import TestResultStatement
 from dpaudit.results.contamination import Contamination
 from dpaudit.results.policy import Policy
+from dpaudit.results.publication import About
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
 
@@ -59,6 +60,7 @@ FIELDS: dict[str, type[BaseModel]] = {
     "likelihood": Likelihoods,
     "evaluation": Quality,
     "policy": Policy,
+    "about": About,
     "attestation": TestResultStatement,
 }
 

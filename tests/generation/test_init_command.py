@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -20,6 +21,7 @@ from benchmarks.tiny import byte_tokenizer
 from dpaudit.api.generating import unknown_tokenizer
 from dpaudit.api.reading import open_run
 from dpaudit.commands.cli import main
+from dpaudit.commands.own_data import Given, note_persons
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
@@ -123,6 +125,33 @@ def test_all_that_is_missing_is_named_at_once(dpaudit: Dpaudit, data_file: Path)
                 {*missing} & {"--no-labels"}
             )
             assert not Path("run").exists() and not Path("own.yaml").exists()
+
+
+def test_a_column_that_may_name_people_is_told_by_its_name_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blank = dict.fromkeys(field.name for field in fields(Given)) | {"labels": ()}
+    for header, user, told in (
+        ("text,label,Customer_ID", None, "--user Customer_ID "),
+        ("text,label,patientid", None, "--user patientid "),
+        ("text,label,note", None, ""),
+        ("user,label,note", None, ""),  # the column of the texts
+        ("text,label,customer", "customer", ""),
+    ):
+        path = tmp_path / "records.csv"
+        path.write_text(f"{header}\na,b,SECRET\n")
+        text = "user" if header.startswith("user") else None
+        note_persons(Given(**blank | {"user": user, "text": text}), str(path))
+        said = capsys.readouterr().err
+        assert told in said and bool(told) == bool(said) and "SECRET" not in said
+
+
+def test_the_file_of_a_release_is_no_sentence_about_texts(
+    dpaudit: Dpaudit, data_file: Path
+) -> None:
+    for command in (("init", "a.yaml", "--data"), ("generate", "--dry-run")):
+        code, _, err = dpaudit(*command, data_file, *VALUES, "--about", "about.yaml")
+        assert code == 2 and "--about" in err and "dpaudit release --about" in err
 
 
 def test_data_without_labels_gets_a_prompt_of_its_own(dpaudit: Dpaudit, tmp_path: Path) -> None:

@@ -271,7 +271,8 @@ def test_an_entry_keeps_the_registrys_rules(make_run: Callable[..., Run]) -> Non
             }
             assert styles <= {None, "'", '"', "|"}
             basic = entry["deployment"]["basic"]
-            parts = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
+            curators = [each["data_curator_name"] for each in basic["data_curators"]]
+            parts = (basic["name"], "-".join(curators), basic["publication_date"][:4])
             address = re.sub(
                 "_", "-", "_".join(re.sub(r"\W+", "_", part.lower()) for part in parts)
             )
