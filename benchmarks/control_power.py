@@ -171,7 +171,7 @@ def _planted(
     start = int(random.integers(len(source) - COPIED + 1))
     copy = source[start : start + COPIED]
     for place in cell.changed:
-        copy[place] = words[random.integers(len(words))]
+        copy[place] = words[int(random.integers(len(words)))]
     at = int(random.integers(max(1, len(into) - COPIED + 1)))
     return " ".join((*into[:at], *copy, *into[at + COPIED :]))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from sklearn.feature_extraction.text import CountVectorizer
@@ -30,7 +31,7 @@ def rows(small: bool) -> Iterator[Row]:
     yield from _ratios(released, private, rounds=1 if small else 3)
     for number, most in ((records, 20.0), (10 * records, 300.0)):
         released, private = _texts(texts, number)
-        seconds = _timed(lambda r=released, p=private: shared_runs(r, [[text] for text in p]))()
+        seconds = _timed(partial(shared_runs, released, [[text] for text in private]))()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         yield Row(
             "matching",
