@@ -73,6 +73,7 @@ _VOUCHED = "needs a release; tests/releasing/test_vouching.py runs the like"
 _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
+    "dpaudit release --about-template": ("", "prints a file; tests/releasing runs it"),
     "dpaudit demo --model gemma3-270m": ("", _GEMMA),
     "dpaudit demo --model {name}": ("dpaudit demo --model gemma3-270m", _GEMMA),
     "dpaudit demo --model {path}": ("dpaudit demo --model gemma3-270m", _GEMMA),
@@ -275,6 +276,7 @@ LISTED = {
     "dpaudit compare --json": "a page says which option prints its figures",
     "dpaudit disclose --epsilon": "prose: the option that gives a claim",
     "dpaudit key --seed)": "a field's allowed values name the command that makes one",
+    "dpaudit release --about": "prose: the option that takes a file",
     "dpaudit release from the public report of the audit": "prose: what drafted a file",
     "dpaudit verify "
     "{run}{options}": "opens FILE of each --seed-file FILE; tests/generation runs it",
