@@ -1293,8 +1293,8 @@ def test_no_command_is_answered_with_the_help(dpaudit):
         ),
         (["budget"], "Missing option '--clip'."),
         (
-            ["verify", "run", "--evidense", "3"],
-            "No such option '--evidense'. Did you mean '--evidence'?",
+            ["verify", "run", "--polcy", "3"],
+            "No such option '--polcy'. Did you mean '--policy'?",
         ),
         (["--quiet"], "No such option '--quiet'."),
         (["generat"], "No such command 'generat'. Did you mean 'generate'?"),

@@ -106,7 +106,7 @@ _of_files = partial(click.option, cls=TitledOption, heading="Of any other genera
 )
 @output_options
 def disclose(texts: str, as_json: bool, expect_nothing: bool, **asked: Any) -> None:
-    """Put released texts on trial: do they name the records that they were made from?
+    """Put released texts on trial: do they name their records?
 
     Records that a random draw kept from a text are its control group: the text can name them by
     chance only. A run of dpaudit has that group already, in its secret batches. Any other generator
