@@ -290,6 +290,7 @@ def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
         "quality": "public-baseline",
         "signers": [DIGEST],
         "worth": {"gain_at_least": 0.05},
+        "sign_off": {"reviewers": 2, "keys": [DIGEST]},
         "rho": 0.5,
         "most_advantage": 0.25,
         "most_true_positives": {"at": 0.01, "most": 0.05},
