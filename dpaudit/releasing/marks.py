@@ -170,7 +170,7 @@ def provenance(
 
 
 def _marked(path: Path) -> tuple[str, Mark, str | None]:
-    """Return a file's digest and mark, and the digest of the side-car with the mark, if it is there.
+    """Return a file's digest and mark, and the digest of the side-car where that has the mark.
 
     Raises:
         InputError: it has no mark, or cannot be read.
