@@ -44,7 +44,7 @@ def read_run_records(manifest: Manifest, data: str, where: str, *, whose: bool =
         "delimiter",
         "encoding",
         "user",
-        *["label", "label_values"] * (labels is not None),
+        *["label", "label_values", "other_labels"] * (labels is not None),
     }
     columns = named.model_dump(include=read)
     try:

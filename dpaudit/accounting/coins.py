@@ -21,7 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -327,16 +327,35 @@ class BatchCoins(IndependentCoins):
         batches: how many batches each unit's group has [n].
         generated: how many of them are generated, the first ones [n].
         held_out: the probability of being held out of all batches.
+        rounds: how many rounds the units are of: all records in the first one, then all in the
+            second, and so on. A record that is held out is so in all of them, and draws a batch
+            in each if it is not.
     """
 
     batches: Integers
     generated: Integers
     held_out: float = 0.0
+    rounds: int = 1
 
     def __post_init__(self) -> None:
         fits = (self.batches >= 1) & (self.generated >= 0) & (self.generated <= self.batches)
         if not (fits.all() and 0 <= self.held_out < 1):
             raise ValueError("a group has 1 batch or more, generates some, and holds out some")
+        if self.rounds < 1 or len(self.batches) % self.rounds:
+            raise ValueError("each round has all records")
+
+    @property
+    def linked(self) -> bool:
+        """Whether units share a coin: a record's in several rounds, of being held out or not."""
+        return self.rounds > 1 and self.held_out > 0
+
+    def of_taking_part(self) -> BatchCoins:
+        """Return the coins' law given who is held out, whose coins then say nothing.
+
+        Where units share that coin this alone makes them independent, and an epsilon of one round
+        bounds no more: held out or not is a difference in all rounds.
+        """
+        return replace(self, held_out=0.0) if self.linked else self
 
     @property
     @override
@@ -348,7 +367,29 @@ class BatchCoins(IndependentCoins):
         return (values >= 0) & (values < self.generated)
 
     @override
+    def null_law(self, guesses: Integers) -> Floats:
+        if not self.linked:
+            return super().null_law(guesses)
+        self._null_chances(guesses)
+        counted = (guesses != ABSTAIN).reshape(self.rounds, -1).T
+        laws = []
+        for batches, own in zip(self.batches.reshape(self.rounds, -1).T, counted, strict=True):
+            if own.any():
+                law = (1 - self.held_out) * poisson_binomial_law(1 / batches[own])
+                law[0] += self.held_out
+                laws.append(law)
+        return _sum_law(laws)
+
+    @override
     def draw(self, random: np.random.Generator, units: Integers, draws: int) -> Integers:
+        if self.linked:
+            records, place = np.unique(
+                units % (len(self.batches) // self.rounds), return_inverse=True
+            )
+            held_out = random.random((draws, len(records))) < self.held_out
+            values = (random.random((draws, len(units))) * self.batches[units]).astype(np.int64)
+            values[held_out[:, place]] = HELD_OUT
+            return values
         wide = self.batches[units] / (1 - self.held_out)
         values = (random.random((draws, len(units))) * wide).astype(np.int64)
         if self.held_out:
@@ -357,10 +398,16 @@ class BatchCoins(IndependentCoins):
 
     @override
     def least_right(self, level: float) -> int | None:
-        return least_right(self._each[self.generated > 0], level)
+        each = self._each.copy()
+        if self.linked:  # a record that took part in one round does in all
+            later = len(each) // self.rounds
+            each[later:] = 1 / self.batches[later:]
+        return least_right(each[self.generated > 0], level)
 
     @override
     def chances(self, guesses: Integers, epsilon: float | Floats) -> Floats:
+        if self.linked:
+            raise ValueError("units share coins: see of_taking_part")
         self._null_chances(guesses)
         return _rounded_up(1 / (1 + self._odds_against(epsilon)), guesses)
 
@@ -728,11 +775,15 @@ def right_to_reject(law: Floats, level: float) -> int | None:
 def split_check(coins: Coins, values: Integers) -> float | None:
     """Return the two-sided p-value of how many units were shown, rounded up.
 
-    Return None if that number was settled (`SplitCoins`).
+    Return None if that number was settled (`SplitCoins`). Where units share the coin of being held
+    out, it is of those that are not.
     """
     if not isinstance(coins, IndependentCoins):
         return None
-    shown, law = int(coins.is_shown(values).sum()), poisson_binomial_law(coins.shares)
+    shares = coins.shares
+    if isinstance(coins, BatchCoins) and coins.linked:
+        shares = coins.of_taking_part().shares[values != HELD_OUT]
+    shown, law = int(coins.is_shown(values).sum()), poisson_binomial_law(shares)
     return min(1.0, 2 * float(min(upper_tails(law)[shown], lower_tails(law)[shown])))
 
 

@@ -23,6 +23,7 @@ from dpaudit.accounting.coins import (
     caused,
     split_check,
 )
+from dpaudit.accounting.coins import Coins as UnitCoins
 from dpaudit.accounting.control_test import TOP_UNITS, ControlTest, Statistic, control_test
 from dpaudit.disclosing.claims import TestedClaim
 from dpaudit.disclosing.matching import Matches, Progress, SharedRuns, shared_runs
@@ -226,7 +227,7 @@ def _coins(units: Units) -> Coins:
     return Coins(
         rule=units.rule,
         groups=tuple(listed),
-        independent=not isinstance(units.coins, SplitCoins),
+        independent=_independent(units.coins),
         rounds=units.rounds,
         units=len(shown),
         shown=int(shown.sum()),
@@ -243,7 +244,7 @@ def _named(
     counts = {each.threshold: each for each in found.statistics if each.name == RUNS}
     for k in measure.runs:
         named = (guesses.runs != ABSTAIN) & (guesses.lengths >= k)
-        by_chance = _caused(shares[named], shown[named], not isinstance(units.coins, SplitCoins))
+        by_chance = _caused(shares[named], shown[named], _independent(units.coins))
         batches = units.text_batches is not None
         yield Named(
             k=k,
@@ -254,6 +255,13 @@ def _named(
             p=counts[k].p,
             **by_chance,
         )
+
+
+def _independent(coins: UnitCoins) -> bool:
+    """Return whether no two units share a coin, or a number that was settled."""
+    if isinstance(coins, BatchCoins):
+        return not coins.linked
+    return not isinstance(coins, SplitCoins)
 
 
 class _Caused(TypedDict):
@@ -295,7 +303,8 @@ def _epsilon(units: Units, guesses: _Guesses, claim: TestedClaim, k: int) -> Ref
             level, claim = "batch", TestedClaim(None, not_compared="all-shown")
     if tested is None:
         assert isinstance(units.coins, BatchCoins)  # a run's
-        tested = _Tested(GuessedCoins(units.coins, named, claim.delta), _right(named, units.values))
+        coins = units.coins.of_taking_part()
+        tested = _Tested(GuessedCoins(coins, named, claim.delta), _right(named, units.values))
     refuting, right = tested.guesses, tested.right
     p_claim, refutable = None, False
     if claim.epsilon is not None:
@@ -439,10 +448,11 @@ def _entities(
 
 def _ever_shown(units: Units) -> tuple[Flags, Floats]:
     """Return whether each unit was shown in any round, and the probability of that [n]."""
-    count = len(units.records)
+    count, coins = len(units.records), units.coins
     ever = np.asarray(units.shown.reshape(units.rounds, count).any(axis=0))
-    shares = units.coins.shares.reshape(units.rounds, count)
-    return ever, 1 - np.prod(1 - shares, axis=0)
+    takes_part = 1 - coins.held_out if isinstance(coins, BatchCoins) else 1.0
+    shares = (coins.shares / takes_part).reshape(units.rounds, count)
+    return ever, takes_part * (1 - np.prod(1 - shares, axis=0))
 
 
 def _short(units: Units, measure: Measure) -> int:

@@ -203,7 +203,7 @@ def units_of_run(
             rows=np.array([order[record] for record in kept], dtype=np.int64),
             groups=unit_groups,
             names=tuple(GroupName(group.label or None, group.cluster) for group in groups),
-            coins=BatchCoins(np.tile(batches, rounds), np.tile(generated, rounds), share),
+            coins=BatchCoins(np.tile(batches, rounds), np.tile(generated, rounds), share, rounds),
             values=np.array(values, dtype=np.int64),
             texts=(),
             text_rows=np.zeros(0, dtype=np.int64),

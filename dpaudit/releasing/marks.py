@@ -108,7 +108,7 @@ def marks_in(
             continue
         try:
             beside = files.get(f"{name}{SIDE_CAR}")
-            yield name, _read_mark(path, name.rpartition("/")[2], digests[name], beside)
+            yield name, _read_mark(path, name.rpartition("/")[2], digests[name], beside)[0]
         except (ValueError, OSError, InputError):  # pydantic's, too
             yield name, None
 
@@ -130,7 +130,7 @@ def provenance(
     Raises:
         InputError: the file cannot be read or has no mark, or the attestation cannot be read.
     """
-    digest, mark = _marked(path)
+    digest, mark, beside = _marked(path)
     place = _attestation_of(path, attestation)
     problems = []
     attested = None if place is None else _attestation_in(place)
@@ -138,8 +138,11 @@ def provenance(
         if key is not None:
             problems.append(_problem("no-attestation", name=ATTESTATION))
     else:
-        if digest not in {each.digest.sha256 for each in attested.found.subject}:
+        named = {each.digest.sha256 for each in attested.found.subject}
+        if digest not in named:
             problems.append(_problem("unattested", name=path.name))
+        if beside is not None and beside not in named:
+            problems.append(_problem("unattested", name=f"{path.name}{SIDE_CAR}"))
         if mark.release != attested.release:
             problems.append(
                 _problem("other-mark", name=path.name, mark=mark.release, release=attested.release)
@@ -166,8 +169,12 @@ def provenance(
     )
 
 
-def _marked(path: Path) -> tuple[str, Mark]:
-    """Return a file's digest and mark. Raises InputError where it has none, or cannot be read."""
+def _marked(path: Path) -> tuple[str, Mark, str | None]:
+    """Return a file's digest and mark, and the digest of the side-car where that has the mark.
+
+    Raises:
+        InputError: it has no mark, or cannot be read.
+    """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise InputError(str(path), "this is no plain file.", _REMEDY)
@@ -176,7 +183,7 @@ def _marked(path: Path) -> tuple[str, Mark]:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
         found, beside = digest.hexdigest(), path.with_name(f"{path.name}{SIDE_CAR}")
-        return found, _read_mark(path, path.name, found, beside if beside.is_file() else None)
+        return found, *_read_mark(path, path.name, found, beside if beside.is_file() else None)
     except OSError as error:
         raise InputError(str(path), f"cannot be read ({error.strerror}).", _REMEDY) from None
     except InputError:
@@ -188,8 +195,12 @@ def _marked(path: Path) -> tuple[str, Mark]:
         raise InputError(str(path), f"{error}.", _REMEDY) from None
 
 
-def _read_mark(path: Path, name: str, digest: str, beside: Path | None) -> Mark:
-    """Read the mark of a file of this name and digest. Raises ValueError without one."""
+def _read_mark(path: Path, name: str, digest: str, beside: Path | None) -> tuple[Mark, str | None]:
+    """Read the mark of a file of this name and digest, and digest the side-car that has it, if any.
+
+    Raises:
+        ValueError: there is none.
+    """
     with path.open("rb") as file:
         start = file.read(len(_MAGIC))
         if start == _MAGIC:
@@ -199,13 +210,13 @@ def _read_mark(path: Path, name: str, digest: str, beside: Path | None) -> Mark:
             if file.read() != _MAGIC or not length <= min(size - 12, _MOST_FOOTER):
                 raise ValueError("its Parquet footer is cut short or too large")
             file.seek(size - 8 - length)
-            return _parsed(_pairs(file.read(length)).get(KEY))
+            return _parsed(_pairs(file.read(length)).get(KEY)), None
         if start == b"---\n":
             front, found, _ = file.read(_MOST_MARK).partition(b"\n---\n")
             if not found:
                 raise ValueError("its front matter does not end")
             values = strict_yaml.parse(front, path, "a card", _REMEDY)
-            return Mark.model_validate(values.get(KEY) if isinstance(values, dict) else None)
+            return Mark.model_validate(values.get(KEY) if isinstance(values, dict) else None), None
     if beside is None:
         raise ValueError(f"it has no mark, and no file {name}{SIDE_CAR} is beside it")
     with beside.open("rb") as file:
@@ -216,7 +227,7 @@ def _read_mark(path: Path, name: str, digest: str, beside: Path | None) -> Mark:
     car = SideCar.model_validate_json(content)
     if (car.file, car.sha256) != (name, digest):
         raise ValueError(f"{name}{SIDE_CAR} is of another file")
-    return car.mark
+    return car.mark, hashlib.sha256(content).hexdigest()
 
 
 def _parsed(text: bytes | None) -> Mark:

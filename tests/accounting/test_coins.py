@@ -335,12 +335,11 @@ def test_of_82_named_records_23_have_to_be_shown():
     assert right_to_reject(binomial_law(3, 0.5), 1e-3) is None
 
 
-# scipy overflows at chances that are no normal numbers any more.
 @given(
     st.integers(1, 60),
     st.integers(0, 60),
     st.integers(0, 60),
-    st.just(0.0) | st.floats(1e-300, 1),
+    st.just(0.0) | st.floats(1e-300, 1),  # the other library overflows below
 )
 def test_laws_are_those_of_another_library(units, shown, guessed, chance):
     shown, guessed = min(shown, units), min(guessed, units)
@@ -421,6 +420,30 @@ def test_coins_that_are_sure_by_themselves_reject_nothing():
     assert split.null_law(np.array([1, 1, 1, 1])).tolist() == [0, 0, 1, 0, 0]
     assert split.least_right(0.5) is None
     assert len(split.matched(np.array([1, 1, 0, 0]), 0).sizes) == 0
+
+
+def test_a_record_is_held_out_of_all_rounds_or_of_none():
+    # Two records, three rounds, B = g = 2: the first is named in all, the second in the last.
+    coins = BatchCoins(ones(6) * 2, ones(6) * 2, 0.5, 3)
+    guesses = np.array([0, ABSTAIN, 1, ABSTAIN, 0, 0])
+    right = [0.5 + 0.5 / 8, 0.5 * 3 / 8, 0.5 * 3 / 8, 0.5 / 8]
+    law = np.convolve(right, [0.75, 0.25])
+    assert coins.null_law(guesses) == pytest.approx(law)
+    named = np.array([4, 5, 2, 0])
+    drawn = coins.draw(np.random.default_rng(1), named, 40_000)
+    seen = np.bincount((drawn == guesses[named]).sum(axis=1), minlength=5) / 40_000
+    assert seen == pytest.approx(law, abs=0.01)
+    held_out = drawn == HELD_OUT
+    assert (held_out[:, 0] == held_out[:, 2]).all() and (held_out[:, 0] == held_out[:, 3]).all()
+    assert held_out[:, :2].mean(axis=0) == pytest.approx([0.5, 0.5], abs=0.01)
+    # 1/4 for each record, and 1/2 for it in each further round
+    assert [coins.least_right(4.0**-2 * level) for level in (1.01, 0.51, 0.49)] == [2, 3, 4]
+    # One round's epsilon bounds nothing of the shared coin.
+    with pytest.raises(ValueError):
+        coins.chances(guesses, 1.0)
+    assert coins.of_taking_part().chances(guesses, 0.0).max() == pytest.approx(0.5)
+    # Of the record that takes part all rounds are shown: that is sure, and no surprise.
+    assert split_check(coins, np.array([0, HELD_OUT] * 3)) == 1.0
 
 
 def test_a_split_is_counted_by_all_subsets_within_strata():

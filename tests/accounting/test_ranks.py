@@ -37,6 +37,16 @@ def test_ties_count_half_and_do_not_reject() -> None:
     assert found.auc == 0.5 and found.p > 0.4 and found.p_lower > 0.4
 
 
+def test_few_scores_that_tie_keep_the_level() -> None:
+    for scores, number in (([0.0, 0, 0, 1, 1, 1], 3), ([0.0, 0, 1, 2, 2], 2), ([0.0, 1, 1, 1], 1)):
+        every = [
+            rank_test(np.array(scores)[list(chosen)], np.delete(scores, chosen))
+            for chosen in combinations(range(len(scores)), number)
+        ]
+        for found in (np.array([each.p for each in every]), [each.p_lower for each in every]):
+            assert all(np.mean(np.array(found) <= p + 1e-9) <= p + 1e-9 for p in found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(40, 60), (400, 900)])
 def test_level_and_interval_by_simulation(sizes: tuple[int, int]) -> None:

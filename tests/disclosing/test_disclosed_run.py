@@ -159,7 +159,13 @@ def test_public_report_is_the_same_whatever_the_trial_found(make_run):
 
 @pytest.mark.parametrize(
     "kind",
-    [{}, {"rounds": 3, "aggregator": "mean"}, {"held_out": 0.3}, {"rule": "hashed-slots"}],
+    [
+        {},
+        {"rounds": 3, "aggregator": "mean"},
+        {"held_out": 0.3},
+        {"rule": "hashed-slots"},
+        {"held_out": 0.3, "rounds": 2, "aggregator": "mean"},
+    ],
     ids=str,
 )
 def test_every_records_coin_is_that_of_its_key_and_round(make_copied, kind):
@@ -176,6 +182,8 @@ def test_every_records_coin_is_that_of_its_key_and_round(make_copied, kind):
     ]
     assert units.values.tolist() == due and len(due) == units.rounds * len(made.texts)
     assert (units.coins.batches == BATCHES).all() and (units.coins.generated == 3).all()
+    assert units.coins.linked == (units.rounds > 1 and batching.held_out > 0)
+    tried(made)
 
 
 def test_claims_are_of_the_level_that_coins_test(make_run):

@@ -6,6 +6,7 @@ import os
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import datasets
@@ -16,7 +17,9 @@ from pydantic import ValidationError
 
 from dpaudit.generation.config import DataConfig
 from dpaudit.generation.records import Record, read_records, read_texts, write_without_row
+from dpaudit.generation.run_data import read_run_records
 from dpaudit.runs import InputError
+from dpaudit.runs.manifest import Data
 
 SECRET = "Zanzibar-secret"
 
@@ -262,6 +265,18 @@ def test_rows_with_other_labels_are_skipped_where_that_is_asked_for(tmp_path: Pa
     assert code_and_place(data(lacking)) == ("records.no-text", "row 1, column 'text'")
     found = read_records(data(lacking, other_labels="skip"))
     assert (found.records, found.repeated) == (EXPECTED[:1], 0)
+
+
+def test_a_runs_records_are_read_again_without_the_rows_that_it_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text("text,label\nhello,a\nsomething,other\n,a\n")
+    for other_labels, labels in (("skip", ("a",)), ("refuse", None)):
+        asked = Data(labels=labels, other_labels=other_labels, records=1, digest="0" * 64)
+        manifest = SimpleNamespace(data=asked)
+        if labels is None:
+            path.write_text("text\nhello\n")
+        found = read_run_records(manifest, str(path), "run.json")
+        assert found.records == (Record("" if labels is None else "a", "hello"),)
 
 
 def test_tabs_separate_the_fields_of_a_tsv(tmp_path: Path) -> None:

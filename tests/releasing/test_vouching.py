@@ -35,7 +35,7 @@ from dpaudit.releasing.sign_off import sign_off
 from dpaudit.releasing.stamp import request
 from dpaudit.releasing.verify import verify_folder
 from dpaudit.results.attestation import ATTESTATION, SIGN_OFFS
-from dpaudit.results.publication import About
+from dpaudit.results.publication import SIDE_CAR, About
 from dpaudit.runs import InputError, RunReader
 from tests.needs import needed
 
@@ -110,6 +110,17 @@ def test_a_single_file_leads_to_its_attestation(
     pyarrow = pytest.importorskip("pyarrow.parquet")
     metadata = pyarrow.read_schema(alone).metadata
     assert json.loads(metadata[b"dpaudit"]) == mark.model_dump()
+
+
+def test_a_side_car_that_was_rewritten_is_refused(released: Releases, keys: Path) -> None:
+    folder, _ = released()
+    beside = folder / f"{LINES}{SIDE_CAR}"
+    fields = json.loads(beside.read_text())
+    fields["mark"] |= {"revocations": "https://example.com/old", "run": "0" * 64}
+    beside.chmod(0o644)
+    beside.write_text(json.dumps(fields))
+    found = provenance(folder / LINES, key=keys / "key.pub")
+    assert (found.verdict, codes(found), found.signer) == ("fail", ["unattested"], None)
 
 
 def test_a_file_without_its_mark_says_nothing(released: Releases, tmp_path: Path) -> None:
