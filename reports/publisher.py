@@ -23,6 +23,7 @@ TITLES: Final = {
     "region": "Region",
     "sector": "Sector",
     "contact": "Contact",
+    "revocations": "Where releases that were taken back are listed",
     "recipients": "Recipients, and who might look for a person",
     "roles": "Who answers for what",
     "access": "Who can read the records",
