@@ -199,7 +199,7 @@ def _named_table(found: DisclosedTexts) -> tuple[list[str], list[list[str]]]:
         f"{found.measure.capitalize()} in a row": [f"{each.k} or more" for each in found.named],
         "Shown": [f"{each.shown:,}" for each in found.named],
         "Not shown": [f"{each.held_out:,}" for each in found.named],
-        "Shown by chance": [_number(each.expected_by_chance) for each in found.named],
+        "Named anyway": [_number(each.expected_by_chance) for each in found.named],
         "Because shown": list(map(_limits_of, found.named)),
     }
     if found.coins.rule == "own-batch":
@@ -229,10 +229,10 @@ def epsilon_words(found: RefutedEpsilon) -> Iterator[str]:
     if found.refuted > 0:
         yield (
             f"These texts refute every epsilon up to {lower_bound(found.refuted, 3)}{level}{whom}"
-            f"{delta}, with {found.confidence:.0%} confidence ({guesses})."
+            f"{delta}, with {found.confidence:.0%} confidence: {guesses}."
         )
     elif found.guesses:
-        yield f"These texts refute no epsilon above 0{level}{whom}{delta} ({guesses})."
+        yield f"These texts refute no epsilon above 0{level}{whom}{delta}: {guesses}."
     else:
         yield f"These texts refute no epsilon{level}{whom}{delta}: there was nothing to guess by."
     if found.claimed is None or found.p_claim is None:
@@ -278,9 +278,12 @@ def _delta(delta: float) -> str:
 def power_words(found: DisclosedTexts) -> str:
     """Return what no outcome could have shown."""
     least, most = found.test.least_records, found.epsilon
+    level = f"(level {exactly(found.test.level)})"
     said = (
-        f"This test cannot reject with fewer than {counted(least, 'named ' + _unit(found))} "
-        f"(level {exactly(found.test.level)}): a leak of fewer stays unseen."
+        f"This test cannot reject with fewer than {least:,} named {_unit(found)}s {level}: a leak "
+        "of fewer stays unseen."
+        if least > 1
+        else f"In this test one named {_unit(found)} can be enough to reject {level}."
     )
     if most.right < most.guesses:
         every = "its one guess" if most.guesses == 1 else f"all {most.guesses:,} guesses"
@@ -385,14 +388,18 @@ def _span_row(span: NamedSpan, batches: bool) -> tuple[str, ...]:
 def _entities(found: DisclosedTexts) -> Iterator[Block]:
     number, unit = len(found.entities), _unit(found)
     phantoms = sum(each.phantom for each in found.entities)
-    yield Paragraph(
-        "Listed are names that you gave, and numbers of four digits or more that stand in one "
-        f"{unit} or in none. {_part(phantoms, number)} in no {unit} that was shown and in no "
-        "public text: the model writes such without having been shown them."
-        if phantoms
-        else "Listed are names that you gave, and numbers of four digits or more that stand in "
-        f"one {unit} or in none."
-    )
+    said = f"Numbers of four digits or more that stand in one {unit} or in none are listed"
+    if any(each.given for each in found.entities):
+        said = f"Names that you gave are listed, and n{said[1:].removesuffix(' are listed')}"
+    if phantoms:
+        some = f"{phantoms:,} of the {number:,}"
+        if phantoms == number:
+            some = "The one listed" if number == 1 else f"All {number:,}"
+        said += (
+            f". {some} {_is(phantoms, 'stands', 'stand')} in no {unit} that was shown and in no "
+            "public text: the model writes such without having been shown them"
+        )
+    yield Paragraph(f"{said}.")
     header = ("Texts", "Shown", "Not shown", "Public", "Name")
     first = sorted(found.entities, key=lambda each: (not each.given, -each.shown))[:LISTED]
     yield Table.of("Names and numbers", header, map(_entity_row, first), words=(4,))

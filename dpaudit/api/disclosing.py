@@ -141,7 +141,7 @@ def disclose(
     """
     _require_numbers(epsilon, delta, level, p, seed)
     if unit not in ("words", "characters"):
-        raise InputError("unit", f"this is {in_short(unit)}.", "Give words or characters.")
+        raise InputError("--unit", f"this is {in_short(unit)}.", "Give words or characters.")
     split = {"shown": shown, "held_out": held_out, "label": label, "user": user, "p": p}
     _require_one_kind(data, split, split_is_random)
     columns, measure = Columns(text or "text", label, user), unit
@@ -239,13 +239,15 @@ def _require_numbers(
 ) -> None:
     """Raise InputError where a number is out of its range."""
     if epsilon is not None and not 0 <= epsilon < math.inf:
-        raise InputError("epsilon", f"this is {in_short(epsilon)}.", "Give 0 or more.")
+        raise InputError("--epsilon", f"this is {in_short(epsilon)}.", "Give 0 or more.")
     if delta is not None and not 0 <= delta < 1:
-        raise InputError("delta", f"this is {in_short(delta)}.", "Give 0 or more, and below 1.")
+        raise InputError("--delta", f"this is {in_short(delta)}.", "Give 0 or more, and below 1.")
     if delta is not None and epsilon is None:
-        raise InputError("delta", "no epsilon is given with it.", "Give --epsilon, too.")
+        raise InputError("--delta", "no epsilon is given with it.", "Give --epsilon, too.")
     for name, share in (("level", level), ("p", p)):
         if share is not None and not 0 < share < 1:
-            raise InputError(name, f"this is {in_short(share)}.", "Give a number between 0 and 1.")
+            raise InputError(
+                f"--{name}", f"this is {in_short(share)}.", "Give a number between 0 and 1."
+            )
     if seed is not None and not 0 <= seed < 2**63:
-        raise InputError("seed", f"this is {in_short(seed)}.", "Give a number from 0 on.")
+        raise InputError("--seed", f"this is {in_short(seed)}.", "Give a number from 0 on.")

@@ -102,7 +102,7 @@ def revoke(
     places.spare_runs(place, (), "Name a file elsewhere.", keep_folder=True)
     if (attestation is None) != (not reason.strip()):
         problem = "a reason goes with a release, and a release with a reason."
-        raise InputError("reason", problem, "Give both, or neither to sign the list anew.")
+        raise InputError("--reason", problem, "Give both, or neither to sign the list anew.")
     with places.writing(place, "--out"):
         listed = revocation.revoke(
             None if attestation is None else places.path_of(attestation, "attestation"),

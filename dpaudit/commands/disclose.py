@@ -47,8 +47,8 @@ _of_files = partial(click.option, cls=TitledOption, heading="Of any other genera
 @_of_files(
     "--p",
     type=SHARE,
-    help="The chance of each record to be shown, where each had a lot of its own [default: so many "
-    "were drawn].",
+    help="The chance of each record to be shown, where each had a lot of its own [default: a fixed "
+    "number was drawn].",
 )
 @_of_files("--text", metavar="COLUMN", help="Column of the texts [default: text].")
 @_of_files(

@@ -107,14 +107,17 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     from dpaudit.reports.planning import span
 
     now, amount = time.monotonic, [0, 0]
-    begun = None
+    begun: tuple[float, int] | None = None
 
     def line() -> str:
         if begun is None:
             return title
-        done, total = amount
-        left = (now() - begun) * (total - done) / max(done, 1)
-        return f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left"
+        (since, first), (done, total) = begun, amount
+        said = f"{title}: {done:,} of {total:,} {unit}"
+        if not first < done < total:  # nothing is measured yet, or what is left is no such unit
+            return said
+        left = (now() - since) * (total - done) / (done - first)
+        return f"{said}, about {span(left)} left"
 
     with progress_bars() as bars, Pulse(line):
         task = bars.add_task(title, total=None)
@@ -122,7 +125,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
         def show(done: int, total: int) -> None:
             nonlocal begun
             bars.update(task, completed=done, total=total)
-            begun = begun or now()  # what was loaded before is no measure of what is left
+            begun = begun or (now(), done)  # what was loaded before is no measure of what is left
             amount[:] = done, total
 
         yield show

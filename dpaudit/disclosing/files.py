@@ -55,6 +55,9 @@ def read_lines(path: str, argument: str, columns: Columns) -> tuple[Line, ...]:
     Raises:
         InputError: the file cannot be read, a row lacks a value, or there is no row.
     """
+    given = [column for column in columns if column is not None]
+    if len(set(given)) < len(given):
+        raise _column_clash(argument)
     file = locate(path, argument)
     if file.suffix.lower() == ".txt" and not file.is_dir():
         found = tuple(_text_lines(file, argument, columns))
@@ -63,6 +66,11 @@ def read_lines(path: str, argument: str, columns: Columns) -> tuple[Line, ...]:
     if not found:
         raise InputError(argument, f"{path!r} holds no texts.", "Name a file with at least one.")
     return found
+
+
+def _column_clash(argument: str) -> InputError:
+    problem = "two options name the same column, or one names none."
+    return InputError(argument, problem, "Give --text, --label and --user a column each.")
 
 
 def _text_lines(file: Path, argument: str, columns: Columns) -> Iterator[Line]:
@@ -101,10 +109,7 @@ def _rows(path: str, argument: str, columns: Columns) -> Iterator[Line]:
             {"path": path, "text": columns.text, "user": columns.user, **labelled}
         )
     except ValidationError:
-        problem = "two options name the same column, or one names none."
-        raise InputError(argument, problem, "Give --text, --label and --user a column each.") from (
-            None
-        )
+        raise _column_clash(argument) from None
     for number, row in enumerate(read_rows(config, names), start=1):
         values = {
             field: given_text(row, column, names, field)

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.disclosing.automaton import PUBLIC, ROOT, Integers, TextRuns, UniqueRuns
 from dpaudit.disclosing.words import WORDS, Measure
 
+Flags: TypeAlias = NDArray[np.bool_]
 #: Called with how many units are read, and the number of all.
 Progress: TypeAlias = Callable[[int, int], None]
 #: Units between two calls of it.
@@ -188,7 +190,13 @@ class _Occurrences(NamedTuple):
         end = np.arange(1, len(ends) + 1) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         least = np.maximum(runs.below, runs.shared) + 1
         is_unique = runs.longest >= least
-        parts, state = list[_Occurrences](), ends
+        # Skip what is nobody's: a text that repeats itself has as many such states as words.
+        stops = is_unique | (runs.shared > 0) | (np.arange(len(least)) <= ROOT)
+        parts, state, link = (
+            list[_Occurrences](),
+            ends,
+            _next_of(stops, np.maximum(runs.link, ROOT)),
+        )
         while len(state):
             unique = is_unique[state]
             at = state[unique]
@@ -196,15 +204,24 @@ class _Occurrences(NamedTuple):
                 cls(text[unique], runs.owner[at], end[unique], runs.longest[at], at, least[at])
             )
             # Shorter runs of what is shared are shared, too.
-            goes_on = (runs.shared[state] == 0) & (runs.link[state] > ROOT)
-            text, end, state = text[goes_on], end[goes_on], runs.link[state[goes_on]]
+            goes_on = (runs.shared[state] == 0) & (link[state] > ROOT)
+            text, end, state = text[goes_on], end[goes_on], link[state[goes_on]]
         if not parts:
             return cls(*(np.zeros(0, np.int64) for _ in cls._fields))
         return cls(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
-    def where(self, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> _Occurrences:
+    def where(self, kept: Flags) -> _Occurrences:
         """Return those that a mask keeps."""
         return _Occurrences(*(column[kept] for column in self))
+
+
+def _next_of(stops: Flags, link: Integers) -> Integers:
+    """Return the first state after each one, along the links, at which `stops` is true."""
+    following = link
+    while (on := np.flatnonzero(~stops[following])).size:
+        following = following.copy()
+        following[on] = following[following[on]]
+    return following
 
 
 def _shared(found: _Occurrences, texts: Sequence[str], units: int, measure: Measure) -> SharedRuns:

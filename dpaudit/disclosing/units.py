@@ -374,8 +374,8 @@ def units_of_files(
         seed: of the order of records that say the same.
 
     Raises:
-        InputError: nobody says that the split is random, a file cannot be read, or a user or a
-            label is not where it has to be.
+        InputError: nobody says that the split is random, a file cannot be read, both lists hold the
+            same records, or a user or a label is not where it has to be.
     """
     if not split_is_random:
         problem = (
@@ -385,10 +385,14 @@ def units_of_files(
         raise InputError(_SPLIT, problem, f"Add {_SPLIT} if every record had the same lot.")
     label, user = columns.label, columns.user
     released = read_lines(texts, "TEXTS", columns._replace(user=None))
+    given, kept = read_lines(shown, "--shown", columns), read_lines(held_out, "--held-out", columns)
+    if {line.text for line in given} == {line.text for line in kept}:
+        problem = "both files hold the same records, so nothing was held out."
+        raise InputError("--held-out", problem, "Give the records that the generator did not get.")
     candidates = [
         _Candidate(line.row, line.text, line.label, one_user(line.user), is_shown)
-        for path, option, is_shown in ((shown, "--shown", True), (held_out, "--held-out", False))
-        for line in read_lines(path, option, columns)
+        for lines, is_shown in ((given, True), (kept, False))
+        for line in lines
     ]
     labels = sorted({each.label for each in candidates})
     number = {name: at for at, name in enumerate(labels)}

@@ -56,9 +56,8 @@ from dpaudit.runs import strict_json
 #: Of the file, and of values of a payload.
 MAX_BYTES, MAX_VALUES = 1 << 20, 1 << 14
 _OTHERWISE = (
-    "it is written otherwise than releases are, which have an envelope a line, no blanks between "
-    "JSON's signs, and a "
-    "line feed behind each line. What it says may be unchanged: ask for the file as it was released"
+    "it is cut short, or was written anew: each line holds one envelope, has no blanks between "
+    "JSON's signs, and ends with a line feed. Ask for the file as it was released"
 )
 
 

@@ -108,7 +108,7 @@ def revoke(
 def _revoked(place: Path, key: SSlibKey, reason: str, now: str) -> Revoked:
     """Return the entry of a release that this key signed."""
     path = place / ATTESTATION if place.is_dir() else place
-    content = _file(str(path))
+    content = _file(str(path), f"Give a release folder, or its {ATTESTATION}.")
     try:
         found = Attestation.of(content)
     except ValueError as error:
@@ -125,7 +125,7 @@ def _revoked(place: Path, key: SSlibKey, reason: str, now: str) -> Revoked:
         return Revoked(release=found.release, reason=reason, time=now)
     except ValidationError:
         raise InputError(
-            "reason", "this is not one line of at most 200 characters.", "Give a shorter one."
+            "--reason", "this is not one line of at most 200 characters.", "Give a shorter one."
         ) from None
 
 
@@ -148,12 +148,12 @@ def _listed(place: str, content: bytes, key: SSlibKey) -> Listed:
     return Listed(envelope.statement.predicate.made, envelope.statement.predicate.revoked)
 
 
-def _file(place: str) -> bytes:
+def _file(place: str, remedy: str = _REMEDY) -> bytes:
     try:
         with open(place, "rb") as file:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise InputError(place, f"cannot be read ({error.strerror}).", _REMEDY) from None
+        raise InputError(place, f"cannot be read ({error.strerror}).", remedy) from None
 
 
 def _fetched(place: str) -> bytes:

@@ -97,6 +97,19 @@ def test_which_twin_is_the_unit_does_not_hang_on_its_list(tmp_path):
     assert 60 <= units.shown.sum() <= 100
 
 
+def test_rejects_one_list_given_twice(lists, tmp_path):
+    given = lists | {"held_out": lists["shown"]}
+    with pytest.raises(InputError) as refused:
+        dpaudit.disclose(copying(tmp_path / "t.csv", RECORDS[:1]), **given)
+    assert refused.value.where == "--held-out"
+
+
+def test_rejects_one_column_named_twice(lists, tmp_path):
+    with pytest.raises(InputError) as refused:
+        dpaudit.disclose(copying(tmp_path / "t.csv", RECORDS[:1]), label="text", **lists)
+    assert refused.value.where == "TEXTS" and "column" in refused.value.problem
+
+
 def test_users_are_units_and_stand_in_one_list(tmp_path):
     header = ("text", "who")
     shown = table(tmp_path / "a.csv", [[RECORDS[n], f"u{n // 2}"] for n in range(40)], header)
@@ -232,11 +245,11 @@ def test_hostile_files_are_refused_without_a_word_of_them(lists, tmp_path, conte
         ({"split_is_random": False}, "--split-is-random"),
         ({"held_out": None}, "--held-out"),
         ({"data": "records.csv"}, "--shown"),
-        ({"level": 0.0}, "level"),
-        ({"p": 1.0}, "p"),
-        ({"epsilon": -1.0}, "epsilon"),
-        ({"delta": 0.1}, "delta"),
-        ({"unit": "letters"}, "unit"),
+        ({"level": 0.0}, "--level"),
+        ({"p": 1.0}, "--p"),
+        ({"epsilon": -1.0}, "--epsilon"),
+        ({"delta": 0.1}, "--delta"),
+        ({"unit": "letters"}, "--unit"),
         ({"ask": " ?! "}, "--ask"),
         ({"text": "txt"}, None),
         ({"label": "text"}, None),

@@ -206,11 +206,11 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "another end of line": (
         lambda folder: edit(folder / ATTESTATION, "\n", "\r\n"),
-        "written otherwise",
+        "written anew",
     ),
     "a blank in a line": (
         lambda folder: edit(folder / ATTESTATION, ",", ", "),
-        "written otherwise",
+        "written anew",
     ),
     "something more that is no signature": (
         lambda folder: edit(
@@ -224,7 +224,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
         lambda folder: edit(
             folder / ATTESTATION, '"signatures":[', '"signatures":[{"keyid":"a","sig":"YR=="},'
         ),
-        "written otherwise",
+        "written anew",
     ),
     "a broken attestation": (
         lambda folder: (folder / ATTESTATION).write_text("{}\n"),
