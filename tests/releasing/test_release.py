@@ -541,7 +541,8 @@ def test_nothing_that_is_private_is_in_any_byte(
                         number,
                     )
         named = {name for name, text in found.items() if manifest.commitment in text}
-        assert named == {"attestation.intoto.jsonl"}
+        marked = {name for name in found if name.endswith((".parquet", ".provenance.json"))}
+        assert named == {"attestation.intoto.jsonl", "README.md"} | marked
         batches = found["jsonl/train.jsonl"] + found["jsonl/test.jsonl"]
         assert not {"tokens", "stop", "cluster", "id"} & {
             key for line in batches.splitlines() for key in json.loads(line)

@@ -408,7 +408,8 @@ def test_bounds_on_attacks_are_recomputed_from_what_the_attestation_states(
     for change, code in faults.items():
         again = Path(shutil.copytree(folder, folder.with_name(f"{folder.name}-planted")))
         edited(again, read_signer(keys / "key"), change)
-        assert codes(problems(again)) and {*codes(problems(again))} == {f"released.{code}"}
+        # The texts' marks name the attestation as it was.
+        assert {*codes(problems(again))} - {"released.other-mark"} == {f"released.{code}"}
         shutil.rmtree(again)
     edited(
         folder, read_signer(keys / "key"), lambda stated: stated["release"].update(advantage=1.0)
