@@ -1,9 +1,8 @@
-"""A fine-tune of SmolLM2, by DP-SGD (Opacus) or without noise, and texts that it writes.
+"""A fine-tune of SmolLM2 without noise, and texts that it writes.
 
 Only LoRA matrices of the last layers are trained (peft): a CPU has no time for more. What the
 layers below make of the records is worked out once.
 
-python fine_tuned.py shown.csv 150 texts.csv --epsilon 8
 python fine_tuned.py shown.csv 150 texts.csv --epochs 10 --rank 64 --save model
 """
 
@@ -12,7 +11,6 @@ from __future__ import annotations
 import argparse
 
 import torch
-from opacus import PrivacyEngine
 from peft import LoraConfig, get_peft_model
 from shared import continuations, language_model, read_texts, write_texts
 from torch.utils.data import DataLoader, TensorDataset
@@ -27,7 +25,6 @@ def main() -> None:
     parser.add_argument("shown", help="CSV files of private records, separated by commas")
     parser.add_argument("count", type=int, help="texts to write")
     parser.add_argument("out")
-    parser.add_argument("--epsilon", type=float, help="of DP-SGD at delta 1e-5; none: no noise")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rank", type=int, default=4)
     parser.add_argument("--batch", type=int, default=16)
@@ -83,42 +80,27 @@ def below(network: PreTrainedModel, ids: torch.Tensor, mask: torch.Tensor) -> to
 
 
 def train(upper: torch.nn.Module, records: TensorDataset, asked: argparse.Namespace) -> None:
-    """Train by AdamW; with an epsilon, by gradients of single records, clipped and noised."""
+    """Train by AdamW."""
     upper.train()
     weights = [weight for weight in upper.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=asked.rate, weight_decay=0.0)
     loader = DataLoader(records, batch_size=asked.batch, shuffle=True)
-    model, engine = upper, PrivacyEngine(secure_mode=False)
-    if asked.epsilon:
-        model, optimizer, loader = engine.make_private_with_epsilon(
-            module=upper,
-            optimizer=optimizer,
-            data_loader=loader,
-            target_epsilon=asked.epsilon,
-            target_delta=1e-5,
-            epochs=asked.epochs,
-            max_grad_norm=1.0,
-        )
     for epoch in range(asked.epochs):
         losses = []
         for hidden, ids, mask in loader:
-            if len(ids):
-                optimizer.zero_grad()
-                longest = int(mask.sum(1).max())
-                hidden, ids, mask = hidden[:, :longest], ids[:, :longest], mask[:, :longest]
-                logits = model(inputs_embeds=hidden, attention_mask=mask, use_cache=False).logits
-                loss = torch.nn.functional.cross_entropy(
-                    logits[:, :-1].transpose(1, 2), ids[:, 1:], reduction="none"
-                )
-                counts = mask[:, 1:]
-                # first over a record's tokens, so that no other record has a say in its gradient
-                loss = ((loss * counts).sum(1) / counts.sum(1)).mean()
-                loss.backward()
-                losses.append(loss.item())
+            optimizer.zero_grad()
+            longest = int(mask.sum(1).max())
+            hidden, ids, mask = hidden[:, :longest], ids[:, :longest], mask[:, :longest]
+            logits = upper(inputs_embeds=hidden, attention_mask=mask, use_cache=False).logits
+            loss = torch.nn.functional.cross_entropy(
+                logits[:, :-1].transpose(1, 2), ids[:, 1:], reduction="none"
+            )
+            counts = mask[:, 1:]
+            loss = ((loss * counts).sum(1) / counts.sum(1)).mean()
+            loss.backward()
+            losses.append(loss.item())
             optimizer.step()
         print(f"epoch {epoch + 1}: {sum(losses) / len(losses):.3f} nats a token", flush=True)
-    if asked.epsilon:
-        print(f"epsilon {engine.get_epsilon(1e-5):.3f}, noise {optimizer.noise_multiplier:.3f}")
 
 
 if __name__ == "__main__":

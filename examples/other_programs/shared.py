@@ -1,4 +1,4 @@
-"""What the programs of this folder share: files of texts, the laptop models, samples."""
+"""Files of texts, the laptop model, samples."""
 
 from __future__ import annotations
 
@@ -69,9 +69,3 @@ def continuations(
             )
         for row in ids[:, batch["input_ids"].shape[1] :]:
             yield " ".join(tokenizer.decode(row, skip_special_tokens=True).split())
-
-
-def chat_prompt(tokenizer: PreTrainedTokenizerBase, request: str) -> str:
-    """Put a request into the model's chat template."""
-    message = [{"role": "user", "content": request}]
-    return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
