@@ -124,7 +124,7 @@ def test_a_tiny_model_that_learned_its_records(tmp_path: Path) -> None:
     first = model.tokenizer.bos_token_id
     ids = model.tokenizer.encode(mine[0], add_special_tokens=False)[:20]
     row = torch.tensor([[*([first] if isinstance(first, int) else []), *ids]])
-    loss = float(model.network(input_ids=row, labels=row).loss)
+    loss = float(model.network(input_ids=row, labels=row).loss.detach())
     assert contamination.log_probability(model, mine[0], 20) == pytest.approx(-loss, abs=1e-5)
     # trained on its records it is found out
     model.network.train(True)
