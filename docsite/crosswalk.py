@@ -13,7 +13,7 @@ from dpaudit.reports.wording import section_title
 from dpaudit.results.crosswalk import Answered, Question, Source, crosswalk
 
 _ABOUT = """\
-# Questions that standards ask
+# Standards
 
 What privacy officers, regulators and registries ask of a release, and where dpaudit answers it.
 Each report has the same list with links into that very run, under the same title. This page is made
