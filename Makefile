@@ -35,7 +35,7 @@ setup: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt tests/npm/package-lock.json
 	$(PYTHON) -m venv --clear --without-pip $(VENV)
-	$(INSTALL) pip --editable '.[generate,evaluate,ray,dev,docs]'
+	$(INSTALL) pip --editable '.[all]'
 	$(INSTALL) --no-deps $(DEMO_PARTS)
 	$(NPM_PARTS)
 	touch $@

@@ -24,6 +24,7 @@ MODULES = {
     "engine": "engines",
     "clustering": "clustering",
     "composition": "composition",
+    "matching": "matching",
 }
 
 

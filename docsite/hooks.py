@@ -23,6 +23,7 @@ ROOT_PAGES = {
     "examples/paper/README.md": "tables.md",
     "examples/laptop/README.md": "laptop.md",
     "examples/likelihood/README.md": "likelihoods.md",
+    "examples/other_programs/README.md": "programs.md",
 }
 EXAMPLES = ("examples", "generation/demos")
 SHOWN_KINDS = (".csv", ".ipynb", ".py", ".yaml")

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
     from dpaudit.api.comparing import RunComposition as RunComposition
     from dpaudit.api.comparing import compare as compare
     from dpaudit.api.comparing import compose as compose
+    from dpaudit.api.contaminating import KnownRecords as KnownRecords
+    from dpaudit.api.contaminating import contamination as contamination
+    from dpaudit.api.disclosing import Disclosure as Disclosure
+    from dpaudit.api.disclosing import disclose as disclose
     from dpaudit.api.evaluating import Evaluation as Evaluation
     from dpaudit.api.evaluating import evaluate as evaluate
     from dpaudit.api.generating import Config as Config
     from dpaudit.api.generating import generate as generate
     from dpaudit.api.generating import generate_public as generate_public
     from dpaudit.api.publishing import Release as Release
+    from dpaudit.api.publishing import push_to_hub as push_to_hub
     from dpaudit.api.publishing import release as release
     from dpaudit.api.publishing import verify_release as verify_release
     from dpaudit.api.reading import Run as Run
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
     from dpaudit.api.reading import open_public as open_public
     from dpaudit.api.reading import open_run as open_run
     from dpaudit.api.recording import record as record
+    from dpaudit.api.vouching import provenance as provenance
     from dpaudit.errors import InputError as InputError
     from dpaudit.releasing.folder import RefusedError as RefusedError
 
@@ -43,8 +49,10 @@ _MODULES = {
     "AuditError": "api.audits",
     "Budget": "api.budgeting",
     "Config": "api.generating",
+    "Disclosure": "api.disclosing",
     "Evaluation": "api.evaluating",
     "InputError": "errors",
+    "KnownRecords": "api.contaminating",
     "RefusedError": "releasing.folder",
     "Release": "api.publishing",
     "Run": "api.reading",
@@ -54,12 +62,16 @@ _MODULES = {
     "audit": "api.audits",
     "compare": "api.comparing",
     "compose": "api.comparing",
+    "contamination": "api.contaminating",
+    "disclose": "api.disclosing",
     "evaluate": "api.evaluating",
     "generate": "api.generating",
     "generate_public": "api.generating",
     "open_public": "api.reading",
     "open_run": "api.reading",
     "plan_budget": "api.budgeting",
+    "provenance": "api.vouching",
+    "push_to_hub": "api.publishing",
     "record": "api.recording",
     "release": "api.publishing",
     "verify_release": "api.publishing",

@@ -20,6 +20,7 @@ from dpaudit.generation.earlier import Earlier
 from dpaudit.generation.events import (
     BatchDone,
     Event,
+    ModelLoaded,
     PhaseBegan,
     Progress,
     RecordsPlaced,
@@ -159,6 +160,8 @@ def generate(
     progress = progress or silent
     require_apart(config.sampling, out)
     ready = _ready(config, begun, progress, spent)
+    if begun is None:
+        progress(ModelLoaded(config.model.name, ready.model.network.num_parameters()))
     of_none = "what the public prompt does" if config.mechanism.contribution.anchored else "noise"
     contexts = expected.contexts(config, ready.manifest.data.records)
     progress(RecordsPlaced(ready.repeated, contexts, _larger_batches(config), of_none, ready.left))
@@ -200,15 +203,26 @@ def generate(
     return out
 
 
-def require_made_with(config: Config, out: Location) -> None:
-    """Refuse a run, finished or not, that could not have gone on with this config and its sources.
+def made_with(
+    config: Config,
+    out: Location,
+    progress: Progress = silent,
+    spent: Sequence[Location] = (),
+) -> Ready:
+    """Return the parts of a run, finished or not, that could have gone on with this config.
 
     Reads the data and loads the model, as going on would.
+
+    Args:
+        config: all settings.
+        out: the run directory.
+        progress: told of the phases.
+        spent: the runs that it went on from.
 
     Raises:
         InputError: names what differs; or data, model or run directory cannot be used.
     """
-    _ready(config, RunReader(out))
+    return _ready(config, RunReader(out), progress, spent)
 
 
 def prepare(
@@ -338,8 +352,7 @@ def prompting(config: Config, progress: Progress = silent) -> Prompting:
     Raises:
         InputError: the config does not allow it.
     """
-    progress(PhaseBegan("loading"))
-    model, asked = load_model(config.model), config.prompt
+    model, asked = load_model(config.model, progress=progress), config.prompt
     wording = template(asked.id, model.tokenizer, asked.text, asked.end)
     shown, most = asked.examples_per_context, asked.max_example_tokens
     ends = (*wording.stop_sequences, *((token,) for token in model.end_tokens))

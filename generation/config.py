@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from pydantic_core import ErrorDetails
 
 from dpaudit.accounting import CLUSTERINGS
-from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES
+from dpaudit.accounting.coins import ALARM_AT, LEAST_CANARIES
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import Fields, Mechanism, OneOf, clash
@@ -82,7 +82,7 @@ class DataConfig(DataSettings):
     """The place of the private records, and the part of them that is read.
 
     Attributes:
-        path: a .csv, .jsonl or .parquet file, a folder of several of one kind, a folder of
+        path: a .csv, .tsv, .jsonl or .parquet file, a folder of several of one kind, a folder of
             LABEL/*.txt (without labels, of *.txt too), or package:NAME/FOLDER.
         dataset: a Hugging Face dataset's name, instead of a path.
     """
@@ -211,12 +211,14 @@ class BatchingConfig(BatchingSettings):
     Attributes:
         key: 64 hexadecimal digits that fix the hash; drawn from the operating system when null,
             which alone makes it a secret that hides records' batches.
+        records: about how many there are, as everyone may know; never counted. Plans go by it.
     """
 
     rule: Literal["hashed", "paper-slices"] = "hashed"
     generate_per_label: Count = 1
     generate_per_cluster: Count = 1
     key: Annotated[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None, UNRECORDED] = None
+    records: Annotated[Count | None, UNRECORDED] = None
 
     @model_validator(mode="after")
     def _there_are_so_many_batches(self) -> Self:

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 #: The phases before the first batch: reading the records, importing libraries, loading the model,
-#: placing the records, computing the public prompts, and, of a plan, timing a few steps.
-Phase: TypeAlias = Literal["reading", "starting", "loading", "prompts", "placing", "timing"]
+#: or converting it where that was not done yet, placing the records, computing the public prompts,
+#: and, of a plan, timing a few steps.
+Phase: TypeAlias = Literal[
+    "reading", "starting", "loading", "converting", "prompts", "placing", "timing"
+]
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,14 @@ class PhaseBegan:
     """A phase begins that may take seconds."""
 
     phase: Phase
+
+
+@dataclass(frozen=True)
+class ModelLoaded:
+    """A new run has its model, by the name that the config gives it."""
+
+    name: str
+    parameters: int
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,7 @@ class TextsEmbedded:
 
 Event: TypeAlias = (
     PhaseBegan
+    | ModelLoaded
     | RecordsPlaced
     | RunCommitted
     | RunResumed

@@ -10,6 +10,9 @@ import math
 
 from dpaudit.generation.config import Config
 
+#: Of a run's end: at most so many records are measured, each by a batch of its own.
+_MOST_MEASURED = 16
+
 
 def clusters(config: Config) -> int:
     """Return the number of groups of records that share batches.
@@ -61,3 +64,12 @@ def contexts(config: Config, records: int) -> float:
         return held
     rate = held / batching.cells  # of the Poisson number of records in a cell
     return batching.cells * math.exp(shown * math.log(rate) - rate - math.lgamma(shown + 1))
+
+
+def measured(per_round: int) -> range:
+    """Return the batches in which held-out records' gain is measured at a run's end.
+
+    They are spread evenly over a round's. Each takes as long as a text that is as long as its
+    record.
+    """
+    return range(0, per_round, -(-per_round // _MOST_MEASURED))

@@ -11,6 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from dpaudit.generation.config import ModelConfig
+from dpaudit.generation.events import PhaseBegan, Progress
 from dpaudit.generation.model_probe import UnusableModelError, has_experts, probe, vocabulary_of
 from dpaudit.generation.models import (
     FIELD,
@@ -28,16 +29,20 @@ from dpaudit.generation.models import (
 from dpaudit.runs import InputError
 
 
-def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
+def load_model(
+    config: ModelConfig, digest: str | None = None, progress: Progress = lambda _: None
+) -> LanguageModel:
     """Load a model and its tokenizer.
 
     Args:
         config: which one, and how.
         digest: what the model's digest must be; None for any.
+        progress: told of the phases.
 
     Raises:
         InputError: there is no such model or device, it is another one, or it cannot generate.
     """
+    progress(PhaseBegan("loading"))
     device = device_of(config)
     with loading(config.name, FIELD, "a causal language model"):
         source = origin_of(config.name, FIELD)
@@ -47,7 +52,9 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
         if isinstance(source, Path):
             found = digest_of([gguf] if gguf is not None else identity_files(source, FIELD))
             _require_digest(config.name, digest, found)
-        origin: Path | str = source if gguf is None else converted(gguf)
+        origin: Path | str = source
+        if gguf is not None:
+            origin = converted(gguf, lambda: progress(PhaseBegan("converting")))
         network, missing = load_network(AutoModelForCausalLM, origin, dtype_of(config, device))
         # such weights would be random: an encoder, say, that was given a new language model's head
         if missing:
@@ -73,7 +80,7 @@ def load_model(config: ModelConfig, digest: str | None = None) -> LanguageModel:
     half = config.dtype == "auto" and device.type == "cpu" and network.dtype == torch.bfloat16
     if half and couples and not has_experts(network):  # experts couple rows in any dtype
         del model, network
-        return load_model(config.model_copy(update={"dtype": "float32"}), digest)
+        return load_model(config.model_copy(update={"dtype": "float32"}), digest, progress)
     return model
 
 

@@ -13,7 +13,7 @@ import hashlib
 import io
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from logging import CRITICAL, getLogger
 from pathlib import Path
@@ -335,15 +335,20 @@ def gguf_file(folder: Path) -> Path | None:
     return files[0]
 
 
-def converted(gguf: Path) -> Path:
+def converted(gguf: Path, begin: Callable[[], None] = lambda: None) -> Path:
     """Return the folder of a GGUF file converted into a Hugging Face model with float32 weights.
 
     It is converted now if it was not. Atomic: whole or absent.
+
+    Args:
+        gguf: the file.
+        begin: called where it is converted now, which can take minutes.
     """
     with open(gguf, "rb") as file:
         folder = cache_folder() / "models" / hashlib.file_digest(file, "sha256").hexdigest()
     if folder.exists():
         return folder
+    begin()
     folder.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder.parent))
     try:

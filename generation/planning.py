@@ -18,10 +18,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dpaudit.accounting import limit_of
-from dpaudit.accounting.one_run import most_refutable
+from dpaudit.accounting.coins import canary_guesses
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare, silent
-from dpaudit.generation.config import BatchingConfig, Config, DataConfig
+from dpaudit.generation.config import BatchingConfig, Config
 from dpaudit.generation.events import Event, PhaseBegan, Progress
 from dpaudit.generation.manifest import release_accountant, secrecy_of
 from dpaudit.generation.models import LanguageModel
@@ -77,7 +77,8 @@ def plan(
     rate = _Rate(prompts / max(1, tried), step / max(1, tried))
     tokens = config.decoding.most_tokens
     texts = -(-tokens // config.decoding.longest)  # each begins with prompts that are there already
-    rows = batches * (config.batching.slots or contexts)
+    held_out = config.batching.held_out > 0
+    rows = rows_of(batches, config.batching.slots or contexts, config.batching.rounds, held_out)
     menu = menu or menu_of_config(config, ready.manifest)
     claim, mechanism, canaries = (
         ready.manifest.claim,
@@ -87,7 +88,8 @@ def plan(
     budgets = (share for batch in ready.records.batches for share in batch.budgets or ())
     refutable = None
     if canaries is not None:
-        refutable = most_refutable(canaries.count, 0.0 if claim is None else claim.delta)
+        delta = 0.0 if claim is None else claim.delta
+        refutable = canary_guesses(canaries.count, delta).most_refutable()
     least = (
         min(budgets, default=mechanism.budget)
         if ready.manifest.own_allowances
@@ -117,7 +119,9 @@ def plan(
         knows_tokenizer=_knows_tokenizer(ready.model),
         needs_data=needs_data,
         held_out=config.batching.held_out,
-        menu=None if menu is None else _timed(menu, rate, config.prompt.examples_per_context),
+        menu=None
+        if menu is None
+        else _timed(menu, rate, config.prompt.examples_per_context, held_out),
     )
 
 
@@ -145,34 +149,46 @@ def timed(menu: Menu, config: Config, progress: Progress = silent) -> Menu:
         InputError: the model cannot be used.
     """
     contexts = round(menu.offers[0].contexts)
-    labels, text = config.data.groups, "word " * config.prompt.max_example_tokens
+    data, text = config.data, "word " * config.prompt.max_example_tokens
     with TemporaryDirectory(prefix="dpaudit-") as folder:
         file = Path(folder) / "made-up.jsonl"
+        # with the columns and the encoding of the data, which a file of public examples has, too
         records = (
-            {"text": f"{number} {text}", "label": label}
-            for label in labels
+            {data.text: f"{number} {text}", data.label: value}
+            for value in data.named
             for number in range(contexts)
         )
-        file.write_text("".join(f"{json.dumps(record)}\n" for record in records), "utf-8")
+        lines = "".join(f"{json.dumps(record)}\n" for record in records)
+        file.write_text(lines, encoding=data.encoding or "utf-8")
+        made_up = {"path": str(file), "dataset": None, "config": None, "split": None, "user": None}
         one = config.model_copy(
             update={
-                "data": DataConfig(path=str(file), labels=config.data.labels),
+                "data": data.model_copy(update=made_up),
                 "batching": BatchingConfig(batches_per_label=1),
             }
         )
         ready = prepare(one, progress=progress)
     progress(PhaseBegan("timing"))
     prompts, step, _, _, tried = _trial(ready)
-    return _timed(menu, _Rate(prompts / tried, step / tried), 1)
+    held_out = config.batching.held_out > 0
+    return _timed(menu, _Rate(prompts / tried, step / tried), 1, held_out)
 
 
-def _timed(menu: Menu, rate: _Rate, examples: int) -> Menu:
+def rows_of(texts: int, contexts: float, rounds: int, held_out: bool) -> float:
+    """Return the contexts of a run with its baseline, and of what measures the records' gain."""
+    measured = len(expected.measured(texts // rounds)) if held_out else 0
+    return (texts + measured) * contexts + texts
+
+
+def _timed(menu: Menu, rate: _Rate, examples: int, held_out: bool) -> Menu:
     """Return the menu with the time of each plan, by contexts with `examples` records."""
     offers = (
         offer.model_copy(
             update={
                 "seconds": rate.seconds(
-                    offer.texts * offer.contexts, offer.examples / examples, menu.tokens - 1
+                    rows_of(offer.texts, offer.contexts, offer.rounds, held_out),
+                    offer.examples / examples,
+                    menu.tokens - 1,
                 )
             }
         )
@@ -182,7 +198,7 @@ def _timed(menu: Menu, rate: _Rate, examples: int) -> Menu:
 
 
 def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
-    """Return what else the epsilon of a config gives, for as many records as its batches are for.
+    """Return what else the epsilon of a config gives, for batching.records, or as its batches hold.
 
     Returns None where the epsilon is not known before the run, or batches are no label's.
     """
@@ -199,7 +215,7 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
     labels, examples = len(config.data.groups), config.prompt.examples_per_context
     sizes = Sizes(round(contexts), batching.batches_per_label or 1, 1, 1, examples)
     placed, held_out = sizes.records * sizes.batches * labels, batching.held_out
-    records = round(placed / (1 - held_out))
+    records = batching.records or round(placed / (1 - held_out))
     pricing = Pricing(config.mechanism, config.decoding.most_tokens, claim.delta, manifest.privacy)
     try:
         offers = plans(
@@ -212,6 +228,7 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
         labels=len(config.data.labels or ()),
         tokens=config.decoding.longest,
         epsilon=claim.epsilon,
+        unit=claim.unit,
         offers=tuple(choice.offer for choice in offers.values()),
     )
 

@@ -29,6 +29,7 @@ from dpaudit.generation.partition import (
 from dpaudit.generation.prompts import Prompts, template
 from dpaudit.generation.records import Record, Records
 from dpaudit.generation.rows import OF_SETTINGS
+from dpaudit.generation.run_data import THE_DATA, require_run_records
 from dpaudit.results import Finding, Place, Value
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.replay import SharedText
@@ -38,7 +39,6 @@ from dpaudit.runs import (
     Manifest,
     RunReader,
     as_released,
-    data_digest,
     without_stop,
 )
 from dpaudit.runs.assignment import KEY_BYTES
@@ -46,7 +46,6 @@ from dpaudit.runs.layout import ASSIGNMENT, MANIFEST
 
 #: Characters of a prompt without its examples; a run directory may ask for any.
 LONGEST_FRAME = 1 << 22
-_THE_DATA = "Give the very data that the run was made from."
 
 
 class RunParts(NamedTuple):
@@ -248,7 +247,7 @@ class Rebuilt:
         canaries = included(reader.canaries()) if self._manifest.canaries is not None else ()
         self.records, self._users = tuple(sorted({*found.records, *canaries})), found.users
         self.most_per_user = found.most_per_user
-        self._require_own(data)
+        require_run_records(self._manifest, self.records, data, self._where)
         self._centers, self.noise = recompute_grouping(
             self._manifest, self._clusters, self.records, self._where
         )
@@ -331,26 +330,6 @@ class Rebuilt:
             remedy = "Restore the run, or generate it again."
             raise InputError(f"{self._where}: batching.batches", problem, remedy)
 
-    def _require_own(self, data: str) -> None:
-        """Refuse records that are not the run's.
-
-        Raises:
-            InputError: they are not.
-        """
-        named, records = self._manifest.data, self.records
-        if named.digest is None:
-            raise _field_error(
-                self._where, "data.digest", "the run does not say which data it used."
-            )
-        digest = data_digest(sorted(map(self._digest, records)))
-        if digest != named.digest:
-            problem = (
-                f"this is not the data of the run: {len(records)} records with the digest "
-                f"{digest[:12]}..., "
-                f"where the run had {named.records} with {named.digest[:12]}..."
-            )
-            raise InputError(data, problem, _THE_DATA)
-
 
 def _field_error(where: str, field: str, problem: str) -> InputError:
     """Return the error about a field of run.json."""
@@ -366,5 +345,5 @@ def of_options() -> Iterator[None]:
         yield
     except InputError as error:
         where = "--model" if error.where == FIELD else error.where
-        remedy = _THE_DATA if error.code in OF_SETTINGS else error.remedy
+        remedy = THE_DATA if error.code in OF_SETTINGS else error.remedy
         raise InputError(where, error.problem, remedy, error.code) from None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpaudit.generation.config import Config, DataConfig
-from dpaudit.generation.rows import FIELDS, SEPARATOR_LINE, Row, delimiter_of, read_rows
+from dpaudit.generation.rows import FIELDS, SEPARATED, SEPARATOR_LINE, Row, delimiter_of, read_rows
 from dpaudit.generation.sources import DATASET, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.manifest import MAX_PUBLIC_EXAMPLES, MAX_TEMPLATE, NO_LABELS
@@ -89,7 +89,7 @@ def read_records(
         records.add(record)
         if config.user is None:
             continue
-        user = one_user(_value(row, config.user, names, "user"))
+        user = one_user(given_text(row, config.user, names, "user"))
         owned[user].add(record)
         if whose and users.setdefault(record, user) != user:
             shared.append(row.where)
@@ -140,7 +140,7 @@ def read_texts(name: str, column: str, setting: str, column_setting: str) -> tup
     names = {**FIELDS, "path": setting, "dataset": setting, "text": column_setting}
     del names["encoding"]  # that of the private records alone can be named
     rows = read_rows(DataConfig.model_validate({**source, "text": column}), names)
-    texts = {_value(row, column, names, "text") for row in rows}
+    texts = {given_text(row, column, names, "text") for row in rows}
     if not texts:
         raise InputError(setting, f"{name!r} holds no texts.", "Name a file with at least one.")
     return tuple(sorted(texts))
@@ -181,23 +181,23 @@ def read_public_examples(config: Config) -> dict[str, tuple[str, ...]]:
 
 
 def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | None:
-    """Return a row's record, or None if its label, or its having none, says to skip it."""
+    """Return a row's record, or None if it is to be skipped: for its label, or what it lacks.
+
+    Each row is looked at by itself, so that a neighbouring data set has the same other records.
+    """
     if config.labels is None:
-        return Record("", _value(row, config.text, names, "text"))
+        return Record("", given_text(row, config.text, names, "text"))
     skip = config.other_labels == "skip"
-    value = _given(row, config.label) if skip else _value(row, config.label, names, "label")
-    label = config.named.get(value or "")
+    value = _given(row, config.label) if skip else given_text(row, config.label, names, "label")
+    label = config.named.get(value or "") or config.named.get((value or "").strip())
     if label is None and skip:
         return None
-    text = _value(row, config.text, names, "text")
+    text = _given(row, config.text) if skip else given_text(row, config.text, names, "text")
+    if text is None:
+        return None
     if label is None:
         fixed = names["labels" if config.label_values is None else "label_values"]
-        problem, code = f"the label is not in {fixed}.", "records.label"
-        if str(value).strip() in config.named:
-            problem, code = (
-                f"the label has blanks around it, and is not in {fixed} like that.",
-                "records.blanks",
-            )
+        problem = f"the label is not in {fixed}."
         remedy = "Mend or leave out all such rows, each by itself."
         if "other_labels" in names:
             fixed_beforehand = f"Labels are public and fixed beforehand: {', '.join(config.named)}."
@@ -206,11 +206,11 @@ def _record(row: Row, config: DataConfig, names: Mapping[str, str]) -> Record | 
                 f"{names['other_labels']}: skip."
             )
             remedy = f"{fixed_beforehand} {mend}"
-        raise InputError(f"{row.where}, column {config.label!r}", problem, remedy, code)
+        raise InputError(f"{row.where}, column {config.label!r}", problem, remedy, "records.label")
     return Record(label, text)
 
 
-def _value(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
+def given_text(row: Row, column: str, names: Mapping[str, str], field: str) -> str:
     """Return a row's text in the column that a field names.
 
     Raises:
@@ -257,8 +257,8 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
     """Copy a file of records without one of them; every other byte stays as it is.
 
     Args:
-        path: a .csv whose first row names its columns, or a file with a record on every line that
-            is not blank.
+        path: a .csv or .tsv whose first row names its columns, or a file with a record on every
+            line that is not blank.
         number: of the row to leave out, from 1.
         out: the copy.
 
@@ -272,7 +272,7 @@ def write_without_row(path: Path, number: int, out: Path) -> None:
         out.open("w", encoding=_BYTES, newline="") as copy,
     ):
         records: Iterator[list[str]] = ([line] for line in _lines_of_text(path, file))
-        if path.suffix.lower() == ".csv":
+        if path.suffix.lower() in SEPARATED:
             first = file.readline()
             stated = SEPARATOR_LINE.fullmatch(first) is not None
             if not stated:

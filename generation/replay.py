@@ -12,16 +12,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import accumulate
-from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
 from dpaudit.generation.aggregation import Floats
 from dpaudit.generation.attack import CANARIES, attack, declared_step
-from dpaudit.generation.config import DataConfig
 from dpaudit.generation.model_step import (
     ModelStep,
     largest_kept,
@@ -30,14 +26,14 @@ from dpaudit.generation.model_step import (
 from dpaudit.generation.partition import Batch, Context
 from dpaudit.generation.passes import CachedPrompts, logits_for, out_of_memory, planned_rows
 from dpaudit.generation.public_parts import public_steps, recompute_public
-from dpaudit.generation.rebuilt import Rebuilt, of_options
-from dpaudit.generation.records import Record, Records, read_records
-from dpaudit.generation.rows import FIELDS
-from dpaudit.generation.sources import PACKAGE
+from dpaudit.generation.rebuilt import Rebuilt
+from dpaudit.generation.records import Record, Records
+from dpaudit.generation.run_data import read_run_records
 from dpaudit.mechanisms import COME_AND_GO, FLOAT64_ROUNDING, PublicPart
 from dpaudit.results import Finding
 from dpaudit.results.replay import Attacked, LeftOut, Replay, ReplayedStep
 from dpaudit.runs import BatchReader, Claim, InputError, RunReader
+from dpaudit.runs.layout import MANIFEST
 from dpaudit.runs.reader import RESUME
 from dpaudit.runs.storage import Location
 
@@ -215,45 +211,13 @@ class _Replayer(Rebuilt):
             InputError: the data or the model is not the run's.
         """
         self._tick = tick
-        super().__init__(reader, data, partial(self._read, data), model)
+        whose = reader.manifest.privacy.shared_budgets
+        where = reader.where(MANIFEST)
 
-    def _read(self, data: str) -> Records:
-        """Read the run's records from a path, or from a data set if the run did.
+        def read() -> Records:
+            return read_run_records(reader.manifest, data, where, whose=whose)
 
-        No mistyped path goes to the hub.
-        """
-        named = self._manifest.data
-        # A folder is one that the library loaded then, and does again.
-        loaded = (
-            named.source == "dataset" and not data.startswith(PACKAGE) and not Path(data).is_file()
-        )
-        place = (
-            {"dataset": data, "config": named.config, "split": named.split}
-            if loaded
-            else {"path": data}
-        )
-        labels = named.labels
-        read = {
-            "text",
-            "delimiter",
-            "encoding",
-            "user",
-            *["label", "label_values"] * (labels is not None),
-        }
-        columns = named.model_dump(include=read)
-        try:
-            config = DataConfig.model_validate({**place, **columns, "labels": labels})
-        except ValidationError:
-            where, remedy = (
-                f"{self._where}: data",
-                "Only runs of `dpaudit generate` can be replayed.",
-            )
-            raise InputError(where, "its column names or labels cannot be used.", remedy) from None
-        labels_from = {"labels": "the run's labels", "label_values": "the run's labels"}
-        names = {**FIELDS, "path": "--data", "dataset": "--data", **labels_from}
-        del names["encoding"]
-        with of_options():
-            return read_records(config, whose=self._manifest.privacy.shared_budgets, names=names)
+        super().__init__(reader, data, read, model)
 
     def teacher_force(
         self, batch_id: int, positions: set[int], slots: Sequence[int]

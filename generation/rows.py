@@ -22,6 +22,8 @@ from dpaudit.generation.sources import locate, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.extras import installing
 
+#: How files end whose fields are separated.
+SEPARATED = (".csv", ".tsv")
 #: What may separate the fields of a .csv, where nobody says.
 DELIMITERS = (",", ";", "\t", "|")
 #: The code of a column that is not there.
@@ -109,7 +111,7 @@ def read_rows(config: DataConfig, names: Mapping[str, str] = FIELDS) -> Iterator
 def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
     """Read the names of a file's columns off its first line, and nothing else.
 
-    A folder of text files has none.
+    Those at either end that have no name are left out. A folder of text files has none.
 
     Raises:
         InputError: there is no such file, it cannot be read, or its first line looks like a record
@@ -124,6 +126,10 @@ def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
     config = DataConfig(path=str(file), encoding=encoding)
     with _reading(config, FIELDS, file):
         columns = _first_columns(config, file)
+    while columns and not columns[-1]:  # Excel's spare columns
+        columns = columns[:-1]
+    if columns and not columns[0]:  # pandas' numbers of rows
+        columns = columns[1:]
     if not columns or not all(
         len(name) <= _LONGEST_NAME and any(map(str.isalpha, name)) for name in columns
     ):
@@ -564,4 +570,4 @@ def _not_loaded(config: DataConfig, names: Mapping[str, str], error: Exception) 
     )
 
 
-_READERS = {".csv": _csv_rows, ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}
+_READERS = {**dict.fromkeys(SEPARATED, _csv_rows), ".jsonl": _jsonl_rows, ".parquet": _parquet_rows}

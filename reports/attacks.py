@@ -106,6 +106,7 @@ def details(result: AuditResult) -> Iterator[Block]:
     """Yield the bound at every rate and, inside, what attacks have shown; or these texts' odds."""
     if holding(result) and (told := _told(result)) is not None:
         yield from _curve(told)
+        yield Paragraph(_guess(told))
         yield Paragraph(say("attacks-explained"), "quiet")
         if not is_public(result) and (seen := list(_lower_bounds(result))):
             yield Items(seen)
@@ -252,6 +253,19 @@ def _curve(told: Told) -> Iterator[Block]:
     words = sentence(Finding(code="risk.curve", values=values))
     drawing = figures.attack_curves(told.release, told.batch if told.apart else None, words)
     yield Figure(drawing, f"{words} {found_by(told.release)}".strip(), say("attack-curve-marks"))
+
+
+def _guess(told: Told) -> str:
+    """Say how often a secret is guessed at most that is guessed once in ten times without it."""
+    values: dict[str, Value] = {
+        "unit": "person" if told.about.unit == "user" else told.about.unit,
+        "instead": "without it"
+        if told.about.relation == "add_remove"
+        else "with another in its place",
+        "guess": told.release.guess_at_10pct,
+        **told.beside(batch=told.batch.guess_at_10pct),
+    }
+    return sentence(Finding(code="risk.guess", values=values))
 
 
 def _percentages(bounds: AttackBound) -> tuple[str, ...]:

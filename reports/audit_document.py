@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from dpaudit.reports import attacks, engineers, findings, levels, quality, wording, worth
+from dpaudit.reports import (
+    attacks,
+    disclosed,
+    engineers,
+    findings,
+    labels,
+    levels,
+    quality,
+    questions,
+    wording,
+    worth,
+)
 from dpaudit.reports.costs import batch_costs
 from dpaudit.reports.document import (
     Banner,
@@ -59,7 +70,11 @@ def build(result: AuditResult) -> Document:
     anchors = _anchors(result.checks)
     return Document(
         findings.headline(result),
-        [_verdict(result, anchors), _audience(result), *_sections(result, anchors)],
+        [
+            _verdict(result, anchors),
+            _audience(result),
+            *_with_questions(result, list(_sections(result, anchors)), anchors),
+        ],
         masthead=(
             f"Privacy audit report · {audience}",
             one_line(result.run.path or "", LABEL_LENGTH),
@@ -71,6 +86,26 @@ def build(result: AuditResult) -> Document:
     )
 
 
+def _with_questions(
+    result: AuditResult, sections: Sequence[Section], anchors: Mapping[int, str]
+) -> Iterator[Section]:
+    """Yield sections, and before the glossary the questions of standards that they answer."""
+    ids = {*_ids(sections), "crosswalk"}
+    checks = {check.id: anchors[id(check)] for check in reversed(result.checks)}
+    *before, glossary_section = sections
+    yield from before
+    yield _section("crosswalk", list(questions.blocks(result, checks, ids)), folded=True)
+    yield glossary_section
+
+
+def _ids(blocks: Sequence[Block]) -> Iterator[str]:
+    """Yield the ids of sections, at any depth."""
+    for block in blocks:
+        if isinstance(block, Section):
+            yield block.id
+            yield from _ids(block.blocks)
+
+
 def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Section]:
     if bounds := list(attacks.details(result)):
         yield _section("attacks", bounds)
@@ -80,10 +115,16 @@ def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Secti
             f"{say('samples-lead', sampled=_sampled(result))} {texts.left_out}".strip()
         )
         yield _section("samples", [lead, texts.block()])
+    if said := list(labels.blocks(result)):
+        yield _section("labels", said)
     yield _section("not-checked", list(_not_checked(result, anchors)))
+    yield _section("scope", [Items(list(_scope(result)))])
     yield _section("checks", list(_checks(result, anchors)), filter="checks")
     if result.quality is not None and not is_public(result):
         yield _section("quality", list(quality.blocks(result.quality)), folded=True)
+    if result.disclosed is not None and not is_public(result):
+        lead = Paragraph(f"{disclosed.headline(result.disclosed)}.", "lead")
+        yield _section("disclosed", [lead, *disclosed.blocks(result.disclosed)], folded=True)
     yield _section("sign-off", [Definitions(list(_signed_off(result)), "blanks")])
     yield _section("engineers", list(engineers.sections(result)), folded=True)
     terms = [Entry(term, meaning) for term, meaning in glossary().items()]
@@ -226,6 +267,17 @@ def _unmade(group: findings.Unmade, anchors: Mapping[int, str]) -> Entry:
     return Entry(
         "Needed for a pass" if group.needed else "Not made", (*words, f". {group.remedy}".rstrip())
     )
+
+
+def _scope(result: AuditResult) -> Iterator[str]:
+    """Yield against whom the figures are, whom they trust, and what no figure is about."""
+    bounded = levels.holding(result) and result.guarantees.attacks is not None
+    yield say("scope-attackers" if bounded else "scope-attackers-unbounded")
+    yield from (
+        findings.cited(say(f"scope-{about}")) for about in ("trusted", "channels", "arithmetic")
+    )
+    yield say("scope-persons" if bounded else "scope-persons-unbounded")
+    yield from (say(f"scope-{about}") for about in ("groups", "releases"))
 
 
 def _checks(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Block]:

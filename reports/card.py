@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import yaml
 
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind
-from dpaudit.reports import attacks, findings, levels, quality, worth
+from dpaudit.reports import attacks, findings, labels, levels, publisher, quality, questions, worth
 from dpaudit.reports.document import (
     Block,
     Commands,
@@ -21,7 +22,6 @@ from dpaudit.reports.document import (
     Items,
     KeyFigure,
     KeyFigures,
-    Link,
     Paragraph,
     Section,
     Table,
@@ -31,7 +31,17 @@ from dpaudit.reports.wording import say, section_title
 from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult, Settings
 from dpaudit.results.attestation import ATTESTATION
-from dpaudit.results.publication import JSONL, NOT_STATED, PARQUET, REGISTRY, REPORT, About, Split
+from dpaudit.results.publication import (
+    JSONL,
+    NOT_STATED,
+    PARQUET,
+    REGISTRY,
+    REPORT,
+    About,
+    Mark,
+    SignedOff,
+    Split,
+)
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import exactly
 
@@ -40,8 +50,6 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 _LARGER = "1M<n<10M"
 #: How many of the sentences on attacks a card has: a toss-up and a test's alarms.
 _SENTENCES = 2
-#: An address that a mail can be sent to, which stays whole between angle brackets.
-_ADDRESS = re.compile(r"([A-Za-z0-9.+_-]+@[A-Za-z0-9]+(?:[.-][A-Za-z0-9]+)*)")
 #: Plain text to YAML 1.1, and numbers to readers of YAML 1.2: these are quoted.
 _NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$|0o[0-7]+$")
 
@@ -56,6 +64,10 @@ class Released(NamedTuple):
         texts: how many each split has.
         labelled: whether texts have labels.
         quality: the run's evaluation, private as it is; None without one.
+        mark: that each file of texts has.
+        reviewers: who signed the run off.
+        stamps: names of files with time stamps of its commitment and head.
+        labels: how many texts each label has, over all splits.
     """
 
     result: AuditResult
@@ -64,6 +76,10 @@ class Released(NamedTuple):
     texts: Mapping[Split, int]
     labelled: bool
     quality: Quality | None
+    mark: Mark
+    reviewers: tuple[SignedOff, ...] = ()
+    stamps: tuple[str, ...] = ()
+    labels: Mapping[str | None, int] = MappingProxyType({})
 
 
 def render_card(released: Released) -> str:
@@ -103,6 +119,7 @@ def _front_matter(released: Released) -> dict[str, Any]:
         "annotations_creators": ["machine-generated"],
         "tags": ["synthetic", "differential-privacy", "dpaudit"],
         "configs": [{"config_name": "default", "data_files": files}],
+        "dpaudit": released.mark.model_dump(),
     }
 
 
@@ -111,7 +128,7 @@ def _document(released: Released) -> Document:
     result, about = released.result, released.about
     sections: dict[str, Iterable[Block]] = {
         "Uses": _paragraphs(about.intended_use),
-        "Dataset Structure": [_structure(released)],
+        "Dataset Structure": [_structure(released), *_labels(released)],
         "Dataset Creation": _creation(result),
         "Personal and Sensitive Information": _sensitive(released),
         "Bias, Risks, and Limitations": _limits(released),
@@ -129,10 +146,7 @@ def _about(about: About) -> Iterator[Block]:
     if about.curators != (NOT_STATED,):
         yield Paragraph(f"Published by {', '.join(about.curators)}.")
     if about.contact:
-        # Addresses of mail can be copied, where other text gets an invisible sign into each.
-        parts = enumerate(_ADDRESS.split(about.contact))
-        words = [Link(part, f"mailto:{part}") if place % 2 else part for place, part in parts]
-        yield Paragraph(("Contact: ", *words, "."))
+        yield Paragraph(("Contact: ", *publisher.with_addresses(about.contact), "."))
 
 
 def _paragraphs(text: str) -> list[Block]:
@@ -140,9 +154,9 @@ def _paragraphs(text: str) -> list[Block]:
     return [Paragraph(part) for part in text.split("\n") if part.strip()]
 
 
-def _groups(released: Released) -> str:
+def _groups(result: AuditResult) -> str:
     """Return whose costs add up beyond what the promise, if there is one, is about."""
-    claim = released.result.claim
+    claim = result.claim
     if claim is not None and claim.unit == "user":
         return "Users who belong together, such as a family,"
     return "Records that belong together, such as several of one person,"
@@ -158,18 +172,28 @@ def _structure(released: Released) -> Paragraph:
     )
 
 
+def _labels(released: Released) -> Iterator[Section]:
+    settings = released.result.run.settings
+    if settings is not None and (said := list(labels.shares(settings, released.labels))):
+        yield Section("Labels", said)
+
+
 def _creation(result: AuditResult) -> Iterator[Block]:
     yield Paragraph(say("card-made"))
     if any(check.id == "canaries.coins" and check.status == "pass" for check in result.checks):
         yield Paragraph(say("card-canaries"))
+    yield settings_table(result)
+
+
+def settings_table(result: AuditResult) -> Block:
+    """Return those of the public settings that say what was made how, or that there are none."""
     settings = result.run.settings
     if settings is None:
-        yield Paragraph("The settings are left out, for they were not found fit to publish.")
-        return
+        return Paragraph("The settings are left out, for they were not found fit to publish.")
     rows = [
         (name, f"`{one_line(value)}`") for name, value in _settings(settings) if value is not None
     ]
-    yield Table.of("Settings", ("Setting", "Value"), rows, [1])
+    return Table.of("Settings", ("Setting", "Value"), rows, [1])
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
@@ -195,16 +219,27 @@ def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def _sensitive(released: Released) -> Iterator[Block]:
-    """Yield what is promised, whom each level of it holds against, and what is not promised."""
-    result = released.result
-    yield promise(result, released.kind)
-    if states_epsilon(result, released.kind) and (held := levels.holding(result)):
+    """Yield what is promised and what not, and what the publisher says of personal data."""
+    yield from promised(released.result, released.kind)
+    yield from publisher.personal_data(released.about)
+
+
+def promised(result: AuditResult, kind: ClaimKind) -> Iterator[Block]:
+    """Yield what is promised, whom each level of it holds against, and what is not promised.
+
+    Args:
+        result: the audit's, in its public form, and passed.
+        kind: of the claim.
+    """
+    yield promise(result, kind)
+    if states_epsilon(result, kind) and (held := levels.holding(result)):
         yield KeyFigures([KeyFigure(level.name, level.figure, level.holds) for level in held])
+        yield Paragraph(levels.not_covered(result.claim))
         if said := [*attacks.sentences(result)][:_SENTENCES]:
             yield Paragraph(" ".join([*said, say("attacks-explained")]))
     yield Paragraph("Nothing here promises:")
     not_promised = [say(f"not-promised-{about}") for about in ("model", "releases", "truth")]
-    groups = say("not-promised-groups", groups=_groups(released))
+    groups = say("not-promised-groups", groups=_groups(result))
     yield Items([say("not-promised-nothing"), groups, *not_promised])
 
 
@@ -260,15 +295,16 @@ def _audit(released: Released) -> Iterator[Block]:
         "released, and it passed. "
         f"{findings.tally(result)}. {findings.evidence_asked(result)}"
     )
-    if result.policy is not None:
-        name = f"the policy `{result.policy.name}`" if result.policy.name else "a policy"
-        yield Paragraph(f"It was held to {name} (SHA-256 `{result.policy.sha256}`).")
-    # A card of an ex-post run states no figure, whatever was given; and how to have one is for the
-    # publisher.
-    shown = [caveat for caveat in result.caveats if caveat.code != "caveat.to-show-figure"]
-    if not CLAIM_KINDS[released.kind].beforehand:
-        shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
-    yield Items(list(map(str, shown)))
+    yield from held_to_policy(result)
+    yield Items(assumptions(result, released.kind))
+    for each in released.reviewers:
+        yield Paragraph(
+            f"{each.name} ({each.role}) read {', '.join(each.read)} and signed the run off on "
+            f"{each.time[:10]}, accepting: {one_line(each.accepts)}"
+        )
+    yield Paragraph(say("card-stamped" if released.stamps else "card-unstamped"))
+    if released.mark.revocations is not None:
+        yield Paragraph(say("card-revocations", address=f"`{released.mark.revocations}`"))
     yield Paragraph(
         f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry "
         "of deployments, as a "
@@ -277,3 +313,23 @@ def _audit(released: Released) -> Iterator[Block]:
         "publisher's public key:"
     )
     yield Commands(["dpaudit verify . --key FILE.pub"])
+    yield Paragraph(questions.in_short(result))
+
+
+def held_to_policy(result: AuditResult) -> Iterator[Paragraph]:
+    """Yield which policy the run was held to; nothing without one."""
+    if result.policy is not None:
+        name = f"the policy `{result.policy.name}`" if result.policy.name else "a policy"
+        yield Paragraph(f"It was held to {name} (SHA-256 `{result.policy.sha256}`).")
+
+
+def assumptions(result: AuditResult, kind: ClaimKind) -> list[str]:
+    """Return what a pass rests on besides, for readers of the texts.
+
+    A card of an ex-post run states no figure, whatever was given; and how to have one is for the
+    publisher.
+    """
+    shown = [caveat for caveat in result.caveats if caveat.code != "caveat.to-show-figure"]
+    if not CLAIM_KINDS[kind].beforehand:
+        shown = [caveat for caveat in shown if caveat.family != "empty-bound"]
+    return list(map(str, shown))

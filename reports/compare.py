@@ -25,7 +25,7 @@ from dpaudit.reports.document import (
 )
 from dpaudit.reports.engineers import shown_setting
 from dpaudit.reports.key_figures import NEIGHBOURS, KeyFigure, key_figures, promises
-from dpaudit.reports.levels import neighbours_of
+from dpaudit.reports.levels import UNIT_NAMES, neighbours_of
 from dpaudit.reports.quality import METHODS, difference, shown
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line, printable
 from dpaudit.reports.wording import (
@@ -120,11 +120,18 @@ def build(comparison: Comparison, links: Mapping[str, str] | None = None) -> Doc
     blocks += _differing(comparison, header)
     blocks.append(Paragraph("A dash: not claimed, not computed, or no such setting.", "quiet"))
     return Document(
-        f"{len(comparison.runs)} runs compared",
+        f"{len(comparison.runs)} runs compared{_units(comparison)}",
         blocks,
         masthead=("Privacy audit comparison · private",),
         footer="Written by dpaudit. `dpaudit compare --json` prints every figure in full.",
     )
+
+
+def _units(comparison: Comparison) -> str:
+    """Return whom the runs' claims are about; "" if none has a claim."""
+    claims = [result.claim for result in comparison.runs.values() if result.claim is not None]
+    units = dict.fromkeys(UNIT_NAMES[claim.unit] for claim in claims)
+    return f", for {' and for '.join(units)}" if units else ""
 
 
 def _card(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dpaudit.mechanisms.claims import ApproximateClaim, ZcdpClaim
 from dpaudit.reports import attacks
 from dpaudit.reports.document import Definitions, Document, Entry, Section, Table
+from dpaudit.reports.levels import UNIT_NAMES
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT
 from dpaudit.results import ForNeighbours, JointCost, Release, Spent, Total
@@ -23,7 +24,6 @@ _METHODS = {
     "rdp": "composed by Rényi DP",
     "optimal": "composed optimally",
 }
-_UNITS = {"record": "one record", "user": "one user", "context": "one context"}
 _CHANGES = {"add_remove": "more or less", "replace": "exchanged for another"}
 
 
@@ -31,7 +31,7 @@ def build(cost: JointCost) -> Document:
     """Return each release alone, what they cost together by either kind, and what that rests on."""
     entries = [Entry(title, said) for title, said in _lines(cost)]
     return Document(
-        f"{len(cost.releases)} releases, {_UNITS[cost.unit]} {_CHANGES[cost.relation]}",
+        f"{len(cost.releases)} releases, {UNIT_NAMES[cost.unit]} {_CHANGES[cost.relation]}",
         [
             Table.of("Releases", COLUMNS, map(_row, cost.releases), words=(1,)),
             Section(

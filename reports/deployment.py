@@ -44,7 +44,10 @@ def render_deployment(
     """
     basic = {
         "name": about.name,
-        "data_curators": list(about.curators),
+        "data_curators": [
+            {"data_curator_name": name, "data_curator_type": about.curator_type}
+            for name in about.curators
+        ],
         "intended_use": _line(about.intended_use),
         "data_product_type": "Synthetic data",
         "data_product_region": about.region,
@@ -63,7 +66,10 @@ def render_deployment(
         "privacy_loss": _loss(result, tested),
         "deployment_model": {
             "model_name": "Central",
+            "model_name_details": say("entry-central"),
+            "actors": _actors(about),
             "release_type": "One release",
+            "release_type_details": _optional_line(about.other_releases),
             "data_source_type": "Static",
             "access_type": "Non-interactive",
         },
@@ -77,24 +83,47 @@ def render_deployment(
             "mechanisms": f"{_mechanism(result)} Audited with dpaudit {result.run.dpaudit} at "
             "evidence level "
             f"{result.evidence}.",
+            "justification": _optional_line(about.justification),
         },
         "administrative": {
             "notes": "Drafted by dpaudit release from the public report of the audit.",
             "registry_authors": list(about.curators),
         },
     }
-    slug, tier = _slug(about, published), 2 if states_epsilon(result, tested.kind) else 1
-    entry = {"url_slug": slug, "status": "Draft", "tier": tier, "deployment": deployment}
+    entry = {
+        "url_slug": _slug(about, published),
+        "status": "Draft",
+        "tier": _tier(about, states=states_epsilon(result, tested.kind)),
+        "deployment": deployment,
+    }
     # The registry wants no folded scalars, which long lines would become.
     return as_yaml(_stated(entry))
 
 
+def _tier(about: About, *, states: bool) -> int:
+    """Return how complete the entry is: 2 with parameters, and 3 with people's reasons, too."""
+    if not states:
+        return 1
+    reasons = (about.justification, about.access, about.recipients, about.other_releases)
+    return 2 if None in reasons else 3
+
+
+def _actors(about: About) -> str:
+    """Return who has a part, and who is trusted, in a line."""
+    said = {"Access": about.access, "Recipients": about.recipients}
+    stated = [f"{name}: {_line(words)}" for name, words in said.items() if words]
+    return " ".join([say("entry-actors"), *stated])
+
+
 def _stated(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that are stated, in mappings within mappings too."""
-    inner = {
-        name: _stated(value) if isinstance(value, dict) else value for name, value in values.items()
-    }
-    return {name: value for name, value in inner.items() if value is not None}
+    """Return the values that are stated, in mappings within mappings and lists too."""
+
+    def inner(value: Any) -> Any:
+        if isinstance(value, list):
+            return [inner(each) for each in value]
+        return _stated(value) if isinstance(value, dict) else value
+
+    return {name: inner(value) for name, value in values.items() if value is not None}
 
 
 def _loss(result: AuditResult, tested: ClaimResult) -> dict[str, Any]:
@@ -161,6 +190,10 @@ def _kind(part: JsonValue) -> JsonValue:
 
 def _line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _optional_line(text: str | None) -> str | None:
+    return None if text is None else _line(text)
 
 
 def _slug(about: About, published: date) -> str:

@@ -273,8 +273,11 @@ def _headline(result: AuditResult) -> Finding:
         bound: dict[str, Value] = {}
         if caveats(result, "empty-bound"):
             bound = {"bound": Finding(code="headline.empty-bound")}
-        unstated = "headline.pass-withheld" if is_public(result) else "headline.pass-without-claim"
-        return Finding(code=unstated if result.claim is None else "headline.pass", values=bound)
+        if result.claim is None:
+            unstated = "pass-withheld" if is_public(result) else "pass-without-claim"
+            return Finding(code=f"headline.{unstated}", values=bound)
+        unit = "person" if result.claim.unit == "user" else result.claim.unit
+        return Finding(code="headline.pass", values={"unit": unit, **bound})
     if result.verdict == "not_verified":
         return Finding(code="headline.not-verified", values={"unmade": len(needed(result))})
     failed = {check.id: check.code for check in checks_with(result, "fail", "error")}

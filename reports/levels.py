@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from dpaudit.mechanisms import Relation
+from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import (
     ApproximateClaim,
     ExPostClaim,
@@ -57,8 +57,12 @@ _CHANGES: dict[Relation, dict[str, Value]] = {
     "add_remove": {"change": "Adding or removing"},
     "replace": {"change": "Replacing", "instead": "by another"},
 }
-_TO_BE_COUNTED = "Other releases from the same records add to this."
-_PERSONS = f"Several records of one person are not covered. {_TO_BE_COUNTED}"
+#: Whose difference a figure is about, in a word or two.
+UNIT_NAMES: dict[Unit, str] = {
+    "record": "one record",
+    "user": "one person",
+    "context": "one context",
+}
 
 
 class Level(NamedTuple):
@@ -160,8 +164,26 @@ def _holding_of_rho(result: AuditResult, claim: ClaimResult) -> Iterator[Level]:
 
 
 def not_covered(claim: ClaimResult | None) -> str:
-    """Return what neither level is about."""
-    return _TO_BE_COUNTED if claim is not None and claim.unit == "user" else _PERSONS
+    """Return whom the figures are about, what another unit's would be, and what adds to them."""
+    return f"{_unit(claim)} {say('unit-releases')}".lstrip()
+
+
+def _unit(claim: ClaimResult | None) -> str:
+    """Return whether a claim is about a record or a person, and what the other's figure would be.
+
+    k records cost k times an epsilon at most, by the definition of (epsilon, delta)-DP, and k
+    squared times a rho (Bun and Steinke, Proposition 1.9). Of an ex-post cost nothing follows.
+    """
+    if claim is None:
+        return ""
+    if claim.unit == "user":
+        most = claim.records_per_user
+        return say("unit-user") if most is None else say("unit-user-most", most=most)
+    if claim.unit == "context":
+        return say("unit-context")
+    if not claim.terms.beforehand:
+        return say("unit-record-ex-post")
+    return say("unit-record-zcdp" if claim.rho is not None else "unit-record")
 
 
 def promised(claim: ClaimResult) -> str:

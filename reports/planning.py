@@ -6,7 +6,13 @@ from collections.abc import Iterator
 
 from dpaudit.reports import preview
 from dpaudit.reports.document import Definitions, Document, Entry
-from dpaudit.reports.levels import FEWEST_BATCHES, attack_words, claim_words, few_batches
+from dpaudit.reports.levels import (
+    FEWEST_BATCHES,
+    UNIT_NAMES,
+    attack_words,
+    claim_words,
+    few_batches,
+)
 from dpaudit.reports.text import counted, one_line
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.plan import Menu, Offer, Plan, PlanName
@@ -28,7 +34,7 @@ def headline(menu: Menu, texts: int, epsilon: float | None) -> str:
     """Say in a sentence what so many texts are of, by public numbers alone."""
     labels = f" with {counted(menu.labels, 'label')}" if menu.labels else ""
     given = f"{counted(texts, 'text')} of up to {counted(menu.tokens, 'token')}"
-    cost = "" if epsilon is None else f" at epsilon {bound(epsilon)}"
+    cost = "" if epsilon is None else f" at epsilon {bound(epsilon)} for {UNIT_NAMES[menu.unit]}"
     return f"About {counted(menu.records, 'record')}{labels} give {given}{cost}."
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dpaudit.reports.document import Block, Document, Paragraph, Piece, Section, Text, Texts
 from dpaudit.reports.text import counted, one_line
-from dpaudit.results.plan import PublicPreview, Vacuity
+from dpaudit.results.plan import PublicPreview, Vacuity, is_toy
 
 _REASONS: dict[Vacuity, str] = {
     "empty": "empty",
@@ -38,6 +38,14 @@ def section(preview: PublicPreview) -> Section:
     return Section(title, list(_blocks(preview)))
 
 
+def toy_words(model: str, parameters: int) -> tuple[str, str] | None:
+    """Say that a model is a toy, and what to do; None if it is none."""
+    if not is_toy(parameters):
+        return None
+    lead = f"{one_line(model)} is a toy: it shows how dpaudit works."
+    return lead, f"It has {parameters / 1e6:,.3g} million parameters. {_LARGER}"
+
+
 def _blocks(preview: PublicPreview) -> Iterator[Block]:
     yield Texts(
         [Text("", one_line(text.label), "", [Piece(text.text.strip())]) for text in preview.shown]
@@ -48,10 +56,9 @@ def _blocks(preview: PublicPreview) -> Iterator[Block]:
     else:
         lead = "The model does not follow the prompt:"
         yield Paragraph(f"{'; '.join(measured)}. {_REMEDY}", "caution", lead)
-    if preview.toy:
-        lead = f"{one_line(preview.model)} is a toy: it shows how dpaudit works."
-        millions = f"{preview.parameters / 1e6:,.3g} million parameters"
-        yield Paragraph(f"It has {millions}. {_LARGER}", "caution", lead)
+    if toy := toy_words(preview.model, preview.parameters):
+        lead, said = toy
+        yield Paragraph(said, "caution", lead)
     if preview.drafted:
         yield Paragraph(f"The model drafted the public examples. {_WORTH}")
     elif not preview.examples:

@@ -1,4 +1,4 @@
-"""Settings of runs that were never made."""
+"""Settings and marks of runs that were never made."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpaudit.results import Settings
+from dpaudit.results.publication import Generator, Mark
+
+#: Of files of a release that was never made.
+MARK = Mark(
+    generator=Generator(dpaudit="1", model=None, model_digest=None),
+    run=None,
+    release="ab" * 32,
+    revocations=None,
+)
 
 
 def settings(parts: Mapping[str, Any]) -> Settings:

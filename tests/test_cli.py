@@ -1293,8 +1293,8 @@ def test_no_command_is_answered_with_the_help(dpaudit):
         ),
         (["budget"], "Missing option '--clip'."),
         (
-            ["verify", "run", "--evidense", "3"],
-            "No such option '--evidense'. Did you mean '--evidence'?",
+            ["verify", "run", "--polcy", "3"],
+            "No such option '--polcy'. Did you mean '--policy'?",
         ),
         (["--quiet"], "No such option '--quiet'."),
         (["generat"], "No such command 'generat'. Did you mean 'generate'?"),
@@ -1537,7 +1537,7 @@ def test_colour_is_for_terminals_and_for_those_who_want_it(
 
 
 def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(
-    make_run, on_a_terminal, process
+    make_run, on_a_terminal, dpaudit
 ):
     run = make_run()
     code, seen = on_a_terminal("verify", run.path)
@@ -1545,7 +1545,7 @@ def test_progress_has_a_rate_and_is_for_terminals_that_are_not_quiet(
     assert "Auditing" in seen
     assert "2/2" in seen
     assert "Auditing" not in on_a_terminal("verify", run.path, "--quiet")[1]
-    assert "Auditing" not in process("verify", run.path)[2]
+    assert "Auditing" not in dpaudit("verify", run.path)[2]
 
 
 # --- completion -----------------------------------------------------------------------------------

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         ClaimResult,
         ExPost,
     )
+    from dpaudit.results.disclosed_texts import DisclosedTexts
+    from dpaudit.results.publication import SignedOff
     from dpaudit.results.quality import Quality
     from dpaudit.results.replay import PublicReplay, Rerun
     from dpaudit.results.worth import Worth
@@ -365,7 +367,7 @@ def audit(
         if seed_files
         else None
     )
-    known_digests = KnownDigests(_digest("commitment", commitment), _digest("head", head))
+    known_digests = KnownDigests(digest_of("commitment", commitment), digest_of("head", head))
 
     def audited(found: PublicReplay | None) -> AuditResult:
         if found is not None:
@@ -382,9 +384,11 @@ def audit(
                 engine=engine,
                 known_digests=known_digests,
                 seed=seed,
+                disclosed=disclosed,
             )
 
     found = _replay(where, data, model, question, replay or {}, keep_partial, monitor)
+    disclosed = None if data is None else _tried(where, data, question, monitor)
     result = audited(found)
     if found is None and find_model and _model_verifies(result, rules):
         found = _installed_replay(where, question, monitor)
@@ -434,7 +438,7 @@ def asked_claim(
     return question
 
 
-def _digest(name: str, value: str | None) -> str | None:
+def digest_of(name: str, value: str | None) -> str | None:
     """Return a SHA-256 in lower case. Raises InputError where the value is none."""
     if value is None:
         return None
@@ -490,6 +494,19 @@ def _replay(
     return found
 
 
+def _tried(
+    run: Location, data: Records, question: Question, monitor: Monitor
+) -> DisclosedTexts | InputError | None:
+    """Return what a trial of the texts against the data finds, or why there is none."""
+    from dpaudit.api.disclosing import disclosed_of_run
+
+    claim = RunReader(run).manifest.claim
+    if claim is None:
+        return None
+    monitor.note("Comparing the texts with the data")
+    return disclosed_of_run(run, data, question.asked_of(claim), monitor)
+
+
 def _model_verifies(result: AuditResult, policy: PolicyFile | None) -> bool:
     """Return whether nothing failed, and the model makes all required checks that were not made."""
     named = () if policy is None else policy.policy.checks or ()
@@ -523,7 +540,19 @@ def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditRes
 
     wanted = policy.policy.quality is not None and audited.verdict != "error"
     quality, problem = audited.quality if wanted else (None, "")
-    return apply_policy(audited.result, policy, quality, problem, signer)
+    asked = policy.policy.sign_off is not None and audited.verdict != "error"
+    reviewers = _reviewers(audited.run) if asked else ()
+    return apply_policy(audited.result, policy, quality, problem, signer, reviewers)
+
+
+def _reviewers(run: Location) -> tuple[SignedOff, ...] | str:
+    """Return who signed a run off, or why nobody knows."""
+    from dpaudit.releasing.sign_off import require_sign_offs
+
+    try:
+        return require_sign_offs(places.reports_of(run), RunReader(run).head_or_none())[1]
+    except InputError as error:
+        return str(error)
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:

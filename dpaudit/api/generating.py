@@ -18,6 +18,7 @@ from dpaudit.api.tables import Records, is_table, records_file
 from dpaudit.generation import config as settings
 from dpaudit.generation import events as events
 from dpaudit.generation.events import Event as Event
+from dpaudit.generation.events import ModelLoaded as ModelLoaded
 from dpaudit.generation.events import Phase as Phase
 from dpaudit.generation.events import RecordsPlaced as RecordsPlaced
 from dpaudit.generation.events import RunResumed as RunResumed
@@ -133,7 +134,7 @@ def generate(
     This loads torch and the model.
 
     A run that was interrupted goes on at its first unfinished batch when it is called again in the
-    same way.
+    same way. If only what the records added is not measured yet, that is measured.
 
     Args:
         config: the settings: a Config, a mapping, or the path of a YAML config.
@@ -155,12 +156,13 @@ def generate(
         The run; `commitment` and `head` are the fingerprints to put where nobody can change them.
 
     Raises:
-        InputError: a setting, the records, the model or the directory cannot be used; or the run
-            could not pass its audit and is not `unverified`.
+        InputError: a setting, the records, the model or the directory cannot be used; the run is
+            finished; or it could not pass its audit and is not `unverified`.
     """
     if out is None:
         raise InputError("out", "there is none.", "Name a run directory to write.")
     place = place_for_run(out)
+    finished = require_unfinished(place, worth=worth and engine is None)
     with _ready(config, records, engine) as asked:
         earlier = tuple(map(places.location_of, spent))
         if not unverified:
@@ -171,19 +173,22 @@ def generate(
             for obstacle in look_at_data(asked, unverified, goes_on=bool(earlier)):
                 monitor.warn(str(obstacle))
             watch(events.PhaseBegan("starting"))
-            from dpaudit.generation.algorithm import generate as run_algorithm
+            from dpaudit.generation import algorithm
 
-            run_algorithm(
-                asked,
-                place,
-                watch,
-                engine,
-                spent=earlier,
-                redraw=unverified,
-                stop_after=stop_after,
-                made_config=made_config,
-                afterwards=parts.append,
-            )
+            if finished:
+                parts.append(algorithm.made_with(asked, place, watch, earlier))
+            else:
+                algorithm.generate(
+                    asked,
+                    place,
+                    watch,
+                    engine,
+                    spent=earlier,
+                    redraw=unverified,
+                    stop_after=stop_after,
+                    made_config=made_config,
+                    afterwards=parts.append,
+                )
         if worth and engine is None:
             _measure_worth(asked, place, parts[0], monitor)
     return open_run(place)
@@ -195,7 +200,6 @@ def _measure_worth(
     """Write a run's baseline, and what the records added; the run is finished, whatever happens."""
     from dpaudit.generation.evaluation.worth import gain_at_the_end, write_baseline
     from dpaudit.results.quality_file import write_measures
-    from dpaudit.results.shell import argument
     from dpaudit.results.worth import Worth
 
     baseline = places.inside(run, layout.BASELINE)
@@ -207,10 +211,10 @@ def _measure_worth(
             gain = gain_at_the_end(parts, show)
     except InputError as error:
         monitor.warn(f"what the records added was not measured: {error}")
-    except KeyboardInterrupt:  # the same command would only say that the run is finished
+    except KeyboardInterrupt:
         monitor.warn(
-            "the run is finished, and what the records added was not measured. To measure it: "
-            f"dpaudit evaluate {argument(str(run), 'RUN_DIR')} --reference DATA"
+            "the run is finished, and what the records added was not measured. To measure it, give "
+            "the same command again."
         )
         raise
     measured = Worth(samples=samples, gain=gain, baseline=nothing)
@@ -334,6 +338,30 @@ def place_for_run(out: str | os.PathLike[str]) -> places.Location:
         if place.exists() and not storage.exists(layout.MANIFEST):
             require_unused(storage)
     return place
+
+
+def require_unfinished(place: places.Location, *, worth: bool) -> bool:
+    """Return whether a run is finished, and what its records added is not measured yet.
+
+    Args:
+        place: as from `place_for_run`.
+        worth: whether that is to be measured.
+
+    Raises:
+        InputError: the run is finished, and nothing is left to do.
+    """
+    if nothing_is_left(place, worth=worth):
+        raise InputError(str(place), "this run is finished.", "Audit it, or name a new directory.")
+    return open_storage(place).exists(layout.HASHES)
+
+
+def nothing_is_left(place: places.Location, *, worth: bool = True) -> bool:
+    """Return whether a run is finished, and what its records added is measured, if `worth`."""
+    from dpaudit.results.quality_file import WORTH
+
+    if not open_storage(place).exists(layout.HASHES):
+        return False
+    return not worth or (places.report_folder(place, "internal") / WORTH).exists()
 
 
 def look_at_data(

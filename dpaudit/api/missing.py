@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from dpaudit.runs import InputError
 from dpaudit.runs.extras import installing
 
@@ -17,3 +20,16 @@ def missing(where: str, package: str | None, extra: str, purpose: str = "") -> I
     """
     remedy = " ".join(filter(None, (installing(extra), purpose)))
     return InputError(where, f"{package} is not installed.", f"{remedy}.")
+
+
+@contextmanager
+def needs(extra: str, purpose: str) -> Iterator[None]:
+    """Turn a missing package of an optional part into the error that says how to install it.
+
+    Args:
+        extra, purpose: as for `missing`.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise missing(extra, error.name, extra, purpose) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -18,9 +19,10 @@ from dpaudit.api.audits import (
     spare_findings,
     write_findings,
 )
-from dpaudit.api.missing import missing
+from dpaudit.api.missing import missing, needs
 from dpaudit.api.monitor import SILENT
 from dpaudit.api.shown import Shown
+from dpaudit.api.vouching import revocations_of
 from dpaudit.results.publication import ReleasedFolder, VerifiedFolder
 from dpaudit.runs import InputError, RunReader
 
@@ -60,6 +62,7 @@ def release(
     unsigned: bool = False,
     about: str | os.PathLike[str] | None = None,
     test_share: float | None = None,
+    stamps: Sequence[str | os.PathLike[str]] = (),
     junit: str | os.PathLike[str] | None = None,
     sarif: str | os.PathLike[str] | None = None,
     **asked: Unpack[AuditOptions],
@@ -71,9 +74,11 @@ def release(
         out: the folder to make; nothing may be there yet.
         key: sign with this private key, a file of `dpaudit key`.
         unsigned: leave the attestation unsigned. Give either this or `key`.
-        about: a YAML file with what the card says beside the audit: name, curators, licence ...
-            (docs/release.md).
+        about: a YAML file with what only people know: publisher, purpose, recipients, roles ...
+            (docs/release.md). All of it is published.
         test_share: put at least this share of each label's texts into a test split.
+        stamps: answers of time stamping authorities (.tsr) about the run's commitment or head,
+            which the folder then holds (`dpaudit stamp`).
         junit: write the checks as JUnit XML here, passed or not, in the form for readers outside.
         sarif: write the findings as SARIF here, likewise.
         asked: keyword arguments of `audit`.
@@ -93,6 +98,8 @@ def release(
     )
     from dpaudit.releasing.keys import read_signer
     from dpaudit.releasing.policy import read_policy
+    from dpaudit.releasing.sign_off import require_sign_offs
+    from dpaudit.releasing.stamp import read_stamps
 
     where, folder, monitor = (
         places.location_of(run),
@@ -142,6 +149,11 @@ def release(
             )
         require_split(RunReader(where), test_share)
     require_signer(rules, signer)
+    reader, answers = RunReader(where), [places.path_of(file, "stamps") for file in stamps]
+    head, reports = reader.head_or_none(), places.reports_of(where)
+    require_sign_offs(reports, head)
+    with needs("stamp", "to read time stamps"):
+        read_stamps(answers, reader.manifest.commitment if answers else None, head)
     found = audit(where, **asked, signer=None if signer is None else signer.public_key.keyid)
     if junit is not None or sarif is not None:
         write_findings(public_form(found.result), junit=junit, sarif=sarif)
@@ -153,18 +165,25 @@ def release(
     if problem:
         monitor.warn(problem)
     with places.writing(folder, "--out"):
-        reader = RunReader(where)
-        result = found.result
         written = write_release(
-            result,
-            reader,
+            found.result,
+            RunReader(where),
             folder,
             signer=signer,
             about=said,
             quality=quality,
             test_share=test_share,
+            stamps=answers,
+            reports=reports,
         )
     return Release(written, found)
+
+
+def about_template() -> str:
+    """Return a YAML file for `release(about=...)` that explains each field, all commented out."""
+    from dpaudit.releasing.folder import about_template as template
+
+    return template()
 
 
 def verify_release(
@@ -180,6 +199,8 @@ def verify_release(
     evidence: int = 0,
     policy: str | os.PathLike[str] | None = None,
     commitment: str | None = None,
+    revocations: str | os.PathLike[str] | None = None,
+    authority: str | os.PathLike[str] | None = None,
 ) -> VerifiedFolder:
     """Compare a release folder with its attestation, without the run.
 
@@ -197,24 +218,92 @@ def verify_release(
         evidence: the level that the audit must rest on at least.
         policy: that the run must have been held to, and whose signers must have signed.
         commitment: that the run's must be, in hexadecimal.
+        revocations: the list of the key's revoked releases: a file, or an address that begins with
+            https:// or http://. It needs `key`.
+        authority: file of a stamping authority's certificates in PEM: its time stamp of the run's
+            commitment or head must be in the folder.
 
     Raises:
-        InputError: there is no such folder, or an argument cannot be used. Bad content is a problem
-            in the result.
+        InputError: there is no such folder, or an argument cannot be used: also where the list of
+            revocations cannot be reached. Bad content is a problem in the result.
     """
     from dpaudit.releasing.keys import read_public_key
     from dpaudit.releasing.policy import read_policy
     from dpaudit.releasing.verify import verify_folder
 
     rules = None if policy is None else read_policy(places.path_of(policy, "policy"))
-    return verify_folder(
-        places.path_of(folder, "folder"),
-        None if key is None else read_public_key(places.path_of(key, "key")),
-        level=max(evidence, (rules and rules.policy.evidence) or 0),
-        question=asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit),
-        policy=rules,
-        commitment=commitment,
-    )
+    public = None if key is None else read_public_key(places.path_of(key, "key"))
+    with needs("stamp", "to verify time stamps"):
+        return verify_folder(
+            places.path_of(folder, "folder"),
+            public,
+            level=max(evidence, (rules and rules.policy.evidence) or 0),
+            question=asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit),
+            policy=rules,
+            commitment=commitment,
+            revoked=revocations_of(revocations, public),
+            authorities=None if authority is None else places.path_of(authority, "authority"),
+        )
+
+
+def push_to_hub(
+    folder: str | os.PathLike[str],
+    repository: str,
+    *,
+    key: str | os.PathLike[str] | None = None,
+    unsigned: bool = False,
+    private: bool | None = None,
+    endpoint: str | None = None,
+    token: str | None = None,
+) -> str:
+    """Verify a release folder, and upload it to the Hugging Face hub as a data set.
+
+    Files that an earlier release left in the repository are removed, so that what is there
+    verifies, too.
+
+    Args:
+        folder: as `release` wrote it.
+        repository: OWNER/NAME; made if it is not there.
+        key: the public key that must have signed.
+        unsigned: look at no signature. Give either this or `key`.
+        private: whether a new repository is; None leaves that to the hub.
+        endpoint: the hub's address; None for huggingface_hub's own setting.
+        token: of an account that may write; None for the one that is logged in.
+
+    Returns:
+        The commit's address.
+
+    Raises:
+        RefusedError: the folder does not verify; nothing was sent.
+        InputError: the folder cannot be read, or the hub refuses the upload.
+    """
+    from dpaudit.releasing.folder import RefusedError
+    from dpaudit.results.attestation import ATTESTATION
+
+    if (key is None) != unsigned:
+        problem = "a release is signed, or is said to be unsigned."
+        raise InputError("key", problem, "Give either key or unsigned=True.")
+    found = verify_release(folder, key=key)
+    if found.verdict != "pass":
+        raise RefusedError(*(problem.words for problem in found.problems))
+    with needs("release", "to upload releases"):
+        from huggingface_hub import HfApi
+    hub = HfApi(endpoint=endpoint, token=token)
+    try:
+        hub.create_repo(repository, repo_type="dataset", private=private, exist_ok=True)
+        commit = hub.upload_folder(
+            repo_id=repository,
+            repo_type="dataset",
+            folder_path=places.path_of(folder, "folder"),
+            allow_patterns=[*found.names, ATTESTATION],
+            delete_patterns="*",
+            commit_message=f"Release {found.release}",
+        )
+    except Exception as error:  # the hub's, and of whichever client of HTTP it has
+        first = str(error).strip().partition("\n")[0][:200]
+        remedy = "Check repository, token and network, and upload again."
+        raise InputError(repository, f"the hub took no release ({first}).", remedy) from None
+    return str(commit.commit_url)
 
 
 def make_key(file: str | os.PathLike[str]) -> tuple[Path, str]:

@@ -10,7 +10,7 @@ from typing import get_args
 from dpaudit.api import places
 from dpaudit.api.audits import audit
 from dpaudit.api.comparing import RunComparison, compare
-from dpaudit.api.generating import generate
+from dpaudit.api.generating import generate, nothing_is_left
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.reading import open_run
 from dpaudit.auditing.checks.preflight import obstacles, refuse
@@ -26,6 +26,7 @@ from dpaudit.generation.starting import (
     example_config,
     first_config,
     first_menu,
+    first_records,
     missing_parts,
 )
 from dpaudit.generation.starting import Demo as Demo
@@ -36,7 +37,6 @@ from dpaudit.results.plan import Menu as Menu
 from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError
 from dpaudit.runs import MostTruePositives as MostTruePositives
-from dpaudit.runs.layout import HASHES
 from dpaudit.runs.manifest import given_limits
 
 
@@ -86,8 +86,9 @@ def first(own: Own, *, aggregator: Demo = "mean") -> First:
         InputError: the records or a setting cannot be used, or a run could not pass its audit.
     """
     _require_consistent(own, aggregator)
-    locate(own.data, own.data)  # a mistyped path is told before anything is worked out
-    found = first_config(aggregator, own, first_menu(aggregator, own))
+    locate(own.data, own.data)  # a mistyped path is told first of all
+    records = first_records(own)
+    found = first_config(aggregator, own, first_menu(aggregator, own), records)
     _require_possible(found)
     return found
 
@@ -154,6 +155,8 @@ def _with_drafts(
             there.
     """
     field = "--draft-examples"
+    if own is not None and own.examples is not None:
+        raise InputError(field, "there is --examples, too.", "Give one of them.")
     if own is None or own.about is None:
         remedy = 'Say it with --about, such as --about "Notes of an insurer on claims".'
         raise InputError(field, "nothing says what the texts are.", remedy)
@@ -235,7 +238,7 @@ def demo(
     folder, audits = places.path_of(out, "out"), {}
     for name, config in demo_configs(model, quick=quick).items():
         run = folder / name
-        if not (run / HASHES).exists():
+        if not nothing_is_left(run):
             generate(config, out=run, monitor=monitor.titled(name))
         elif (other := open_run(run).manifest.model.name) != model:
             raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")

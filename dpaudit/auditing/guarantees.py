@@ -19,7 +19,7 @@ import numpy as np
 from typing_extensions import override
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
-from dpaudit.accounting.one_run import REFUTED_AT, epsilon_refuted, most_refutable
+from dpaudit.accounting.coins import REFUTED_AT, canary_guesses
 from dpaudit.accounting.renyi import most_variation
 from dpaudit.auditing.checks.canaries import guesses
 from dpaudit.auditing.checks.costs import Costs
@@ -195,11 +195,12 @@ def canaries(run: AuditedRun) -> CanaryGuesses | None:
     if found is None:
         return None
     delta = run.claim.delta if run.kind.beforehand else 0.0
+    tossed = canary_guesses(found.coins, delta)
     return CanaryGuesses(
         coins=found.coins,
         right=found.right,
-        epsilon=epsilon_refuted(found.coins, found.coins, found.right, delta),
-        most=most_refutable(found.coins, delta),
+        epsilon=tossed.epsilon_refuted(found.right),
+        most=tossed.most_refutable(),
         delta=delta,
         confidence=1 - REFUTED_AT,
     )

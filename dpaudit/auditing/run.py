@@ -48,6 +48,7 @@ from dpaudit.results import (
     TextCounts,
 )
 from dpaudit.results.catalogue import message, require_words
+from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
@@ -131,6 +132,7 @@ def audit_run(
     engine: Engine | None = None,
     known_digests: KnownDigests | None = None,
     seed: CommittedSeed | None = None,
+    disclosed: DisclosedTexts | InputError | None = None,
 ) -> AuditResult:
     """Audit a run directory, from its record alone unless a replay's findings are given.
 
@@ -149,6 +151,7 @@ def audit_run(
             for a small run; the result is the same.
         held: the run's commitment and head, as somebody was given them when they were made.
         seed: the secret seed that the run commits to. It stays in this process, and in no result.
+        disclosed: what a trial of the texts against the data found, or why there is none.
 
     Returns:
         A result whose verdict is "error" when the run cannot be read as a whole; never raises for
@@ -178,7 +181,7 @@ def audit_run(
     question = question or Question()
     claim = question.asked_of(claim)
     run = AuditedRun(
-        reader, claim, replay, reruns, known_digests or KnownDigests(), tokenizers, seed
+        reader, claim, replay, reruns, known_digests or KnownDigests(), tokenizers, seed, disclosed
     )
     try:
         gather(run, engine, progress)
@@ -266,6 +269,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         samples=released_texts(run.reader, run[ExpensiveTokens]),
         released=TextCounts.of(texts.number, texts.vacuous),
         budgets=run[BudgetSums].result(),
+        disclosed=run.disclosed if isinstance(run.disclosed, DisclosedTexts) else None,
     )
 
 

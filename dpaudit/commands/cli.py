@@ -20,7 +20,9 @@ from dpaudit.commands.budget import budget
 from dpaudit.commands.checks import checks
 from dpaudit.commands.compare import compare
 from dpaudit.commands.compose import compose
+from dpaudit.commands.contamination import contamination
 from dpaudit.commands.demo import demo
+from dpaudit.commands.disclose import disclose
 from dpaudit.commands.evaluate import evaluate
 from dpaudit.commands.generate import generate
 from dpaudit.commands.init import init
@@ -31,6 +33,7 @@ from dpaudit.commands.record import record
 from dpaudit.commands.release import release
 from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.terminal import Session, prepare_streams, reader_left, tell
+from dpaudit.commands.vouching import revoke, sign_off, stamp
 
 UNUSABLE, INTERNAL, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DEBUG = "DPAUDIT_DEBUG"
@@ -42,7 +45,9 @@ PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 #: Commands by their heading in the help, in the order of a first release.
 COMMANDS = {
     "Commands": (init, generate, report, evaluate, release, verify),
-    "Look closer": (demo, compare, compose, budget, checks, inspect, replay, key),
+    "Look closer": (demo, compare, compose, budget, checks, inspect, replay),
+    "Put on trial": (disclose, contamination),
+    "Answer for a release": (key, sign_off, stamp, revoke),
     "Other generators": (record,),
     "Research": (lab,),
 }

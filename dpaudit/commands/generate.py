@@ -16,7 +16,7 @@ from dpaudit.commands.options import (
     model_engine_options,
     output_options,
 )
-from dpaudit.commands.own_data import Given, own_data_options
+from dpaudit.commands.own_data import Given, note_persons, own_data_options
 from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import note, print_json, show_document
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: How a config's name ends; other names are of records.
 _CONFIGS = (".yaml", ".yml")
+#: How the name of records in an installed package begins. As in dpaudit.generation.sources.
+_PACKAGE = "package:"
 
 
 @click.command(cls=TitledCommand)
@@ -91,9 +93,9 @@ def generate(
 ) -> None:
     """Generate synthetic texts from your private records.
 
-    DATA_OR_CONFIG is your records (.csv, .jsonl, .parquet, or a folder of LABEL/*.txt) or a config
-    (.yaml). For records, the options below say what everyone may know of them; the config made of
-    these stands in the run directory as config.yaml, to be edited and used.
+    DATA_OR_CONFIG is your records (.csv, .tsv, .jsonl, .parquet, or a folder of LABEL/*.txt) or a
+    config (.yaml). For records, the options below say what everyone may know of them; the config
+    made of these stands in the run directory as config.yaml, to be edited and used.
 
     An interrupted run goes on at its first unfinished batch when you give the same command again.
     On a Ray cluster every worker reads the data, loads the model and writes to the run directory:
@@ -127,7 +129,9 @@ def generate(
         from dpaudit.reports.planning import build
 
     if out is not None:
-        generating.place_for_run(out)
+        place = generating.place_for_run(out)
+        if not public_only:  # told before the records are read and the plans worked out
+            generating.require_unfinished(place, worth=not no_worth and engine is None)
     first = _first(source, given)
     config: Settings = source if first is None else first.config
     if out is None:
@@ -161,7 +165,9 @@ def generate(
 
 def _first(source: Path, given: Given) -> First | None:
     """Return the config that is made for records; None where a config is given."""
-    if source.suffix.lower() in _CONFIGS or not (source.suffix or source.is_dir()):
+    of_package = str(source).startswith(_PACKAGE)
+    is_data = of_package or source.suffix or source.is_dir()
+    if source.suffix.lower() in _CONFIGS or not is_data:
         _require_config(source)
         if options := given.options:
             remedy = "are for records. In a config, its fields say that (docs/generation.md)."
@@ -170,6 +176,7 @@ def _first(source: Path, given: Given) -> First | None:
     from dpaudit.api import starting
 
     own = given.own(str(source))
+    note_persons(given, str(source))
     with TERMINAL.waiting(WORKING):
         return starting.first(own, aggregator=given.aggregator)
 

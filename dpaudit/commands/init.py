@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from dpaudit.commands.options import NamedPath, TitledCommand, output_options
-from dpaudit.commands.own_data import Given, ask, ask_data, ask_plan, is_terminal, own_data_options
+from dpaudit.commands.own_data import (
+    Given,
+    ask,
+    ask_data,
+    ask_plan,
+    is_terminal,
+    note_persons,
+    own_data_options,
+)
 from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import (
     console,
@@ -38,7 +46,7 @@ WORKING = "reading the records and working out the plans"
     "--data",
     type=NamedPath(path_type=str),
     metavar="FILE",
-    help="Your records: .csv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the "
+    help="Your records: .csv, .tsv, .jsonl, .parquet or a folder of LABEL/*.txt [default: the "
     "example's].",
 )
 @own_data_options
@@ -86,8 +94,10 @@ def init(
         from dpaudit.results.shell import argument
     own, asks = None, data is not None and terminal
     if data is not None:
-        given = ask(given, data) if asks else given
+        given = ask(given, data, examples=not draft_examples) if asks else given
         own = given.own(data)
+        if not asks:
+            note_persons(given, data)
         if asks and given.plan is None:
             own = _with_plan(own, given.aggregator)
     with nullcontext() if draft_examples else TERMINAL.waiting(WORKING):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dpaudit.commands.options import POSITIVE, TitledOption, limit_options
+from dpaudit.commands.options import POSITIVE, NamedPath, TitledOption, limit_options
 from dpaudit.commands.terminal import note
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from dpaudit.results.plan import PlanName
 
 _HEADING = "Your records"
+#: Words in the names of columns that say whose record it is.
+_PERSONS = frozenset(
+    ("author", "client", "customer", "employee", "member", "patient", "person", "student", "user")
+)
 #: As in dpaudit.runs.manifest, which is not loaded for this; a test compares them.
 POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 MOST_CONTEXTS = click.IntRange(1, 1 << 20)
@@ -49,6 +54,7 @@ class Given:
     model: str | None
     template: Literal["it", "pt", "own"] | None
     about: str | None
+    examples: str | None
     encoding: str | None
 
     @property
@@ -115,6 +121,7 @@ class Given:
             model=self.model or MODEL,
             template=self.template,
             about=self.about,
+            examples=self.examples,
             texts=self.texts,
             epsilon=self.epsilon,
             advantage=self.advantage,
@@ -144,6 +151,18 @@ class LabelList(click.ParamType[tuple[str, ...]]):
         return tuple(label.strip() for label in row)
 
 
+def _no_file(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse the file of `dpaudit release --about`, whose name would go into every prompt."""
+    if value is not None and value.strip().lower().endswith((".yaml", ".yml")):
+        raise click.BadParameter(
+            f"{value} names a file, and this takes a sentence about your texts. "
+            "`dpaudit release --about` takes the file.",
+            ctx,
+            param,
+        )
+    return value
+
+
 def own_data_options(command: Command) -> Command:
     """Give a command the options about records of one's own, as `given`, a `Given`."""
 
@@ -164,7 +183,7 @@ def own_data_options(command: Command) -> Command:
     @option(
         "--skip-other-labels",
         is_flag=True,
-        help="Leave out rows with another label, or none, each by itself.",
+        help="Leave out rows with another label, or none, or no text, each by itself.",
     )
     @option(
         "--user",
@@ -223,7 +242,16 @@ def own_data_options(command: Command) -> Command:
     @option(
         "--about",
         metavar="SENTENCE",
-        help="What your texts are, in a sentence with nothing private in it. It becomes public.",
+        callback=_no_file,
+        help="What your texts are, in a sentence with nothing private in it. It becomes public. "
+        "(Not the file of `dpaudit release --about`.)",
+    )
+    @option(
+        "--examples",
+        type=NamedPath(path_type=str),
+        metavar="FILE",
+        help="A few texts like yours that are nobody's secret, with the columns of your records: "
+        "written for this, or public. Never a record, nor anything made from one.",
     )
     @option(
         "--encoding",
@@ -244,6 +272,29 @@ def own_data_options(command: Command) -> Command:
     return told
 
 
+def note_persons(given: Given, data: str) -> None:
+    """Say which column may name people, where nobody said which does: by columns' names alone."""
+    from dpaudit.api.starting import read_columns
+    from dpaudit.reports.text import in_a_line
+    from dpaudit.results.shell import argument
+
+    if given.user is not None:
+        return
+    named = [
+        name
+        for name in read_columns(data, given.encoding)
+        if name not in (given.text, given.label)
+        and _PERSONS & {word.removesuffix("id") for word in re.split(r"[\W_]+", name.casefold())}
+    ]
+    if named:
+        column = in_a_line(named[0])
+        note(
+            f"The epsilon is about one record. If the column {column} says whose record it is, "
+            f"`--user {argument(named[0], 'COLUMN')} --records-per-user N` makes it about one "
+            "person."
+        )
+
+
 def is_terminal() -> bool:
     """Return whether questions can be asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
@@ -251,13 +302,19 @@ def is_terminal() -> bool:
 
 def ask_data() -> str | None:
     """Ask for the file of records; None for the example's."""
-    question = "Your records: a .csv, .jsonl or .parquet file, or a folder [the example's]"
+    question = "Your records: a .csv, .tsv, .jsonl or .parquet file, or a folder [the example's]"
     data: str | None = _ask(question, _Optional(click.STRING))
     return data
 
 
-def ask(given: Given, data: str) -> Given:
-    """Ask at the terminal for what was not given. Of the data, the names of columns are shown."""
+def ask(given: Given, data: str, *, examples: bool = True) -> Given:
+    """Ask at the terminal for what was not given. Of the data, the names of columns are shown.
+
+    Args:
+        given: the options.
+        data: the records.
+        examples: whether public examples are asked for.
+    """
     from dpaudit.api.starting import promises, read_columns
     from dpaudit.reports.text import in_a_line
 
@@ -273,8 +330,16 @@ def ask(given: Given, data: str) -> Given:
     if not given.labels and not given.no_labels:
         question = "Which labels are there? With commas between them; they become public"
         given = replace(given, labels=_ask(question, LabelList()))
+        if not given.skip_other_labels:
+            question = (
+                "Leave out rows with another label, or none, or no text, each by itself? [no]"
+            )
+            given = replace(given, skip_other_labels=_ask(question, _Optional(click.BOOL)) or False)
     if given.user is None and columns:
-        question = "Which column names the person whose record it is? [none]"
+        question = (
+            "Which column names the person whose record it is? Then the epsilon is about one "
+            "person, and else about one record [none]"
+        )
         given = replace(given, user=_ask_column(question, columns, None))
     if given.user is not None and given.records_per_user is None:
         question = "How many records has one person, at most? This number becomes public"
@@ -294,6 +359,13 @@ def ask(given: Given, data: str) -> Given:
     if given.about is None and given.template in (None, "own"):
         question = "What are your texts, in a sentence with nothing private in it? [texts]"
         given = replace(given, about=_ask(question, _Optional(click.STRING)))
+    if given.examples is None and examples:
+        question = (
+            "A file of a few texts like yours that are nobody's secret, with the same columns? "
+            "They make texts better, at no cost [none]"
+        )
+        file = NamedPath(exists=True, path_type=str)
+        given = replace(given, examples=_ask(question, _Optional(file)))
     return given
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import ProgressColumn
 
-    from dpaudit.api.generating import Event, Phase, RecordsPlaced, RunResumed
+    from dpaudit.api.generating import Event, ModelLoaded, Phase, RecordsPlaced, RunResumed
 
 #: Seconds between lines that tell how far something is, where no bar shows it, and until the first
 #: line about something that takes longer than a moment.
@@ -36,6 +36,7 @@ PHASES: dict[Phase, str] = {
     "reading": "reading the records",
     "starting": "starting PyTorch",
     "loading": "loading the model",
+    "converting": "converting the model, which takes minutes and is done once",
     "prompts": "computing the public prompts",
     "placing": "placing the records in batches",
     "timing": "timing a few steps",
@@ -106,14 +107,17 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     from dpaudit.reports.planning import span
 
     now, amount = time.monotonic, [0, 0]
-    begun = None
+    begun: tuple[float, int] | None = None
 
     def line() -> str:
         if begun is None:
             return title
-        done, total = amount
-        left = (now() - begun) * (total - done) / max(done, 1)
-        return f"{title}: {done:,} of {total:,} {unit}, about {span(left)} left"
+        (since, first), (done, total) = begun, amount
+        said = f"{title}: {done:,} of {total:,} {unit}"
+        if not first < done < total:  # nothing is measured yet, or what is left is no such unit
+            return said
+        left = (now() - since) * (total - done) / (done - first)
+        return f"{said}, about {span(left)} left"
 
     with progress_bars() as bars, Pulse(line):
         task = bars.add_task(title, total=None)
@@ -121,7 +125,7 @@ def progress_bar(title: str, unit: str) -> Iterator[Progress]:
         def show(done: int, total: int) -> None:
             nonlocal begun
             bars.update(task, completed=done, total=total)
-            begun = begun or now()  # what was loaded before is no measure of what is left
+            begun = begun or (now(), done)  # what was loaded before is no measure of what is left
             amount[:] = done, total
 
         yield show
@@ -222,6 +226,8 @@ class GenerationProgress:
             case events.PhaseBegan():
                 self._show(PHASES[event.phase])
                 self.pulse.wait()
+            case events.ModelLoaded():
+                _tell_toy(self._title, event)
             case events.RecordsPlaced():
                 _tell_placed(self._title, event)
             case events.RunCommitted():
@@ -355,6 +361,14 @@ def _tell_resumed(title: str, resumed: RunResumed) -> None:
             "records this (redrawn in "
             "run.json) and fails its audit"
         )
+
+
+def _tell_toy(title: str, loaded: ModelLoaded) -> None:
+    """Say that the model is a toy, if it is one."""
+    from dpaudit.reports.preview import toy_words
+
+    if words := toy_words(loaded.name, loaded.parameters):
+        note(f"{title}: {' '.join(words)}")
 
 
 def _tell_placed(title: str, placed: RecordsPlaced) -> None:

@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from dpaudit.results.publication import ReleasedFolder
 
 
+def _print_template(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the file that --about reads, and leave; no run is needed for it."""
+    if not wanted or ctx.resilient_parsing:
+        return
+    from dpaudit.api.publishing import about_template
+
+    print_line(about_template().rstrip())
+    ctx.exit()
+
+
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
 @click.option(
@@ -51,13 +61,31 @@ if TYPE_CHECKING:
     "--about",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.yaml",
-    help="More for the card and the registry's entry: name, curators, description, license ...",
+    help="What only people know: publisher, purpose, recipients, roles, retention ... It is "
+    "published, on the card and in drafts for your own files.",
+)
+@click.option(
+    "--about-template",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_template,
+    help="Print a file for --about that explains each field, and leave.",
 )
 @click.option(
     "--test-share",
     type=SHARE,
     help="Put at least this share of each label's texts into a test split: whole batches, and "
     "never all of them.",
+)
+@click.option(
+    "--stamp",
+    "stamps",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE.tsr",
+    multiple=True,
+    help="An authority's time stamp of the run's commitment or head, to release with it (`dpaudit "
+    "stamp`). Repeat it for both.",
 )
 @junit_option
 @sarif_option
@@ -69,6 +97,7 @@ def release(
     unsigned: bool,
     about: Path | None,
     test_share: float | None,
+    stamps: tuple[Path, ...],
     junit: Path | None,
     sarif: Path | None,
     asked: AuditOptions,
@@ -98,6 +127,7 @@ def release(
             unsigned=unsigned,
             about=about,
             test_share=test_share,
+            stamps=stamps,
             junit=junit,
             sarif=sarif,
             **asked,
@@ -119,7 +149,7 @@ def release(
     if about is None:
         note(
             "No --about FILE.yaml was given: the card says of curators, use and licence that "
-            "they are not stated."
+            "they are not stated. `dpaudit release --about-template` prints a file to fill in."
         )
     public = "FILE.pub" if key is None else argument(f"{key}.pub", "FILE.pub")
     gate = "--unsigned" if key is None else f"--key {public}"

@@ -30,10 +30,13 @@ from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import note, print_document, print_json, print_line, show_document
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dpaudit.api.audits import AuditOptions
     from dpaudit.api.places import Location
     from dpaudit.reports.document import Document
     from dpaudit.results import AuditResult
+    from dpaudit.results.publication import VerifiedFolder
 
 
 @click.command(cls=TitledCommand)
@@ -133,6 +136,19 @@ def report(
 @click.option(
     "--unsigned", is_flag=True, help="Check the files of a release folder, but no signature."
 )
+@click.option(
+    "--revocations",
+    type=NamedPath(path_type=str),
+    metavar="FILE|URL",
+    help="Refuse a release folder that this list of its key revokes. Exit code 2 if it cannot be "
+    "reached or is not the key's.",
+)
+@click.option(
+    "--authority",
+    type=NamedPath(path_type=Path, dir_okay=False),
+    metavar="FILE.pem",
+    help="Ask for a time stamp in a release folder, by a holder of one of these certificates.",
+)
 @junit_option
 @sarif_option
 @audit_options
@@ -140,6 +156,8 @@ def verify(
     run_dir: Location,
     key: Path | None,
     unsigned: bool,
+    revocations: str | None,
+    authority: Path | None,
     junit: Path | None,
     sarif: Path | None,
     asked: AuditOptions,
@@ -166,19 +184,21 @@ def verify(
     from dpaudit.api import places
     from dpaudit.api.audits import audit, spare_findings, write_findings
 
-    if key is not None or unsigned or places.is_released(run_dir):
+    only_released = key is not None or unsigned or revocations is not None or authority is not None
+    if only_released or places.is_released(run_dir):
         if places.is_run(run_dir):
             raise click.UsageError(
-                "This is a run, and no release folder: --key and --unsigned are for those."
+                "This is a run, and no release folder: --key, --unsigned, --revocations and "
+                "--authority are for those."
             )
         others = ("data", "model", "engine", "head", "tokenizers", "seed_files")
         if junit or sarif or not asked["find_model"] or any(asked.get(name) for name in others):
             raise click.UsageError(
-                "A release folder is verified by --key, --level, --policy, --commitment and the "
-                "claim "
+                "A release folder is verified by --key, --revocations, --authority, --level, "
+                "--policy, --commitment and the claim "
                 "(--epsilon, --rho, --delta, --relation, --unit) alone."
             )
-        _verify_released(run_dir, key, unsigned, asked, as_json)
+        _verify_released(run_dir, key, unsigned, revocations, authority, asked, as_json)
         return
     spare_findings(run_dir, junit, sarif)
     found = audit(run_dir, **asked)
@@ -186,7 +206,7 @@ def verify(
     write_findings(result, junit=junit, sarif=sarif)
     if as_json:
         # A gate's output lands in logs: the texts are not released yet.
-        print_json(result.model_copy(update={"samples": ()}).to_json())
+        print_json(result.model_copy(update={"samples": (), "disclosed": None}).to_json())
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.attacks import in_short
         from dpaudit.reports.findings import still_to_make
@@ -211,6 +231,8 @@ def _verify_released(
     place: Location,
     key: Path | None,
     unsigned: bool,
+    revocations: str | None,
+    authority: Path | None,
     asked: AuditOptions,
     as_json: bool,
 ) -> None:
@@ -238,7 +260,7 @@ def _verify_released(
         "commitment",
     )
     wanted: dict[str, Any] = {name: value for name, value in asked.items() if name in given}
-    found = verify_release(place, key=key, **wanted)
+    found = verify_release(place, key=key, revocations=revocations, authority=authority, **wanted)
     if as_json:
         print_json(found.to_json())
     else:
@@ -257,6 +279,8 @@ def _verify_released(
         parts = (found.guarantee, found.attacks, found.worth)
         said = " ".join(one_line(part) for part in parts if part)
         note(f"dpaudit: evidence level {found.evidence}. {said}", wrapped=True)
+        for line in _vouched(found):
+            note(f"dpaudit: {line}", wrapped=True)
     if found.ignored:
         added = ", ".join(found.ignored)
         note(
@@ -264,6 +288,26 @@ def _verify_released(
             "were not looked at."
         )
     sys.exit(found.verdict != "pass")
+
+
+def _vouched(found: VerifiedFolder) -> Iterator[str]:
+    """Yield what people and authorities say of a release, and what of that nobody looked at."""
+    from dpaudit.reports.text import one_line
+
+    for each in found.sign_offs:
+        yield one_line(
+            f"{each.name} ({each.role}) read {', '.join(each.read)} and signed the run off on "
+            f"{each.time[:10]} with the key {each.key}: {each.accepts}"
+        )
+    yield from (
+        f"the {of} existed on {time}, by the authority." for of, time in found.stamps.items()
+    )
+    for name in found.unstamped:
+        yield f"nobody looked at the time stamp {name}: give --authority FILE.pem."
+    if found.revocations_as_of is not None:
+        yield f"not revoked in the list of {found.revocations_as_of}."
+    elif found.revocations is not None:
+        yield f"whether it was revoked was not asked: --revocations {found.revocations}"
 
 
 @click.command(cls=TitledCommand)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -21,6 +21,8 @@ _ALLOWED = {
     "string_type": 'text; quotes make it that: "no", "2026"',
     "tuple_type": "a list, such as [one, another]",
     "too_short": "a list of one thing at least",
+    "dict_type": "a mapping, a line each: `name: value`",
+    "model_type": "a mapping, a line each: `field: value`",
 }
 _Kind = TypeVar("_Kind", bound=BaseModel)
 
@@ -50,17 +52,18 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
     try:
         return kind.model_validate(values), data
     except ValidationError as error:
-        raise _input_error(path, error, kind, remedy) from None
+        raise input_error(str(path), error, kind, remedy) from None
 
 
-def _input_error(
-    path: Path, error: ValidationError, kind: type[BaseModel], remedy: str
+def input_error(
+    path: str, error: ValidationError, kind: type[BaseModel], remedy: str
 ) -> InputError:
+    """Return the error that names a field of what people write, and what is allowed there."""
     first: Any = error.errors(include_url=False)[0]
     field = ".".join(str(part)[:60] for part in first["loc"])
-    where = f"{path}: {field}" if field else str(path)
+    where = f"{path}: {field}" if field else path
     if first["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(field, kind.model_fields, n=1)
+        close = difflib.get_close_matches(field, _fields_of(kind), n=1)
         return InputError(
             where, "there is no such field.", remedy + "".join(f" Did you mean {n}?" for n in close)
         )
@@ -72,3 +75,14 @@ def _input_error(
     if first["type"] == "string_pattern_mismatch":
         allowed = PATTERNS.get(first["ctx"]["pattern"], allowed)
     return InputError(where, f"the value is {in_short(first['input'])}.", f"Allowed: {allowed}.")
+
+
+def _fields_of(kind: type[BaseModel]) -> list[str]:
+    """Return the names of all fields, those of a part after the part's own and a dot."""
+    found = []
+    for name, field in kind.model_fields.items():
+        found.append(name)
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                found += [f"{name}.{inner}" for inner in _fields_of(part)]
+    return found

@@ -6,30 +6,45 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 
 from securesystemslib.signer import CryptoSigner
 
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.releasing.attestation import envelopes, statements
+from dpaudit.mechanisms.claims import ClaimKind
+from dpaudit.releasing.attestation import Beside, envelopes, predicates
 from dpaudit.releasing.files import read_fields
+from dpaudit.releasing.marks import mark_of
 from dpaudit.releasing.policy import PolicyFile
+from dpaudit.releasing.sign_off import require_sign_offs
+from dpaudit.releasing.stamp import read_stamps
 from dpaudit.releasing.texts import has_labels, rows_of, split_rows, tables
+from dpaudit.reports.annexes import render_dpia, render_hipaa
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.write import documents, write_files
 from dpaudit.results import AuditResult
-from dpaudit.results.attestation import ATTESTATION
-from dpaudit.results.publication import CARD, REGISTRY, REPORT, About, ReleasedFolder
+from dpaudit.results.attestation import ATTESTATION, SIGN_OFFS
+from dpaudit.results.publication import (
+    CARD,
+    DPIA,
+    HIPAA,
+    REGISTRY,
+    REPORT,
+    About,
+    ReleasedFolder,
+)
 from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.batches import Sample
 from dpaudit.runs.layout import SAMPLES
 
-_ABOUT = f"Give a mapping with any of {', '.join(About.model_fields)}."
+_ABOUT = "`dpaudit release --about-template` lists and explains the fields."
 
 
 class RefusedError(Exception):
@@ -49,6 +64,11 @@ def read_about(path: Path | None) -> About:
     if path is None:
         return About()
     return read_fields(path, About, "a YAML description", _ABOUT)[0]
+
+
+def about_template() -> str:
+    """Return a file for `read_about` that explains each field, all of them commented out."""
+    return resources.files("dpaudit.releasing").joinpath("about-template.yaml").read_text("utf-8")
 
 
 def require_signer(policy: PolicyFile | None, signer: CryptoSigner | None) -> None:
@@ -109,6 +129,8 @@ def write_release(
     about: About | None = None,
     quality: Quality | None = None,
     test_share: float | None = None,
+    stamps: Sequence[Path] = (),
+    reports: Path | None = None,
     now: datetime | None = None,
 ) -> ReleasedFolder:
     """Write a passed run's release folder.
@@ -121,11 +143,14 @@ def write_release(
         about: what the publisher says.
         quality: the run's evaluation, None without one.
         test_share: of the texts, in a split of their own; None for a single split.
+        stamps: files of time stamping authorities' answers about the run's commitment or head.
+        reports: the run's report folder, which may hold sign-offs; None looks for none.
         now: when; by default the clock's.
 
     Raises:
         RefusedError: the audit was no pass, or the run is not the one that was audited any more.
-        InputError: there is something at `out`, the texts cannot be written, or cannot be split.
+        InputError: there is something at `out`, the texts cannot be written, or cannot be split; a
+            stamp or a sign-off is not of this run.
         OSError: the folder cannot be written. Nothing is left of it then.
     """
     settings = result.run.settings
@@ -141,21 +166,56 @@ def write_release(
         raise RefusedError("there are no texts.")
     splits = split_rows(rows, test_share)
     texts = {split: len(of) for split, of in splits.items()}
-    card = Released(public, kind, about, texts, has_labels(splits), quality)
+    labels = Counter(row.label for row in rows)
+    # Public together with its commitment alone, whose nonce keeps others from testing guesses.
+    head = None if settings.commitment is None else reader.head_or_none()
+    signed_off, reviewers = (b"", ()) if reports is None else require_sign_offs(reports, head)
+    answers = read_stamps(stamps, settings.commitment, head)
+    said = predicates(public, kind, Beside(settings.commitment, head, about.revocations), now)
+    mark = mark_of(said, public.run.settings)
+    card = Released(
+        public,
+        kind,
+        about,
+        texts,
+        has_labels(splits),
+        quality,
+        mark,
+        reviewers,
+        tuple(answers),
+        labels,
+    )
     files: dict[str, bytes] = {
         CARD: render_card(card).encode(),
         REGISTRY: render_deployment(public, result.claim, about, now.date()).encode(),
-        **tables(splits),
+        **_annexes(public, kind, about),
+        **tables(splits, mark),
         **{f"{REPORT}/{name}": _bytes(text) for name, text in documents(public).items()},
+        **answers,
+        **({SIGN_OFFS: signed_off} if signed_off else {}),
     }
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    signed = statements(public, kind, settings.commitment, digests, now)
-    files[ATTESTATION] = envelopes(signed, signer)
+    files[ATTESTATION] = envelopes(said.about(digests), signer)
     _write_whole(files, out)
     keyid = None if signer is None else signer.public_key.keyid
     return ReleasedFolder(
-        folder=str(out), texts=texts, evidence=public.evidence, signer=keyid, files=digests
+        folder=str(out),
+        release=said.release,
+        texts=texts,
+        evidence=public.evidence,
+        signer=keyid,
+        files=digests,
     )
+
+
+def _annexes(public: AuditResult, kind: ClaimKind, about: About) -> dict[str, bytes]:
+    """Return drafts for the house's own files by their paths; none where it says nothing."""
+    if about == About():
+        return {}
+    found = {DPIA: render_dpia(public, kind, about).encode()}
+    if about.hipaa is not None:
+        found[HIPAA] = render_hipaa(public, kind, about).encode()
+    return found
 
 
 def _seen(samples: Iterator[Sample], digest: hashlib._Hash) -> Iterator[Sample]:

@@ -147,10 +147,17 @@ def read_public_key(path: Path) -> SSlibKey:
             problem,
             "Give the file that ends in .pub, which `dpaudit key` wrote beside it.",
         )
-    point = key.public_bytes_raw()
+    try:
+        return public_key_of(key.public_bytes_raw())
+    except ValueError as error:
+        raise InputError(str(path), f"{error}.", _MAKE) from None
+
+
+def public_key_of(point: bytes) -> SSlibKey:
+    """Return the key of 32 bytes. Raises ValueError where anybody can sign under it."""
     if (point[:-1] + bytes([point[-1] & 0x7F])).hex() in _WEAK:
-        raise InputError(str(path), "anybody can sign under this key.", _MAKE)
-    return SSlibKey.from_crypto(key)
+        raise ValueError("anybody can sign under this key")
+    return SSlibKey.from_crypto(Ed25519PublicKey.from_public_bytes(point))
 
 
 def _require_one(path: Path, content: bytes) -> None:

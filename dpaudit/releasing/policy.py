@@ -21,6 +21,7 @@ from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
 from dpaudit.results.catalogue import message
 from dpaudit.results.policy import FAMILY, AppliedPolicy, Policy
+from dpaudit.results.publication import SignedOff
 from dpaudit.results.quality import Added, Quality
 from dpaudit.results.shell import context_for
 from dpaudit.runs import InputError
@@ -65,13 +66,17 @@ def read_policy(path: Path) -> PolicyFile:
 
 
 class Facts(NamedTuple):
-    """The basis of rules: an audited run, its evaluation if any, and why there is none."""
+    """The basis of rules: an audited run, its evaluation if any, and why there is none.
+
+    `reviewers`: who signed the run off, or why nobody knows.
+    """
 
     policy: Policy
     result: AuditResult
     quality: Quality | None
     no_quality: str
     signer: str | None
+    reviewers: tuple[SignedOff, ...] | str
 
 
 def _most(name: str) -> Callable[[Facts], Outcome]:
@@ -317,6 +322,19 @@ def _signers(facts: Facts) -> Outcome:
     return Outcome("fail", "other", values)
 
 
+def _sign_off(facts: Facts) -> Outcome:
+    asked = facts.policy.sign_off
+    assert asked is not None
+    values: dict[str, Value] = {"reviewers": asked.reviewers}
+    if isinstance(facts.reviewers, str):
+        return Outcome("fail", "unreadable", values | {"problem": facts.reviewers})
+    there = asked.counted(each.key for each in facts.reviewers)
+    values["there"] = there
+    if there >= asked.reviewers:
+        return Outcome("pass", "signed-off", values)
+    return Outcome("skip", "too-few", values)
+
+
 def _trained(facts: Facts) -> Outcome:
     settings = facts.result.run.settings
     stated = "unknown" if settings is None else settings.model.trained_on_records
@@ -343,6 +361,7 @@ RULES: dict[str, Callable[[Facts], Outcome]] = {
     "short_texts": _short_texts,
     "quality": _quality,
     "trained_on_records": _trained,
+    "sign_off": _sign_off,
     "signers": _signers,
 }
 
@@ -353,6 +372,7 @@ def apply_policy(
     quality: Quality | None = None,
     no_quality: str = "",
     signer: str | None = None,
+    reviewers: tuple[SignedOff, ...] | str = (),
 ) -> AuditResult:
     """Return the result with a check for each rule of a policy.
 
@@ -365,11 +385,12 @@ def apply_policy(
         quality: the run's evaluation, None without one.
         no_quality: why it cannot be read; empty if it can, or there is none.
         signer: id of the key that will sign a release; None if nothing is to be signed.
+        reviewers: who signed the run off, or why nobody knows.
     """
     result = result.model_copy(update={"policy": file.applied})
     if result.claim is None or result.verdict == "error":
         return result
-    rules = tuple(_judged(Facts(file.policy, result, quality, no_quality, signer)))
+    rules = tuple(_judged(Facts(file.policy, result, quality, no_quality, signer, reviewers)))
     unmet = tuple(rule.id for rule in rules if rule.status == "fail")
     unmade = tuple(rule.id for rule in rules if rule.status == "skip" and rule.applicable)
     held = result.model_copy(

@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dpaudit.results.publication import JSONL, PARQUET, Split
+from dpaudit.releasing.marks import in_footer, side_car
+from dpaudit.results.publication import JSONL, PARQUET, SIDE_CAR, Mark, Split
 from dpaudit.runs import InputError
 from dpaudit.runs.batches import Sample
 
@@ -81,8 +82,8 @@ def split_rows(rows: Sequence[Row], test_share: float | None) -> dict[Split, lis
     }
 
 
-def tables(splits: dict[Split, list[Row]]) -> dict[str, bytes]:
-    """Return files by their paths: each split as Parquet and as JSON lines.
+def tables(splits: dict[Split, list[Row]], mark: Mark) -> dict[str, bytes]:
+    """Return files by their paths: each split as Parquet and as JSON lines, marked.
 
     They have labels if any text has one.
     """
@@ -93,10 +94,11 @@ def tables(splits: dict[Split, list[Row]]) -> dict[str, bytes]:
             {"text": row.text, "label": row.label} if labelled else {"text": row.text}
             for row in rows
         ]
-        files[f"{PARQUET}/{split}.parquet"] = _parquet(records, labelled)
-        files[f"{JSONL}/{split}.jsonl"] = "".join(
-            json.dumps(record, ensure_ascii=False) + "\n" for record in records
-        ).encode()
+        files[f"{PARQUET}/{split}.parquet"] = _parquet(records, labelled, mark)
+        name = f"{JSONL}/{split}.jsonl"
+        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        files[name] = lines.encode()
+        files[f"{name}{SIDE_CAR}"] = side_car(name, files[name], mark)
     return files
 
 
@@ -105,11 +107,12 @@ def has_labels(splits: dict[Split, list[Row]]) -> bool:
     return any(row.label is not None for rows in splits.values() for row in rows)
 
 
-def _parquet(records: list[dict[str, str | None]], labelled: bool) -> bytes:
+def _parquet(records: list[dict[str, str | None]], labelled: bool, mark: Mark) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     columns = [pa.field("text", pa.string()), *[pa.field("label", pa.string())] * labelled]
+    schema = pa.schema(columns, metadata=in_footer(mark))
     written = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(records, schema=pa.schema(columns)), written)
+    pq.write_table(pa.Table.from_pylist(records, schema=schema), written)
     return written.getvalue()

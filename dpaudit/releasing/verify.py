@@ -31,14 +31,20 @@ from dpaudit.accounting.worth import composed_epsilon, composed_rho, cost_for
 from dpaudit.mechanisms import ContextChange, Mechanism, context_change
 from dpaudit.releasing.attestation import (
     MAX_BYTES,
+    Attestation,
+    Beside,
     Opened,
+    Predicates,
     attested_bound,
     found_by,
-    opened,
     properties,
     verifier,
 )
+from dpaudit.releasing.marks import mark_of, marks_in
 from dpaudit.releasing.policy import PolicyFile
+from dpaudit.releasing.revocation import Listed
+from dpaudit.releasing.sign_off import SignOffError, signed_off
+from dpaudit.releasing.stamp import stamped_time
 from dpaudit.reports.attacks import Told, beside_worth, in_a_sentence
 from dpaudit.results import (
     Approximate,
@@ -53,6 +59,7 @@ from dpaudit.results import (
 )
 from dpaudit.results.attestation import (
     ATTESTATION,
+    SIGN_OFFS,
     Attacks,
     AttestedBound,
     Audit,
@@ -60,7 +67,7 @@ from dpaudit.results.attestation import (
     Commitment,
     PolicyMet,
     StatedClaim,
-    SvrStatement,
+    Statement,
     TestResult,
     TestResultStatement,
     Tool,
@@ -68,7 +75,19 @@ from dpaudit.results.attestation import (
 )
 from dpaudit.results.audit import BatchCost
 from dpaudit.results.catalogue import message
-from dpaudit.results.publication import CARD, JSONL, PARQUET, REGISTRY, REPORT, VerifiedFolder
+from dpaudit.results.publication import (
+    CARD,
+    DPIA,
+    HIPAA,
+    JSONL,
+    PARQUET,
+    REGISTRY,
+    REPORT,
+    SIDE_CAR,
+    STAMPS,
+    SignedOff,
+    VerifiedFolder,
+)
 from dpaudit.runs import InputError, strict_json
 
 if TYPE_CHECKING:
@@ -81,9 +100,11 @@ _NEEDED = (
     REGISTRY,
     f"{PARQUET}/train.parquet",
     f"{JSONL}/train.jsonl",
+    f"{JSONL}/train.jsonl{SIDE_CAR}",
     *(f"{REPORT}/{name}" for name in ("report.html", "report.json", "report.md", "junit.xml")),
 )
-_ALLOWED = {*_NEEDED, f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl"}
+_TEST = (f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl", f"{JSONL}/test.jsonl{SIDE_CAR}")
+_ALLOWED = {*_NEEDED, *_TEST, DPIA, HIPAA, *STAMPS.values(), SIGN_OFFS}
 #: Files and folders that are listed: a release has a dozen.
 _MOST_ENTRIES = 1_000
 #: Bytes of a table of texts, which was written from memory, and of any other file; values of a
@@ -113,14 +134,6 @@ class _File(NamedTuple):
 _Held = Mapping[str, _File | None]
 
 
-class _Attested(NamedTuple):
-    """Both statements, and their envelopes."""
-
-    found: TestResultStatement
-    summary: SvrStatement
-    envelopes: tuple[Opened, ...]
-
-
 class _UnusableError(Exception):
     """A folder in which nothing more can be looked at."""
 
@@ -141,6 +154,8 @@ def verify_folder(
     question: Question | None = None,
     policy: PolicyFile | None = None,
     commitment: str | None = None,
+    revoked: Listed | None = None,
+    authorities: Path | None = None,
 ) -> VerifiedFolder:
     """Hold a release folder against its attestation.
 
@@ -154,12 +169,17 @@ def verify_folder(
         policy: that the run must have been held to, and whose signers must have signed.
         commitment: that the run's must be: what `dpaudit generate` printed before the first token,
             in hexadecimal.
+        revoked: the key's list of revocations; None looks at none.
+        authorities: file of the certificates, in PEM, by which the folder must have a time stamp
+            of the run's commitment; None looks at no stamp.
 
     Returns:
         A result. Nothing is raised for bad content: each problem is in the result, by its code.
 
     Raises:
-        InputError: there is no such folder, or it cannot be read.
+        InputError: there is no such folder, or it cannot be read; or a stamp or the certificates
+            cannot.
+        ModuleNotFoundError: stamps are looked at, and rfc3161-client is not installed.
     """
     problems: list[Message] = []
     try:
@@ -184,17 +204,27 @@ def verify_folder(
         problems += _signature_problems(attested.envelopes, key)
     named = {subject.name: subject.digest.sha256 for subject in attested.found.subject}
     problems += _name_problems(held, named)
-    problems += _content_problems(held, named)
+    changed, whole = _changed(held, named)
+    problems += changed
     problems += _statement_problems(attested)
-    problems += _report_problems(held, attested.found)
+    problems += _report_problems(held, attested, whole, named)
     recomputed = _recomputed(attested.found)
     problems += _attack_problems(attested.found, recomputed)
     audit = attested.found.configured(Audit)
     evidence = None if audit is None else audit.annotations.evidence
-    problems += _asked_problems(attested.found, evidence, level, policy, key, commitment)
+    beside = Beside.of(attested.found.predicate)
+    reviewers, wrong = _sign_offs(held, beside.head)
+    problems += wrong
+    problems += _asked_problems(attested.found, evidence, level, policy, key, commitment, reviewers)
+    stamps: dict[str, str] = {}
+    if authorities is not None:
+        stamps, wrong = _stamps(held, beside, authorities)
+        problems += wrong
+    if revoked is not None:
+        problems += revoked.problems(attested.release)
     if question is not None:
         problems += _claim_problems(attested.found, question)
-    signed = key is not None and all(each.signed_by(key) for each in attested.envelopes)
+    signed = key is not None and attested.signed_by(key)
     return VerifiedFolder(
         verdict="fail" if problems else "pass",
         problems=tuple(problems),
@@ -205,6 +235,13 @@ def verify_folder(
         created=attested.summary.predicate.time_created,
         signer=key.keyid if signed and key is not None else None,
         files=len(named),
+        names=tuple(named),
+        release=attested.release,
+        sign_offs=reviewers,
+        stamps=stamps,
+        unstamped=() if authorities else tuple(each for each in STAMPS.values() if each in named),
+        revocations=beside.revocations,
+        revocations_as_of=None if revoked is None else revoked.made,
         ignored=ignored,
     )
 
@@ -292,26 +329,57 @@ def _plain(path: Path) -> Any:
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
-def _attested(held: _Held) -> _Attested:
+def _attested(held: _Held) -> Attestation:
     """Return what the attestation says. Raises _UnusableError where it is missing or none."""
-    there = held.get(ATTESTATION)
-    if there is None:
+    content = _content(held, ATTESTATION, MAX_BYTES)
+    if content is None:
         raise _UnusableError(_problem("no-attestation", name=ATTESTATION))
-    with _readable(there.path), _plain(there.path) as file:
-        content = file.read(MAX_BYTES + 1)
     try:
-        envelopes = opened(content)
-        found, summary = (
-            (each.statement for each in envelopes) if len(envelopes) == 2 else (None, None)
-        )
-        if not (isinstance(found, TestResultStatement) and isinstance(summary, SvrStatement)):
-            raise ValueError("it has other statements than the two of a release")
+        return Attestation.of(content)
     except ValueError as error:
         raise _UnusableError(_problem("unreadable", problem=str(error)[:200])) from None
-    return _Attested(found, summary, envelopes)
 
 
-def _signature_problems(envelopes: tuple[Opened, ...], key: SSlibKey) -> list[Message]:
+def _content(held: _Held, name: str, most: int) -> bytes | None:
+    """Return up to a byte more than `most` of a plain file; None if it is none."""
+    there = held.get(name)
+    if there is None:
+        return None
+    with _readable(there.path), _plain(there.path) as file:
+        content: bytes = file.read(most + 1)
+    return content
+
+
+def _sign_offs(held: _Held, head: str | None) -> tuple[tuple[SignedOff, ...], list[Message]]:
+    """Return who signed the run off, and what is wrong with that."""
+    content = _content(held, SIGN_OFFS, MAX_BYTES)
+    if content is None:
+        return (), []
+    try:
+        return signed_off(content, head), []
+    except SignOffError as error:
+        return (), [_problem(error.code, problem=_shown(str(error)))]
+
+
+def _stamps(held: _Held, beside: Beside, authorities: Path) -> tuple[dict[str, str], list[Message]]:
+    """Return when what was stamped, and what is wrong with that."""
+    times: dict[str, str] = {}
+    problems = []
+    for of, digest in (("commitment", beside.commitment), ("head", beside.head)):
+        content = _content(held, name := STAMPS[of], _MOST_BYTES)
+        if content is None:
+            continue
+        time = stamped_time(content, digest or "", authorities, name)
+        if time is None:
+            problems.append(_problem("other-stamp", name=name, of=of))
+        else:
+            times[of] = time
+    if not times and not problems:
+        problems.append(_problem("no-stamp"))
+    return times, problems
+
+
+def _signature_problems(envelopes: tuple[Opened[Statement], ...], key: SSlibKey) -> list[Message]:
     """Return the faults of the statements' signatures, once if both have the same fault."""
     found: list[Message] = []
     for each in envelopes:
@@ -348,22 +416,27 @@ def _name_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
             yield _problem("added", name=_shown(name))
 
 
-def _content_problems(held: _Held, named: Mapping[str, str]) -> Iterator[Message]:
-    """Yield each file that is not as attested. No other is read, and none that is too large."""
+def _changed(held: _Held, named: Mapping[str, str]) -> tuple[list[Message], dict[str, Path]]:
+    """Return each file that is not as attested, and where those are that are.
+
+    No other file is read, and none that is too large.
+    """
     there = {
         name: file
         for name, file in held.items()
         if file is not None and name in named and name in _ALLOWED
     }
-    changed = []
+    whole = {}
     for name, file in there.items():
         with _readable(file.path):
-            if file.size > _most(name) or _digest(file, _most(name)) != named[name]:
-                changed.append(name)
-    for name in changed:
-        yield _problem("changed", what=_what(name), name=name)
-    if changed and len(changed) == len(there):
-        yield _problem("other-release")
+            if file.size <= _most(name) and _digest(file, _most(name)) == named[name]:
+                whole[name] = file.path
+    found = [
+        _problem("changed", what=_what(name), name=name) for name in there if name not in whole
+    ]
+    if there and not whole:
+        found.append(_problem("other-release"))
+    return found, whole
 
 
 def _most(name: str) -> int:
@@ -384,7 +457,7 @@ def _what(name: str) -> str:
     return parts.get(folder, "The registry's entry" if name == REGISTRY else "A file")
 
 
-def _statement_problems(attested: _Attested) -> Iterator[Message]:
+def _statement_problems(attested: Attestation) -> Iterator[Message]:
     """Yield where the two statements contradict each other, or are of no pass."""
     found, summary = attested.found, attested.summary
     names = [subject.name for subject in found.subject]
@@ -415,8 +488,11 @@ def _statement_problems(attested: _Attested) -> Iterator[Message]:
         yield _problem("other-versions")
 
 
-def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Message]:
-    """Yield where the attestation contradicts the folder's report of the audit."""
+def _report_problems(
+    held: _Held, attested: Attestation, whole: Mapping[str, Path], named: Mapping[str, str]
+) -> Iterator[Message]:
+    """Yield where the attestation contradicts the folder's report of the audit, or marks do."""
+    found = attested.found
     claim, there = found.configured(ClaimTested), held.get(_REPORT_JSON)
     if there is None or claim is None:
         return
@@ -427,17 +503,26 @@ def _report_problems(held: _Held, found: TestResultStatement) -> Iterator[Messag
             raise ValueError("it is too large")
         strict_json.load(content, _MOST_VALUES)
         report = AuditResult.model_validate_json(content)
-        made = found.configured(Commitment)
-        digest = None if made is None else made.digest.sha256
-        expected = found_by(report, claim.annotations.kind, digest)
+        expected = found_by(report, claim.annotations.kind, Beside.of(found.predicate))
     except (ValueError, OSError):  # pydantic's, too
         yield _problem("no-report", name=_REPORT_JSON)
         return
     if report.audience != "public" or report.verdict != "pass":
         yield _problem("no-pass", name=_REPORT_JSON)
         return
-    yield from _contradictions(found.predicate, expected)
-    yield from _cheaper_batches(report)
+    contradicting = [*_contradictions(found.predicate, expected), *_cheaper_batches(report)]
+    yield from contradicting
+    # Marks follow from both: beside a contradiction all of them differ. The tool's absence is a
+    # problem of its own.
+    if not contradicting and found.configured(Tool) is not None:
+        said = Predicates(found.predicate, attested.summary.predicate)
+        expected_mark = mark_of(said, report.run.settings)
+        for name, mark in marks_in(whole, named):
+            if mark is None:
+                yield _problem("no-mark", name=_shown(name))
+            elif mark != expected_mark:
+                release = expected_mark.release
+                yield _problem("other-mark", name=_shown(name), mark=mark.release, release=release)
 
 
 def _cheaper_batches(report: AuditResult) -> Iterator[Message]:
@@ -636,6 +721,7 @@ def _asked_problems(
     policy: PolicyFile | None,
     key: SSlibKey | None,
     commitment: str | None,
+    reviewers: tuple[SignedOff, ...],
 ) -> Iterator[Message]:
     """Yield what whoever receives the folder asks beyond its being whole."""
     if evidence is not None and evidence < level:
@@ -656,6 +742,12 @@ def _asked_problems(
             _policy(policy.policy.name, policy.sha256),
         )
         yield _problem("other-policy", policy=theirs, wanted=ours)
+    asked = policy.policy.sign_off
+    if (
+        asked is not None
+        and (there := asked.counted(each.key for each in reviewers)) < asked.reviewers
+    ):
+        yield _problem("few-sign-offs", reviewers=asked.reviewers, there=there)
     signers = policy.policy.signers
     if signers is not None and (key is None or key.keyid not in signers):
         if key is None:

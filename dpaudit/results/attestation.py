@@ -1,27 +1,30 @@
-"""Attestations of a release: in-toto Statements (v1) with the predicates test-result and svr.
+"""Signed statements about a release, as types: in-toto Statements (v1) in DSSE envelopes.
 
-They are given as types.
-
-The attestation of a release is the file ATTESTATION: a DSSE envelope a line, one for each of the
-statements. Names of fields are in-toto's (https://github.com/in-toto/attestation).
+The attestation of a release is the file ATTESTATION: an envelope a line, one with the predicate
+test-result and one with svr. Reviewers' sign-offs and a key's list of revocations are statements of
+their own. Names of fields are in-toto's (https://github.com/in-toto/attestation).
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Final, Literal, TypeVar
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
-from pydantic import ConfigDict, Field, RootModel, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, RootModel, model_validator
 from pydantic.alias_generators import to_camel
 
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.results.audit import AttackSettings
 
-ATTESTATION = "attestation.intoto.jsonl"
+ATTESTATION: Final = "attestation.intoto.jsonl"
+#: Reviewers' sign-offs: in a run's report folder, and in a release folder.
+SIGN_OFFS = "sign-offs.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
 TEST_RESULT: Final = "https://in-toto.io/attestation/test-result/v0.1"
 SVR: Final = "https://in-toto.io/attestation/svr/v0.2"
+SIGN_OFF: Final = "urn:dpaudit:sign-off:v1"
+REVOCATIONS: Final = "urn:dpaudit:revocations:v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 #: Of what configuration entries hold; raised where a reader could take one for another.
 ATTESTATION_VERSION: Literal[1] = 1
@@ -33,10 +36,32 @@ MAX_FILES, MAX_CHECKS = 64, 1 << 10
 MAX_PLUGINS = 1 << 6
 #: Of one envelope: whoever countersigns adds one.
 MAX_SIGNATURES = 16
+#: Sign-offs of a run, and things that one reviewer read.
+MAX_SIGN_OFFS = 16
+#: Releases that one key has revoked.
+MAX_REVOKED = 1 << 11
 
 Words = Annotated[str, Field(max_length=MAX_WORDS)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 _Checks = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS, strict=False)]
+_DIGEST, _TIME = r"^[0-9a-f]{64}$", r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$"
+
+
+def timestamp(now: datetime) -> str:
+    """Return a time as statements write it: UTC, whole seconds."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _require_time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+_Time = Annotated[str, Field(pattern=_TIME), AfterValidator(_require_time)]
+_Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f-\x9f]+$", max_length=200)]
+#: An address that anybody can read. It goes into messages, so it has no blanks or signs of a shell.
+URL: Final = r"^https?://[A-Za-z0-9._~:/?#@%+,=-]+$"
+Url = Annotated[str, Field(pattern=URL, max_length=500)]
 
 
 class Attested(Fields):
@@ -54,7 +79,7 @@ class Attested(Fields):
 class Sha256(Attested):
     """A digest, in hexadecimal."""
 
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Annotated[str, Field(pattern=_DIGEST)]
 
 
 class Subject(Attested):
@@ -199,6 +224,20 @@ class Commitment(Attested):
     digest: Sha256
 
 
+class Head(Attested):
+    """The digest of the finished run, and through it of every file, as `generate` printed it."""
+
+    name: Literal["head"] = "head"
+    digest: Sha256
+
+
+class Revocations(Attested):
+    """Where the signing key's list of revocations is published."""
+
+    name: Literal["revocations"] = "revocations"
+    uri: Url
+
+
 class PolicyMet(Attested):
     """The policy that the run was held to, by its file's digest."""
 
@@ -232,11 +271,22 @@ class WorthPaid(Attested):
     annotations: PaidFigure
 
 
-Entry = TypeVar("Entry", ClaimTested, Attacks, Audit, Tool, Commitment, PolicyMet, WorthPaid)
-Configured = Annotated[
-    ClaimTested | Attacks | Audit | Tool | Commitment | PolicyMet | WorthPaid,
-    Field(discriminator="name"),
-]
+_Kinds = (
+    ClaimTested | Attacks | Audit | Tool | Commitment | Head | PolicyMet | WorthPaid | Revocations
+)
+Entry = TypeVar(
+    "Entry",
+    ClaimTested,
+    Attacks,
+    Audit,
+    Tool,
+    Commitment,
+    Head,
+    PolicyMet,
+    WorthPaid,
+    Revocations,
+)
+Configured = Annotated[_Kinds, Field(discriminator="name")]
 
 
 class TestResult(Attested):
@@ -246,11 +296,15 @@ class TestResult(Attested):
 
     result: Literal["PASSED", "WARNED", "FAILED"]
     configuration: Annotated[
-        tuple[Configured, ...], Field(min_length=3, max_length=6, strict=False)
+        tuple[Configured, ...], Field(min_length=3, max_length=len(get_args(_Kinds)), strict=False)
     ]
     passed_tests: _Checks
     warned_tests: _Checks
     failed_tests: _Checks
+
+    def configured(self, kind: type[Entry]) -> Entry | None:
+        """Return the configuration's entry of this type; None without one."""
+        return next((entry for entry in self.configuration if isinstance(entry, kind)), None)
 
     @model_validator(mode="after")
     def _says_each_thing_once(self) -> TestResult:
@@ -281,50 +335,121 @@ class Svr(Attested):
     """The predicate svr v0.2, for policy engines: properties, and when what verified them."""
 
     verifier: Verifier
-    time_created: Annotated[str, Field(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$")]
+    time_created: _Time
     properties: Annotated[tuple[Name, ...], Field(min_length=1, max_length=16, strict=False)]
-
-    @model_validator(mode="after")
-    def _is_a_time(self) -> Svr:
-        datetime.fromisoformat(self.time_created)
-        return self
 
 
 _Subjects = Annotated[tuple[Subject, ...], Field(min_length=1, max_length=MAX_FILES, strict=False)]
 
 
-class TestResultStatement(Attested):
-    """The audit's result, about the released files."""
-
-    __test__ = False
+class _InToto(Attested):
+    """What all statements begin with."""
 
     statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(
         default=STATEMENT, alias="_type"
     )
+
+
+class TestResultStatement(_InToto):
+    """The audit's result, about the released files."""
+
+    __test__ = False
+
     subject: _Subjects
     predicate_type: Literal["https://in-toto.io/attestation/test-result/v0.1"] = TEST_RESULT
     predicate: TestResult
 
     def configured(self, kind: type[Entry]) -> Entry | None:
         """Return the configuration's entry of this type; None without one."""
-        return next(
-            (entry for entry in self.predicate.configuration if isinstance(entry, kind)), None
-        )
+        return self.predicate.configured(kind)
 
 
-class SvrStatement(Attested):
+class SvrStatement(_InToto):
     """The properties of the released files that hold."""
 
-    statement_type: Literal["https://in-toto.io/Statement/v1"] = Field(
-        default=STATEMENT, alias="_type"
-    )
     subject: _Subjects
     predicate_type: Literal["https://in-toto.io/attestation/svr/v0.2"] = SVR
     predicate: Svr
 
 
 class Statement(RootModel[TestResultStatement | SvrStatement]):
-    """The payload of one envelope."""
+    """The payload of one envelope of an attestation."""
+
+
+class RunSubject(Attested):
+    """A finished run, by its head."""
+
+    name: Literal["run"] = "run"
+    digest: Sha256
+
+
+class SignOff(Attested):
+    """What one person answers for. Nobody checks it but the signature.
+
+    Attributes:
+        name, role: who this is.
+        read: what this person read, such as "the public report".
+        accepts: the risk that this person accepts, in their words.
+        time: when this was signed.
+        public_key: the reviewer's, Ed25519, in hexadecimal.
+    """
+
+    name: _Line
+    role: _Line
+    read: Annotated[tuple[_Line, ...], Field(min_length=1, max_length=MAX_SIGN_OFFS, strict=False)]
+    accepts: Annotated[
+        str, Field(pattern=r"^[^\x00-\x09\x0b-\x1f\x7f-\x9f]+$", max_length=MAX_WORDS)
+    ]
+    time: _Time
+    public_key: Annotated[str, Field(pattern=_DIGEST)]
+
+
+class SignOffStatement(_InToto):
+    """A reviewer's sign-off of a run: a line of SIGN_OFFS, signed with the reviewer's own key."""
+
+    subject: Annotated[tuple[RunSubject], Field(strict=False)]
+    predicate_type: Literal["urn:dpaudit:sign-off:v1"] = SIGN_OFF
+    predicate: SignOff
+
+
+class KeySubject(Attested):
+    """A key that signs releases, by its id."""
+
+    name: Literal["key"] = "key"
+    digest: Sha256
+
+
+class Revoked(Attested):
+    """A release that its publisher has taken back.
+
+    Attributes:
+        release: its id, which its marks and `dpaudit verify` say.
+        reason: why.
+        time: when.
+    """
+
+    release: Annotated[str, Field(pattern=_DIGEST)]
+    reason: _Line
+    time: _Time
+
+
+class RevocationList(Attested):
+    """All releases that a key has revoked.
+
+    Attributes:
+        made: when the list was last signed: it says nothing of what was revoked later.
+    """
+
+    made: _Time
+    revoked: Annotated[tuple[Revoked, ...], Field(max_length=MAX_REVOKED, strict=False)]
+
+
+class RevocationsStatement(_InToto):
+    """A key's list of revocations, signed as a whole with that key."""
+
+    subject: Annotated[tuple[KeySubject], Field(strict=False)]
+    predicate_type: Literal["urn:dpaudit:revocations:v1"] = REVOCATIONS
+    predicate: RevocationList
 
 
 class DsseSignature(Fields):
@@ -339,7 +464,7 @@ class DsseSignature(Fields):
 
 
 class DsseEnvelope(Fields):
-    """A line of ATTESTATION (https://github.com/secure-systems-lab/dsse)."""
+    """An envelope, which a line holds (https://github.com/secure-systems-lab/dsse)."""
 
     payload: Annotated[str, Field(max_length=1 << 20, pattern=r"^[A-Za-z0-9+/=]+$")]
     payloadType: Literal["application/vnd.in-toto+json"]  # noqa: N815 - the format's

@@ -16,6 +16,7 @@ from dpaudit.accounting.release import MOST_RECORDS, costliest
 from dpaudit.accounting.risk import AttackCurve, Way
 from dpaudit.mechanisms import GaussianDraws, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
+from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import FAMILY, AppliedPolicy
 from dpaudit.results.quality import Quality
 from dpaudit.results.summary import RunSummary
@@ -756,6 +757,7 @@ class AuditResult(Result):
         budgets: how contexts used budgets of their own. Never public; None if they have none.
         policy: which policy the run was held to. Public, for it is the house's and was there
             before; None without one.
+        disclosed: the texts on trial against the data, where these were given. Never public.
     """
 
     schema_version: Literal["3"] = "3"
@@ -781,3 +783,4 @@ class AuditResult(Result):
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
     policy: AppliedPolicy | None = None
+    disclosed: DisclosedTexts | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
+from dpaudit.mechanisms import Unit
 from dpaudit.results.audit import AttackBound, ClaimResult, Result
 from dpaudit.results.values import Finding
 from dpaudit.runs.vacuity import Vacuity as Vacuity
@@ -14,6 +15,11 @@ _MOST_EMPTY = 0.25
 #: A model of fewer parameters is a toy: of SmolLM2-135M's texts no setting made better ones, while
 #: those of a model twice as large read well (AG News, 2026-11).
 _TOY = 200_000_000
+
+
+def is_toy(parameters: int) -> bool:
+    """Return whether a model of so many is too small for texts that are worth releasing."""
+    return parameters < _TOY
 
 
 class PreviewedText(Result):
@@ -56,11 +62,6 @@ class PublicPreview(Result):
     asked: int
     examples: int
     drafted: bool
-
-    @property
-    def toy(self) -> bool:
-        """Whether the model is too small for texts that are worth releasing."""
-        return self.parameters < _TOY
 
     @property
     def follows(self) -> bool:
@@ -115,6 +116,7 @@ class Menu(Result):
         labels: how many there are; 0 without any.
         tokens: the most of a text.
         epsilon: the most that readers' epsilon may be; None for an ex-post one.
+        unit: whose difference the epsilons are about.
         offers: the plans, the one that gives most texts first.
     """
 
@@ -122,6 +124,7 @@ class Menu(Result):
     labels: int
     tokens: int
     epsilon: float | None
+    unit: Unit = "record"
     offers: tuple[Offer, ...]
 
 
@@ -152,7 +155,8 @@ class Plan(Result):
             without budgets.
         left: the share of its budget that earlier runs left a context, on average; None without
             earlier ones.
-        seconds: on this machine, where no text ends early; loading the model is left out.
+        seconds: on this machine, where no text ends early, with the baseline and the measurement
+            of what the records added; loading the model is left out.
         stored: bytes of all steps before they are compressed.
         obstacles: what keeps the run from passing its audit, as sentences; empty if nothing is
             known to.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -36,6 +37,25 @@ class LeastWorth(Fields):
     gain_at_least: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)]
 
 
+class AskedSignOff(Fields):
+    """Who has to sign a run off before it is released.
+
+    Attributes:
+        reviewers: how many, each with a key of their own.
+        keys: ids of the keys that count, as `dpaudit key` prints them; None counts any.
+    """
+
+    reviewers: Annotated[int, Field(ge=1, le=16)]
+    keys: (
+        Annotated[tuple[_Digest, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)]
+        | None
+    ) = None
+
+    def counted(self, keys: Iterable[str]) -> int:
+        """Return how many of the keys that signed off count."""
+        return len({key for key in keys if self.keys is None or key in self.keys})
+
+
 class Policy(Fields):
     """The whole of a policy file. What is left out is not asked for.
 
@@ -59,6 +79,7 @@ class Policy(Fields):
         quality: "public-baseline" asks that no figure of evaluation.json is worse than that of
             texts without any record, beyond what chance explains.
         trained_on_records: "no" asks that the run says so of its model.
+        sign_off: who has to sign the run off, by `dpaudit sign-off`.
         signers: ids of the keys that may sign a release, as `dpaudit key` prints them.
     """
 
@@ -82,6 +103,7 @@ class Policy(Fields):
     short_texts: _Share | None = None
     quality: Literal["public-baseline"] | None = None
     trained_on_records: Literal["no"] | None = None
+    sign_off: AskedSignOff | None = None
     signers: (
         Annotated[tuple[_Digest, ...], Field(min_length=1, max_length=MAX_LISTED, strict=False)]
         | None

@@ -21,6 +21,8 @@ from pydantic_core.core_schema import (
 from dpaudit.results.attestation import ATTESTATION_VERSION, Statement
 from dpaudit.results.audit import AuditResult
 from dpaudit.results.comparison import Comparison
+from dpaudit.results.contamination import Contamination
+from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
 from dpaudit.runs.manifest import FORMAT_VERSION, RunJson
@@ -71,6 +73,8 @@ SCHEMAS = {
     "run": Kind(RunJson, FORMAT_VERSION, "validation", _Whole),
     "report": Kind(AuditResult, 3, "serialization"),
     "comparison": Kind(Comparison, 3, "serialization"),
+    "trial": Kind(DisclosedTexts, 1, "serialization"),
+    "contamination": Kind(Contamination, 1, "serialization"),
     "evaluation": Kind(Quality, 2, "validation"),
     "policy": Kind(Policy, 1, "validation"),
     "attestation": Kind(Statement, ATTESTATION_VERSION, "validation"),

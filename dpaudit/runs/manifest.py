@@ -781,8 +781,8 @@ class DataSettings(Fields):
         user: the column that says whose record it is, for claims per user.
         label_values: what the column of labels holds for each label, in their order; None where it
             holds them as they stand.
-        other_labels: what becomes of rows with any other label, or with none: refuse them all, or
-            skip each of them.
+        other_labels: what becomes of rows with any other label, with none, or without text:
+            refuse them all, or skip each of them. Blanks around a label do not count.
         delimiter: what separates the fields of a .csv; None for the first of comma, semicolon, tab
             and | that gives its first line the columns named here.
         encoding: of files of text; None for UTF-8, or what a file begins by saying that it is.

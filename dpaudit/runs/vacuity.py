@@ -28,6 +28,9 @@ IT_HEAD = "Here are texts with Label: {label}.\n\n"
 IT_REQUEST = "Please give another one. No formatting or explanations."
 #: Least share of letters among the characters of a text that are no white space.
 _LETTERS = 0.5
+#: Least share of words that are numbers or single letters, of so many words at least, from which
+#: these say nothing: no text of 45,528 by people is such a one (seven corpora, 2026-11-27).
+_SIGNS, _FEWEST_SIGNS = 2 / 3, 5
 #: A list has so many items; an item has at most so many words, or begins with a mark.
 _ITEMS, _WORDS_OF_ITEM = 5, 2
 #: Lines that make a list.
@@ -45,6 +48,12 @@ _COMMON = 10
 _SCRIPT = 0.1
 
 _WORD = re.compile(r"\w+")
+#: Words, with what an apostrophe joins.
+_JOINED = re.compile(r"\w+(?:['’]\w+)*")
+#: Marks on both sides of a template's label.
+_FRAME = re.compile(r"([(\[<\"'])\{label\}([)\]>\"'])")
+#: What a line that asks for something ends with; texts that say something hardly do.
+_ASKING = ":"
 _ITEM = re.compile(r"[,;|\n•]")
 _MARKED = re.compile(r"^\s*(?:[-*•#>]|\(?[0-9A-Za-z]{1,3}[.)](?:\s|$))")
 
@@ -56,12 +65,17 @@ class PublicText(NamedTuple):
         runs: runs of words that no text should repeat: of the prompt's own words, and of public
             examples.
         words: all words of the public examples and the prompt; empty without examples.
+        framed: the labels, each as the request shows it between marks, such as "(theft)".
+        ending: the mark that ends the request, such as ":"; empty without one, or where a public
+            example ends so, too.
         scripts: the scripts of the public examples' letters.
         usual: rules that a public example breaks, too: of such records they tell nothing.
     """
 
     runs: frozenset[tuple[str, ...]]
     words: frozenset[str]
+    framed: frozenset[str]
+    ending: str
     scripts: frozenset[str]
     usual: frozenset[Vacuity]
 
@@ -83,6 +97,8 @@ class PublicText(NamedTuple):
         return cls(
             frozenset(runs),
             frozenset(known if examples else ()),
+            _framed(template, manifest.data.groups, examples),
+            _ending(template, examples),
             _main_scripts(examples),
             frozenset(usual),
         )
@@ -108,6 +124,8 @@ def vacuity(text: str | None, tokens: Sequence[int], public: PublicText) -> Vacu
     words = _words(text)
     if any(run in public.runs for length in (_RUN, _EXAMPLE_RUN) for run in _runs(words, length)):
         return "prompts"
+    if _is_request(text, public):
+        return "prompts"
     return "other_language" if _in_other_language(text, words, public) else None
 
 
@@ -129,8 +147,13 @@ def _runs(words: Sequence[str], length: int) -> Iterable[tuple[str, ...]]:
 
 
 def _lacks_letters(text: str) -> bool:
+    """Return whether most characters are no letters, or nearly all words are numbers or letters."""
     seen = [character for character in text if not character.isspace()]
-    return sum(map(str.isalpha, seen)) < _LETTERS * len(seen)
+    if sum(map(str.isalpha, seen)) < _LETTERS * len(seen):
+        return True
+    words = _JOINED.findall(text)
+    signs = sum(len(word) == 1 or word.isdigit() for word in words)
+    return len(words) >= _FEWEST_SIGNS and signs >= _SIGNS * len(words)
 
 
 def _is_list(text: str) -> bool:
@@ -159,6 +182,29 @@ _RULES: Final[dict[Vacuity, Callable[[str], bool]]] = {
     "lists": _is_list,
     "repetitions": _repeats_itself,
 }
+
+
+def _is_request(text: str, public: PublicText) -> bool:
+    """Return whether a text asks for texts, as the request does, and is none itself."""
+    shown = text.casefold()
+    ends = bool(public.ending) and shown.rstrip().endswith(public.ending)
+    return ends or any(label in shown for label in public.framed)
+
+
+def _framed(template: str, labels: Iterable[str], examples: Iterable[str]) -> frozenset[str]:
+    """Return the labels between the marks that the template has around them on both sides."""
+    marks = {found.groups() for found in _FRAME.finditer(template)}
+    framed = {f"{before}{label}{after}".casefold() for label in labels for before, after in marks}
+    return frozenset(
+        each for each in framed if not any(each in text.casefold() for text in examples)
+    )
+
+
+def _ending(template: str, examples: Iterable[str]) -> str:
+    """Return the mark that ends the template's line of the request, if no example ends so."""
+    lines = [line.strip() for line in template.split("\n") if "{example}" not in line]
+    mark = next((line[-1] for line in lines if line and line[-1] in _ASKING), "")
+    return "" if any(text.rstrip().endswith(mark) for text in examples) else mark
 
 
 def _in_other_language(text: str, words: Sequence[str], public: PublicText) -> bool:

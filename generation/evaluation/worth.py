@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from dpaudit.accounting.worth import noise_scale, steps_of
+from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.config import Config
@@ -39,8 +40,6 @@ from dpaudit.runs.public import PublicReader
 from dpaudit.runs.storage import Location, open_storage
 from dpaudit.runs.vacuity import PublicText, vacuities
 
-#: Of a run's end: at most so many records are measured, each by a batch of its own.
-MOST_AT_THE_END = 16
 #: Of a figure that is paid for: at most so many records of each batch.
 MOST_OF_A_BATCH = 4
 EPSILON, LEAST_EPSILON = "--epsilon", 1e-6
@@ -54,18 +53,16 @@ class GainByBatch:
         sums: `Measurement.sums` of each batch with records that are held out.
     """
 
-    def __init__(self, run: RunParts, most_batches: int | None, of_each: int, watch: Watch) -> None:
+    def __init__(self, run: RunParts, batches: range, of_each: int, watch: Watch) -> None:
         """Measure.
 
         Args:
             run: with the records that it holds out.
-            most_batches: the most batches that are measured; None for all of the first round.
+            batches: those of the first round that are measured, a public choice.
             of_each: the most records of a batch, those of smallest digest.
             watch: told what is done, of texts, and of how many.
         """
-        per_round = run.manifest.batching.per_round
-        stride = 1 if most_batches is None else -(-per_round // most_batches)
-        self.batches = range(0, per_round, stride)
+        self.batches = batches
         self._held_out = len(run.held_out)
         texts = defaultdict[int, list[str]](list)
         for record, batch in run.held_out:
@@ -211,7 +208,8 @@ def gain_of_run(
     """
     records = read_real(reader.manifest, data.reference, "--reference", data)
     run = rebuild(reader, data.reference, records)
-    return GainByBatch(run, None, MOST_OF_A_BATCH, partial(watch, "Gain of held-out records"))
+    batches = range(run.manifest.batching.per_round)
+    return GainByBatch(run, batches, MOST_OF_A_BATCH, partial(watch, "Gain of held-out records"))
 
 
 def write_baseline(config: Config, out: Location, ready: Ready, progress: Progress) -> Nothing:
@@ -244,4 +242,5 @@ def gain_at_the_end(ready: Ready, watch: Watch) -> Gain | None:
     if not held_out:
         return None
     run = RunParts(ready.manifest, ready.model, ready.prompts, ready.records.batches, held_out)
-    return GainByBatch(run, MOST_AT_THE_END, 1, watch).gain
+    batches = expected.measured(ready.manifest.batching.per_round)
+    return GainByBatch(run, batches, 1, watch).gain

@@ -21,7 +21,7 @@ from dpaudit.api.evaluating import evaluate
 from dpaudit.api.generating import generate, generate_public
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.auditing.checks.preflight import Obstacle, obstacles, refuse
-from dpaudit.generation.algorithm import require_made_with
+from dpaudit.generation.algorithm import made_with
 from dpaudit.generation.config import DataConfig, in_config
 from dpaudit.generation.expected import clusters
 from dpaudit.generation.experiments.estimates import unbounded
@@ -85,7 +85,7 @@ class Stages:
 
     def compare(self, row: Row, run: Path) -> None:
         """Refuse a whole run that was not made with the row's config and data."""
-        require_made_with(row.config, run)
+        made_with(row.config, run)
 
     def audit(self, run: Path) -> AuditResult:
         """Audit a run, and write its reports."""

@@ -7,7 +7,13 @@ import json
 import numpy as np
 import pytest
 
-from dpaudit.accounting.one_run import ALARM_AT, LEAST_CANARIES, chance_of, most_refutable, tail
+from dpaudit.accounting.coins import (
+    ALARM_AT,
+    LEAST_CANARIES,
+    canary_guesses,
+    chance_of,
+    tail,
+)
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports.findings import canaries_said
 from dpaudit.runs import RunReader
@@ -92,7 +98,7 @@ def test_nothing_of_them_is_in_a_public_report(make_run):
     run = make_run(**KIND)
     result = run.audit()
     found = result.guarantees.empirical.canaries
-    assert found.coins == 24 and found.most == most_refutable(24, found.delta)
+    assert found.coins == 24 and found.most == canary_guesses(24, found.delta).most_refutable()
     assert canaries_said(found).startswith(
         f"{found.right} of 24 coins guessed right: epsilon at least "
     )

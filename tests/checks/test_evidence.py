@@ -23,6 +23,7 @@ from dpaudit.results.replay import (
 )
 from dpaudit.runs import aggregate_digest
 from tests.checks.test_faults import CLEAN
+from tests.trials import trial
 
 #: A key without a pattern, which could be secret.
 OTHER_KEY = "3609fec0febd8ad97e0105aed63ecb5dcc75bdb4286c3a4ed9822ee3b94b8a5c"
@@ -252,7 +253,7 @@ def test_a_replay_shows_what_the_record_leaves_open(make_run):
         ((coarse,), "skip"),
         ((), "skip"),
     ):
-        result = audit_run(run.path, replay=replayed(*steps), evidence=3)
+        result = audit_run(run.path, replay=replayed(*steps), disclosed=trial(), evidence=3)
         check = check_of(result, "mechanism.divisor")
         assert (check.status, result.verdict == "pass") == (status, status == "pass")
         if status == "pass":

@@ -30,6 +30,7 @@ from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import Median, log_probability
 from dpaudit.mechanisms.claims import ZcdpClaim
 from dpaudit.results import Finding, Place, Quantity
+from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.replay import (
     Attacked,
     Difference,
@@ -52,6 +53,7 @@ from dpaudit.runs import (
 from dpaudit.runs.commitment import SETTLED
 from tests.forging import entry_of, list_digests
 from tests.nesting import read_run
+from tests.trials import trial
 
 CLIP = 6.0
 DELTA = 1000**-1.1
@@ -2947,7 +2949,12 @@ def attacked(**changes: Any) -> Replay:
 FOREIGN_TOKEN = Finding(code="replay.foreign-token-in", values={"place": Place(batch=1)})
 OTHER_ASSIGNMENT = Finding(code="replay.other-assignment", values={"line": 3, "file": "assignment"})
 #: Findings, what they are about, and the checks that must fail.
-FINDINGS: dict[str, tuple[Replay, dict[str, Any], set[str]]] = {
+FINDINGS: dict[str, tuple[Replay | Rerun | DisclosedTexts, dict[str, Any], set[str]]] = {
+    "texts_that_name_their_own_records": (
+        trial(p_claim=1e-5, claim_refuted=True),
+        {"aggregator": "mean"},
+        {"release.disclosure"},
+    ),
     "of_another_run": (replace(CLEAN, head="ab" * 32), {}, {"integrity.hashes"}),
     "other_logits": (
         replace(CLEAN, steps=(STEP, replace(STEP, difference=0.1))),
@@ -3018,14 +3025,14 @@ def failing_replay(make_run, name: str) -> tuple[Any, Path]:
     """A clean run's audit with a replay, which fails exactly its finding's checks, and the path."""
     found, kind, fails = FINDINGS[name]
     path = make_run(**kind).path
-    assert audit_run(path, evidence=4, replay=replace(CLEAN, noise=SOME_NOISE)).verdict == "pass", (
-        name
-    )
-    result = (
-        audit_run(path, reruns=[found])
-        if isinstance(found, Rerun)
-        else audit_run(path, replay=found)
-    )
+    clean = {"replay": replace(CLEAN, noise=SOME_NOISE), "disclosed": trial()}
+    assert audit_run(path, evidence=4, **clean).verdict == "pass", name
+    if isinstance(found, Rerun):
+        result = audit_run(path, reruns=[found])
+    elif isinstance(found, DisclosedTexts):
+        result = audit_run(path, disclosed=found)
+    else:
+        result = audit_run(path, replay=found)
     assert {check.id for check in result.checks if check.status in ("fail", "error")} == fails, name
     assert result.verdict == "fail", name
     return result, path

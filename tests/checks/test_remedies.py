@@ -42,6 +42,8 @@ ELSE = {
     "Mend the row, or take it out.": "of the one row of an evaluation that is named, by itself",
     "Keep it elsewhere, as private as the records.": "of a file's place",
     "Name one of the files, or keep the records in": "of a file's place",
+    "Leave out such texts, or --label.": "of released texts, by the labels of all records",
+    "Leave out --label: a user is one unit": "of an option",
     "Mend the data set, or write its rows to a "
     "file": "of a class number that the data set does not name",
 }

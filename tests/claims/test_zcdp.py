@@ -18,7 +18,7 @@ from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.composition import compose_runs
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import Question, audit_run
-from dpaudit.releasing.attestation import found_by
+from dpaudit.releasing.attestation import Beside, found_by
 from dpaudit.releasing.policy import PolicyFile, apply_policy
 from dpaudit.reports.findings import headline
 from dpaudit.results import Finding
@@ -157,7 +157,9 @@ def test_others_learn_a_rho_that_was_settled_beforehand(make_run: Callable[..., 
     assert public.claim is not None and public.claim.rho == 0.9
     assert public.guarantees.zcdp is not None and public.guarantees.ex_post is None
     attested = next(
-        one for one in found_by(public, "zcdp", None).configuration if isinstance(one, ClaimTested)
+        one
+        for one in found_by(public, "zcdp", Beside()).configuration
+        if isinstance(one, ClaimTested)
     )
     assert (attested.annotations.rho, attested.annotations.epsilon) == (0.9, None)
     assert "0.9" in public.guarantee.words

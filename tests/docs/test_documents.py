@@ -31,7 +31,6 @@ from pydantic import TypeAdapter
 from benchmarks.tiny import save_tiny_model
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.table import TableConfig
-from dpaudit.results.publication import About
 from dpaudit.runs import strict_yaml
 from dpaudit.runs.statements import Statement
 
@@ -74,7 +73,9 @@ CI = "sets environments up; .ci/run does it, and tests/packaging"
 UNRUN = {
     "dpaudit lab clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
+    "dpaudit contamination records.csv --against later.csv": LIKELIHOODS,
     "dpaudit demo --out dpaudit-demo": GENERATES,
+    "dpaudit disclose run --data records.csv": REPLAYS,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,
     "dpaudit evaluate run --reference records.csv --epsilon 0.1": EVALUATES,
     "dpaudit compare laptop/agnews/*/run": TABLES,
@@ -89,6 +90,8 @@ UNRUN = {
     "dpaudit replay RUN_DIR --data records.csv": REPLAYS,
     "dpaudit report run --data claims.csv": REPLAYS,
     "dpaudit verify RUN_DIR --model HuggingFaceTB/SmolLM2-135M": REPLAYS,
+    "dpaudit lab table examples/laptop/gemma.yaml --out laptop-gemma --unverified --private-cache "
+    "laptop-cache": TABLES,
     "dpaudit lab table examples/laptop/table.yaml --out laptop --unverified --private-cache "
     "laptop-cache": TABLES,
     "dpaudit lab table examples/paper/results.yaml --dry-run": ACCOUNTS,
@@ -103,10 +106,14 @@ UNRUN = {
     "release-key.pub": "the folder of the block before; docs/release.md runs the like",
     "pip install '.[generate]'": DOWNLOADS,
     "pip install '.[release]'": DOWNLOADS,
+    "dpaudit verify texts --key release-key.pub "
+    "--authority authority.pem": "needs an authority; tests/releasing/test_vouching.py has one",
+    'python -c "import dpaudit; dpaudit.push_to_hub': DOWNLOADS,
     "pip install "
     "tests/plugin_package": "tests/packaging/test_plug_in.py does it, in a fresh environment",
     "pip install --no-deps invink==0.1.0": DOWNLOADS,
     "dpaudit record invink --out mended": OTHERS,
+    "cd examples/other_programs": "half an hour of training and a model's passes",
     "python examples/laptop/files.py": DOWNLOADS,
     "python examples/record_transformers.py run": RECORDS,
     "python -m benchmarks.homogeneity examples/agnews-clustered.yaml": CLUSTERS,
@@ -131,7 +138,6 @@ YAML = {
     "composition.md": TypeAdapter(list[Statement]).validate_python,
     "generation.md": config_with,
     "README.md": TableConfig.model_validate,  # of examples/paper
-    "release.md": About.model_validate,
 }
 
 

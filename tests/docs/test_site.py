@@ -29,7 +29,9 @@ from dpaudit.generation.experiments.likelihood_results import Likelihoods
 from dpaudit.mechanisms import Mechanism
 from dpaudit.results import AuditResult, Comparison, JointCost
 from dpaudit.results.attestation import TestResultStatement
+from dpaudit.results.contamination import Contamination
 from dpaudit.results.policy import Policy
+from dpaudit.results.publication import About
 from dpaudit.results.quality import Quality
 from dpaudit.runs import Manifest
 
@@ -53,10 +55,12 @@ FIELDS: dict[str, type[BaseModel]] = {
     "report": AuditResult,
     "comparison": Comparison,
     "composition": JointCost,
+    "contamination": Contamination,
     "clusters": ClusterComparison,
     "likelihood": Likelihoods,
     "evaluation": Quality,
     "policy": Policy,
+    "about": About,
     "attestation": TestResultStatement,
 }
 

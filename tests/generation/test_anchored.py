@@ -23,6 +23,7 @@ from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import ANCHOR, Mechanism, PublicPart
 from dpaudit.results import Finding
 from dpaudit.runs import InputError, RunReader, Step
+from tests.trials import trial
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -76,7 +77,7 @@ def test_runs_pass_with_all_evidence(generated: MakeRun, data_file: Path) -> Non
     for sections in RUNS:
         run = generated(**sections)
         replay = replay_run(run, str(data_file), steps=6, left_out=2, trials=3)
-        result = audit_run(run, evidence=4, replay=replay)
+        result = audit_run(run, evidence=4, replay=replay, disclosed=trial())
         assert {c.id: c.code for c in result.checks if c.status == "fail"} == {
             "mechanism.randomness": "test-seed"
         }

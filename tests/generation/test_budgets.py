@@ -29,6 +29,7 @@ from dpaudit.generation.planning import plan
 from dpaudit.generation.replay import replay_run
 from dpaudit.results import JointCost
 from dpaudit.runs import InputError, RunReader, spent_by
+from tests.trials import trial
 
 MEAN = {"aggregator": "mean", "clip": 4.0, "divisor": 12.0, "contribution": "differences"}
 TOP = {"kind": "public-top-k", "size": 24}
@@ -145,7 +146,7 @@ def test_a_replay_leaves_out_who_was_left_out(
     run = generated(**BUDGETS)
     found = replay_run(run, str(data_file), steps=40, left_out=6, trials=2)
     assert found.whole and len(found.steps) == 40
-    result = audit_run(run, evidence=4, replay=found)
+    result = audit_run(run, evidence=4, replay=found, disclosed=trial())
     checks = {check.id: check.status for check in result.checks}
     assert [
         checks[name] for name in ("replay.logits", "neighbors.regenerated", "replay.lower-bound")
@@ -265,7 +266,10 @@ def test_contexts_of_a_user_share_one_budget(
     assert not apart.privacy.shared_budgets
 
     replayed = replay_run(run, str(owned_file), steps=8, left_out=2, trials=1)
-    assert not replayed.assignment and audit_run(run, evidence=4, replay=replayed).checks
+    assert (
+        not replayed.assignment
+        and audit_run(run, evidence=4, replay=replayed, disclosed=trial()).checks
+    )
     other = tmp_path / "other.csv"
     other.write_text(owned_file.read_text().replace("alone,user 9", "alone,user 0"))
     problem = replay_run(run, str(other), steps=1, left_out=0, trials=0).assignment

@@ -28,6 +28,7 @@ from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit, context_change
 from dpaudit.runs import Batching, Clusters, KeyedHash
 from tests.nesting import mechanism_with
+from tests.trials import trial
 
 NONE, LABELS = Clusters(), ("a", "b")
 #: Few enough that cells are full, and that an exchanged record meets itself, its cell's others, and
@@ -339,7 +340,7 @@ def test_a_run_that_shows_another_cell_is_caught(
     failing = {check.id for check in audit_run(run, replay=found).checks if check.status == "fail"}
     assert "replay.logits" in failing
     found = replay_run(honest, str(data_file), steps=100, left_out=2, trials=2)
-    assert audit_run(honest, evidence=4, replay=found).verdict == "pass"
+    assert audit_run(honest, evidence=4, replay=found, disclosed=trial()).verdict == "pass"
 
 
 def test_how_many_records_are_shown_is_in_no_public_report(

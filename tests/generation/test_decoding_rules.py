@@ -22,6 +22,7 @@ from dpaudit.generation.replay import replay_run
 from dpaudit.mechanisms import Support
 from dpaudit.runs import DecodingRules, ForbiddenTokens, InputError, RunReader, without_stop
 from tests.nesting import read_run, write_run
+from tests.trials import trial
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -96,7 +97,7 @@ def test_a_run_with_rules_passes_its_audit_and_its_replay(
     assert len(manifest.prompt.public) == len(manifest.data.groups) == 2
     found = replay_run(run, str(data_file), steps=1000, left_out=1, trials=2)
     assert not any(step.problems for step in found.steps) and len(found.steps) > 30
-    result = audit_run(run, evidence=4, replay=found)
+    result = audit_run(run, evidence=4, replay=found, disclosed=trial())
     assert {check.id for check in result.checks if check.status == "fail"} == {
         "mechanism.randomness"
     }, "a test seed"

@@ -14,6 +14,7 @@ from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
 from dpaudit.generation.replay import replay_run
 from dpaudit.runs.reader import RunReader, read_tokenizer
+from tests.trials import trial
 
 MEAN = {
     "mechanism": {"aggregator": "mean", "divisor": 4.0},
@@ -40,7 +41,13 @@ def test_a_run_of_next_to_nothing_passes_level_4(
     run = Path(generate(config, tmp_path / "run"))
     assert bool(RunReader(run).contexts()) == (batching is ALONE)
     found = replay_run(run, str(data), steps=2, left_out=1, trials=1)
-    result = audit_run(run, evidence=4, replay=found, tokenizers=frozenset({read_tokenizer(run)}))
+    result = audit_run(
+        run,
+        evidence=4,
+        replay=found,
+        disclosed=trial(),
+        tokenizers=frozenset({read_tokenizer(run)}),
+    )
     assert (result.verdict, result.not_checked) == ("pass", ())
     # Without a replay nobody has seen that the data give no context.
     assert "neighbors.regenerated" in audit_run(run, evidence=4).not_checked

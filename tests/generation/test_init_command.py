@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -20,6 +21,7 @@ from benchmarks.tiny import byte_tokenizer
 from dpaudit.api.generating import unknown_tokenizer
 from dpaudit.api.reading import open_run
 from dpaudit.commands.cli import main
+from dpaudit.commands.own_data import Given, note_persons
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config, load_config
@@ -123,6 +125,33 @@ def test_all_that_is_missing_is_named_at_once(dpaudit: Dpaudit, data_file: Path)
                 {*missing} & {"--no-labels"}
             )
             assert not Path("run").exists() and not Path("own.yaml").exists()
+
+
+def test_a_column_that_may_name_people_is_told_by_its_name_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blank = dict.fromkeys(field.name for field in fields(Given)) | {"labels": ()}
+    for header, user, told in (
+        ("text,label,Customer_ID", None, "--user Customer_ID "),
+        ("text,label,patientid", None, "--user patientid "),
+        ("text,label,note", None, ""),
+        ("user,label,note", None, ""),  # the column of the texts
+        ("text,label,customer", "customer", ""),
+    ):
+        path = tmp_path / "records.csv"
+        path.write_text(f"{header}\na,b,SECRET\n")
+        text = "user" if header.startswith("user") else None
+        note_persons(Given(**blank | {"user": user, "text": text}), str(path))
+        said = capsys.readouterr().err
+        assert told in said and bool(told) == bool(said) and "SECRET" not in said
+
+
+def test_the_file_of_a_release_is_no_sentence_about_texts(
+    dpaudit: Dpaudit, data_file: Path
+) -> None:
+    for command in (("init", "a.yaml", "--data"), ("generate", "--dry-run")):
+        code, _, err = dpaudit(*command, data_file, *VALUES, "--about", "about.yaml")
+        assert code == 2 and "--about" in err and "dpaudit release --about" in err
 
 
 def test_data_without_labels_gets_a_prompt_of_its_own(dpaudit: Dpaudit, tmp_path: Path) -> None:
@@ -690,17 +719,24 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
     ]
     with (tmp_path / "claims.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("id", "note", "kind", "person"), *rows])
-    columns = ("none of these", "note", "kind")
+    (tmp_path / "public.csv").write_text("kind,note\nMotor,A van hit the door.\n")
+    columns, shown = ("none of these", "note", "kind"), ("none.csv", "public.csv")
     for answers, labels, user, texts, clip in [
-        ((*columns, "Motor, Theft", "", 1334, 2, "", "", ""), ("Motor", "Theft"), None, 456, 2.0),
         (
-            (*columns, "Motor,Theft", "person", 2, 1334, "no", 2, 40, "Notes.", "careful"),
+            (*columns, "Motor, Theft", "yes", "", 1334, 2, "", "", *shown, ""),
+            ("Motor", "Theft"),
+            None,
+            456,
+            2.0,
+        ),
+        (
+            (*columns, "Motor,Theft", "", "person", 2, 1334, "no", 2, 40, "Notes.", "", "careful"),
             None,
             2,
             20,
             1.0,
         ),
-        (("note", "", "", 1200, 2, 30, "", "neither", "many"), (), None, 30, 2.0),  # asks again
+        (("note", "", "", 1200, 2, 30, "", "", "neither", "many"), (), None, 30, 2.0),  # asks again
     ]:
         terminal(*answers)
         code, out, err = dpaudit("init", "own.yaml", "--data", "claims.csv", "--force")
@@ -711,10 +747,13 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
         assert config.data.labels == (("Motor", "Theft") if labels is None else labels or None)
         assert config.privacy.records_per_user == user
         assert (config.privacy.unit == "user") == (user is not None)
+        assert config.data.other_labels == ("skip" if "yes" in answers else "refuse")
+        given = "public.csv" if shown[0] in answers else None
+        assert config.prompt.public_examples == given
         batching = config.batching
         made = len(config.data.groups) * (batching.generate_per_label or 0) * batching.rounds
         assert texts <= made <= max(texts, 40) and config.mechanism.clip == clip
-    terminal("claims.csv", "note", "kind", "Motor,Theft", "", 1200, 2, 30, "", "")
+    terminal("claims.csv", "note", "kind", "Motor,Theft", "", "", 1200, 2, 30, "", "", "")
     assert dpaudit("init", "asked.yaml")[0] == 0
     assert load_config(tmp_path / "asked.yaml").data.path == "claims.csv"
     terminal("")
@@ -724,7 +763,7 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
     own_records(tmp_path, 99)
     (tmp_path / "records.csv").replace(tmp_path / "claims.csv")
     asked = ["--data", "claims.csv", "--force", *given, "--plan", "many"]
-    terminal("", "")  # the person and what the texts are: both are asked for all the same
+    terminal("", "", "")  # the person, what the texts are, and examples are asked for all the same
     assert dpaudit("init", "own.yaml", *asked)[0] == 0
     assert dpaudit("init", "own.yaml", "--data", "claims.csv", "--json")[0] == 2  # asks nothing
 
@@ -735,7 +774,13 @@ def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     monkeypatch.setattr("dpaudit.commands.init.is_terminal", lambda: True)
     monkeypatch.setattr("sys.stdin", io.StringIO("\n\ncareful\n"))
     monkeypatch.setattr("dpaudit.api.starting.is_installed", lambda model: True)
-    own = [*own_records(tmp_path, 99), *SIZES, "--texts", 4, "--text", "text", "--label", "label"]
+    own_records(tmp_path, 99)
+    rows = (tmp_path / "records.csv").read_text().replace("text,label", "note,kind")
+    (tmp_path / "records.csv").write_text(rows, encoding="utf-16")
+    (tmp_path / "public.csv").write_text("kind,note\nnorth,Some.\n", encoding="utf-16")
+    columns = ["--text", "note", "--label", "kind", "--encoding", "utf-16"]
+    own = ["--data", "records.csv", *DIRECTIONS, *SIZES, "--texts", 4, *columns]
+    own += ["--examples", "public.csv"]
     code, _, err = dpaudit("init", "own.yaml", *own, "--model", tiny_folder)
     assert code == 0, err
     assert re.search(r"many .*; about \d+ \w+ careful .*; about \d+ \w+ ", " ".join(err.split()))
@@ -764,6 +809,8 @@ def test_columns_are_read_off_the_first_line_alone(tmp_path: Path) -> None:
     file = tmp_path / "own.csv"
     file.write_bytes(b"sep=;\r\nkind; note\r\nMotor;" + b"x" * (1 << 20) + b"\xff\n")
     assert read_columns(str(file), "utf-8") == ("kind", "note")
+    (tmp_path / "pandas.tsv").write_text("\tkind\tnote\t\t\n0\tMotor\tx\t\t\n")
+    assert read_columns(str(tmp_path / "pandas.tsv")) == ("kind", "note")
     (tmp_path / "own.jsonl").write_text('{"kind": "Motor", "note": "x"}\nnot JSON\n')
     assert read_columns(str(tmp_path / "own.jsonl")) == ("kind", "note")
     (tmp_path / "texts/sport").mkdir(parents=True)

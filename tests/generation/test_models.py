@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import secrets
@@ -12,7 +13,7 @@ from dpaudit.generation.config import ModelConfig
 from dpaudit.generation.joined import CACHE_VARIABLE, cache_folder
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.model_probe import Probe
-from dpaudit.generation.models import LanguageModel, digest_of, dtype_of
+from dpaudit.generation.models import LanguageModel, converted, digest_of, dtype_of
 from dpaudit.runs import InputError
 
 
@@ -166,6 +167,23 @@ def test_the_cache_folder_can_be_moved(tmp_path: Path, monkeypatch: pytest.Monke
     assert cache_folder() == tmp_path
     monkeypatch.delenv(CACHE_VARIABLE)
     assert cache_folder().name == "dpaudit"
+
+
+def test_a_conversion_is_told_where_it_begins_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    gguf = tmp_path / "model.gguf"
+    gguf.write_bytes(b"GGUF")
+
+    def begin() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        converted(gguf, begin)
+    folder = tmp_path / "models" / hashlib.sha256(b"GGUF").hexdigest()
+    folder.mkdir(parents=True)
+    assert converted(gguf, begin) == folder
 
 
 @pytest.mark.model

@@ -28,7 +28,9 @@ def claims(tmp_path: Path, tiny_folder: Path) -> list[object]:
     with (tmp_path / "claims.csv").open("w", newline="") as file:
         rows = [(f"canary {n} of a claim", "Theft" if n % 2 else "Motor") for n in range(40)]
         csv.writer(file).writerows([("note", "kind"), *rows])
+    (tmp_path / "public.csv").write_text("kind,note\nMotor,A van hit the door.\n")
     columns = ["--text", "note", "--label", "kind", "--labels", "Motor,Theft"]
+    columns += ["--examples", "public.csv"]
     sizes = ["--records", 300, "--epsilon", 3, "--texts", 4]
     return ["claims.csv", *columns, *sizes, "--model", tiny_folder, "--template", "own"]
 
@@ -41,8 +43,10 @@ def test_one_command_writes_a_run_that_passes(
     said = " ".join(err.split())
     assert "300 records with 2 labels give 4 texts of up to 40 tokens at epsilon 1." in said
     assert "canary" not in err
+    assert said.count("million parameters") == 1  # once, before the run
     reader = RunReader(tmp_path / "run")
     assert len(list(reader.samples())) == 4
+    assert reader.manifest.prompt.public_examples == {"Motor": ("A van hit the door.",)}
     made = tmp_path / "run" / "config.yaml"
     assert load_config(made).batching.generate_per_label == 2
     gate = ["verify", "run", "--model", tiny_folder, "--epsilon", 3, "--unit", "record"]
@@ -168,3 +172,18 @@ def test_a_plan_and_a_missing_file_need_no_torch(tmp_path: Path, claims: list[ob
         done = call(*command)
         assert done.returncode == 2 and "none.csv" in done.stderr, done.stderr
         assert "torch" not in done.stderr
+
+
+def test_records_in_a_package_are_data(
+    dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        file = tmp_path / "kept_texts" / "notes" / "Motor" / f"{number}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"canary {number} of a claim")
+    (tmp_path / "kept_texts" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    known = ["--labels", "Motor", "--records", 300, "--epsilon", 3, "--model", tiny_folder]
+    code, out, err = dpaudit("generate", "package:kept_texts/notes", *known, "--dry-run", "--json")
+    assert code == 0, err
+    assert Plan.model_validate_json(out).batches > 0

@@ -26,6 +26,7 @@ from dpaudit.generation.replay import replay_run
 from dpaudit.runs import InputError, RunReader
 from tests.forging import list_digests
 from tests.nesting import read_run, write_run
+from tests.trials import trial
 
 MakeConfig = Callable[..., Config]
 MakeRun = Callable[..., Path]
@@ -60,7 +61,10 @@ def unlabelled(notes_file: Path) -> dict[str, dict[str, Any]]:
 def audited(run: Path, data: Path) -> dict[str, str]:
     """The outcome of each check, with a replay: nothing fails but that the run has a test seed."""
     found = audit_run(
-        run, evidence=4, replay=replay_run(run, str(data), steps=4, left_out=2, trials=1)
+        run,
+        evidence=4,
+        replay=replay_run(run, str(data), steps=4, left_out=2, trials=1),
+        disclosed=trial(),
     )
     failed = {check.id: check.measured for check in found.checks if check.status == "fail"}
     assert failed.keys() == {"mechanism.randomness"}, failed

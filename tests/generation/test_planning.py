@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from dpaudit.generation import expected
 from dpaudit.generation.config import Config
-from dpaudit.generation.planning import plan
+from dpaudit.generation.planning import plan, rows_of
 from dpaudit.results.plan import Plan
 from dpaudit.runs import RunReader
 
@@ -55,6 +56,9 @@ def test_a_plan_says_what_else_its_epsilon_gives(make_config: Callable[..., Conf
     assert found.claim is not None and found.menu is not None
     # By public numbers alone: two batches of each of two labels, for some four records each.
     assert (found.menu.records, found.menu.labels, found.records) == (16, 2, 10)
+    stated = make_config(**asked, batching={"records": 19})
+    again = plan(stated).menu
+    assert again is not None and again.records == 19  # what its user said, and no other number
     many, *others = found.menu.offers
     assert many.texts >= found.batches and others
     for offer in found.menu.offers:
@@ -145,3 +149,11 @@ def test_a_dry_run_writes_nothing_and_says_it_in_80_columns(
     assert set(tmp_path.iterdir()) == before
     for wrong in (["--dry-run", "--out", "run"], ["--dry-run", "--public-only"], []):
         assert dpaudit("generate", "mean.yaml", *wrong)[0] == 2
+
+
+def test_a_plans_time_has_the_baseline_and_the_records_that_are_measured() -> None:
+    """Each of these costs as much as a text."""
+    assert [len(expected.measured(texts)) for texts in (4, 16, 24, 200)] == [4, 16, 12, 16]
+    assert rows_of(24, 32.0, 1, held_out=True) == (24 + 12) * 32 + 24
+    assert rows_of(48, 32.0, 2, held_out=True) == (48 + 12) * 32 + 48
+    assert rows_of(24, 32.0, 1, held_out=False) == 24 * 32 + 24

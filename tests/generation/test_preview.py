@@ -15,7 +15,7 @@ from dpaudit.generation.algorithm import prompting
 from dpaudit.generation.config import Config, load_config
 from dpaudit.generation.preview import draft_examples, preview
 from dpaudit.generation.prompts import Prompts
-from dpaudit.results.plan import PublicPreview
+from dpaudit.results.plan import PublicPreview, is_toy
 from dpaudit.runs import InputError, RunReader, Sample
 from dpaudit.runs.manifest import StopReason
 from dpaudit.runs.vacuity import VERY_SHORT
@@ -54,7 +54,7 @@ def test_a_random_model_is_told_to_be_a_toy(make_config: MakeConfig) -> None:
     config = with_examples(make_config, decoding={"max_tokens": 24})
     found = preview(config)
     assert sum(found.empty.values()) > found.texts / 4 and not found.follows
-    assert found.toy and found.parameters == prompting(config).model.network.num_parameters()
+    assert found.parameters == prompting(config).model.network.num_parameters()
 
 
 def test_an_example_is_told_by_the_others_alone(
@@ -118,7 +118,7 @@ def test_what_following_a_prompt_means(changed: dict[str, Any], follows: bool) -
         drafted=False,
     )
     assert found.model_copy(update=changed).follows == follows
-    assert not found.toy and found.model_copy(update={"parameters": 199_999_999}).toy
+    assert not is_toy(found.parameters) and is_toy(199_999_999)
 
 
 def test_drafts_are_whole_texts_that_say_something_and_fit_their_label_best(
@@ -193,6 +193,9 @@ def test_drafted_examples_are_marked_in_config_and_run(
     [
         (["--draft-examples"], "--draft-examples"),
         (["--draft-examples", "--about", "Notes", "--template", "pt"], "--draft-examples"),
+        (["--draft-examples", "--about", "Notes", "--examples", "own.csv"], "--draft-examples"),
+        (["--examples", "none.csv"], "--examples"),
+        (["--examples", "{records}"], "--examples"),
         (["--about", " "], "--about"),
         (["--about", "Notes\nof"], "--about"),
     ],
@@ -200,7 +203,7 @@ def test_drafted_examples_are_marked_in_config_and_run(
 def test_what_cannot_be_drafted_is_refused(
     dpaudit: Dpaudit, asked: list[Any], tmp_path: Path, options: list[str], field: str
 ) -> None:
-    code, _, err = dpaudit(*asked, *options)
+    code, _, err = dpaudit(*asked, *(option.format(records=asked[3]) for option in options))
     assert code == 2 and err.startswith(f"dpaudit: {field}: ")
     assert not (tmp_path / "own.yaml").exists()
 

@@ -162,7 +162,13 @@ def test_a_log_tells_how_far_a_task_is(
     monkeypatch.setattr(progress, "PATIENCE", 0.1)
     with progress.progress_bar("Replaying", "passes") as show:
         assert until(capfd, bool)[0] == "Replaying"
+        show(0, 1234)
+        lines = until(capfd, lambda found: "of" in found[-1] if found else False)
+        assert lines[-1] == "Replaying: 0 of 1,234 passes"  # nothing is measured yet
         show(1, 1234)
         show(2, 1234)
         lines = until(capfd, lambda found: "2 of" in found[-1] if found else False)
         assert lines[-1].startswith("Replaying: 2 of 1,234 passes, about ")
+        show(1234, 1234)  # something else goes on
+        lines = until(capfd, lambda found: "1,234 of" in found[-1] if found else False)
+        assert lines[-1] == "Replaying: 1,234 of 1,234 passes"

@@ -18,7 +18,7 @@ import yaml
 from dpaudit.auditing.comparison import compare_runs
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import audit_run
-from dpaudit.releasing.attestation import statements
+from dpaudit.releasing.attestation import Beside, predicates
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.machine import render_junit, render_sarif
@@ -28,6 +28,7 @@ from dpaudit.results.publication import About
 from dpaudit.results.schemas import SCHEMAS, schema_text
 from tests.needs import needed, npm_part
 from tests.reports.conftest import budgets_run, hostile_run, mean_run, median_run
+from tests.settings import MARK
 
 Run = Any
 ROOT = Path(__file__).parents[2]
@@ -97,13 +98,8 @@ def test_a_strict_ajv_takes_every_schema_and_what_is_written_by_it(
     manifests = [make_run(**kind) for kind in ({}, {"aggregator": "mean", "top_k": 5}, CLUSTERED)]
     audited = [result for result in results(make_run) if result.audience == "internal"]
     public = public_form(make_run(aggregator="mean").audit())
-    both = statements(
-        public,
-        "approximate",
-        "ab" * 32,
-        {"README.md": "cd" * 32},
-        datetime(2026, 11, 26, tzinfo=UTC),
-    )
+    said = predicates(public, "approximate", Beside("ab" * 32), datetime(2026, 11, 26, tzinfo=UTC))
+    both = said.about({"README.md": "cd" * 32})
     documents: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
     documents["run"] = [
         json.loads((run / "run.json").read_text(encoding="utf-8")) for run in manifests
@@ -216,7 +212,7 @@ def test_the_hub_reads_the_card_and_knows_its_identifiers(make_run: Callable[...
     hub = pytest.importorskip("huggingface_hub")
     result = public_form(make_run(aggregator="mean").audit())
     card = hub.DatasetCard(
-        render_card(Released(result, "approximate", ABOUT, {"train": 3}, True, None))
+        render_card(Released(result, "approximate", ABOUT, {"train": 3}, True, None, MARK))
     )
     fields = card.data.to_dict()
     assert fields["license"] == "cc-by-4.0" and fields["language"] == ["en", "gsw"]
@@ -275,7 +271,8 @@ def test_an_entry_keeps_the_registrys_rules(make_run: Callable[..., Run]) -> Non
             }
             assert styles <= {None, "'", '"', "|"}
             basic = entry["deployment"]["basic"]
-            parts = (basic["name"], "-".join(basic["data_curators"]), basic["publication_date"][:4])
+            curators = [each["data_curator_name"] for each in basic["data_curators"]]
+            parts = (basic["name"], "-".join(curators), basic["publication_date"][:4])
             address = re.sub(
                 "_", "-", "_".join(re.sub(r"\W+", "_", part.lower()) for part in parts)
             )

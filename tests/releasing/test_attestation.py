@@ -14,11 +14,11 @@ import pytest
 from securesystemslib.dsse import Envelope
 
 from dpaudit.auditing.disclosure import public_form
-from dpaudit.releasing.attestation import envelopes, opened, statements
+from dpaudit.releasing.attestation import Beside, envelopes, opened, predicates
 from dpaudit.releasing.keys import make_key, read_public_key, read_signer
 from dpaudit.releasing.policy import PolicyFile, apply_policy
 from dpaudit.results import AuditResult
-from dpaudit.results.attestation import Audit, ClaimTested, Commitment, PolicyMet, Tool
+from dpaudit.results.attestation import Audit, ClaimTested, Commitment, PolicyMet, Statement, Tool
 from dpaudit.results.policy import Policy
 from dpaudit.results.schemas import json_schema
 
@@ -38,7 +38,7 @@ def passed(make_run: Callable[..., Run]) -> AuditResult:
 
 def test_both_statements_say_what_the_public_report_says(passed: AuditResult) -> None:
     public = public_form(passed)
-    found, summary = statements(public, "approximate", COMMITMENT, FILES, NOW)
+    found, summary = predicates(public, "approximate", Beside(COMMITMENT), NOW).about(FILES)
     claim, audit, tool = (found.configured(kind) for kind in (ClaimTested, Audit, Tool))
     assert claim.annotations.epsilon == public.claim.epsilon
     assert (claim.annotations.delta, claim.annotations.unit) == (
@@ -77,7 +77,7 @@ def test_names_the_plug_ins_that_took_part(passed: AuditResult) -> None:
         update={"run": public.run.model_copy(update={"plugins": took_part})}
     )
     for result, expected in ((public, public.run.plugins), (with_them, took_part)):
-        found, _ = statements(result, "approximate", COMMITMENT, FILES, NOW)
+        found, _ = predicates(result, "approximate", Beside(COMMITMENT), NOW).about(FILES)
         tool = found.configured(Tool)
         assert tool is not None and tool.annotations.plugins == expected
         jsonschema.validate(found.document(), json_schema("attestation"))
@@ -85,7 +85,7 @@ def test_names_the_plug_ins_that_took_part(passed: AuditResult) -> None:
 
 def test_a_withheld_claim_has_no_figure(make_run: Callable[..., Run]) -> None:
     public = public_form(make_run().audit())
-    found, _ = statements(public, "ex-post", None, FILES, NOW)
+    found, _ = predicates(public, "ex-post", Beside(), NOW).about(FILES)
     claim = found.configured(ClaimTested).annotations
     assert (claim.kind, claim.epsilon, claim.delta) == ("ex-post", None, None)
     assert "withheld here" in claim.withheld
@@ -95,7 +95,7 @@ def test_a_withheld_claim_has_no_figure(make_run: Callable[..., Run]) -> None:
 def test_only_a_pass_in_its_public_form_is_attested(passed: AuditResult) -> None:
     for result in (passed, public_form(passed.model_copy(update={"verdict": "fail"}))):
         with pytest.raises(ValueError, match="only a pass"):
-            statements(result, "approximate", COMMITMENT, FILES, NOW)
+            predicates(result, "approximate", Beside(COMMITMENT), NOW).about(FILES)
 
 
 def test_envelopes_are_signed_and_verify_by_their_key_alone(
@@ -103,21 +103,21 @@ def test_envelopes_are_signed_and_verify_by_their_key_alone(
 ) -> None:
     make_key(tmp_path / "key")
     make_key(tmp_path / "other")
-    both = statements(public_form(passed), "approximate", COMMITMENT, FILES, NOW)
+    both = predicates(public_form(passed), "approximate", Beside(COMMITMENT), NOW).about(FILES)
     content = envelopes(both, read_signer(tmp_path / "key"))
-    found = opened(content)
-    assert tuple(each.statement for each in found) == both
+    found = opened(content, Statement)
+    assert tuple(each.statement.root for each in found) == both
     for each in found:
         assert each.signed_by(read_public_key(tmp_path / "key.pub"))
         assert not each.signed_by(read_public_key(tmp_path / "other.pub"))
-    unsigned = opened(envelopes(both, None))
+    unsigned = opened(envelopes(both, None), Statement)
     assert [each.signatures for each in unsigned] == [(), ()]
     assert not any(each.signed_by(read_public_key(tmp_path / "key.pub")) for each in unsigned)
 
 
 def test_every_changed_byte_of_a_payload_is_noticed(passed: AuditResult, tmp_path: Path) -> None:
     make_key(tmp_path / "key")
-    both = statements(public_form(passed), "approximate", COMMITMENT, FILES, NOW)
+    both = predicates(public_form(passed), "approximate", Beside(COMMITMENT), NOW).about(FILES)
     line = envelopes(both, read_signer(tmp_path / "key")).splitlines()[0]
     fields, key = json.loads(line), read_public_key(tmp_path / "key.pub")
     payload = base64.b64decode(fields["payload"])
@@ -125,7 +125,7 @@ def test_every_changed_byte_of_a_payload_is_noticed(passed: AuditResult, tmp_pat
         changed = payload[:place] + bytes([payload[place] ^ 1]) + payload[place + 1 :]
         other = json.dumps(fields | {"payload": base64.b64encode(changed).decode()}).encode()
         try:
-            (found,) = opened(other)
+            (found,) = opened(other, Statement)
         except ValueError:
             continue
         assert not found.signed_by(key)
@@ -147,7 +147,7 @@ def test_every_changed_byte_of_a_payload_is_noticed(passed: AuditResult, tmp_pat
 )
 def test_what_is_no_attestation_is_refused(content: bytes) -> None:
     with pytest.raises(ValueError):
-        opened(content)
+        opened(content, Statement)
 
 
 def test_others_read_and_verify_it(passed: AuditResult, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_others_read_and_verify_it(passed: AuditResult, tmp_path: Path) -> None:
     results = pytest.importorskip("in_toto_attestation.predicates.test_result.v0.test_result_pb2")
     statement_of = pytest.importorskip("in_toto_attestation.v1.statement").Statement.copy_from_pb
     make_key(tmp_path / "key")
-    both = statements(public_form(passed), "approximate", COMMITMENT, FILES, NOW)
+    both = predicates(public_form(passed), "approximate", Beside(COMMITMENT), NOW).about(FILES)
     for line in envelopes(both, read_signer(tmp_path / "key")).splitlines():
         envelope = Envelope.from_dict(json.loads(line))
         assert envelope.verify([read_public_key(tmp_path / "key.pub")], 1)

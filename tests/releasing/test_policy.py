@@ -256,7 +256,7 @@ def test_the_word_no_is_no_boolean(tmp_path: Path, no: str) -> None:
 
 
 def test_every_rule_is_tried_here() -> None:
-    elsewhere = {"rho", "quality", "worth", "trained_on_records", "signers"}
+    elsewhere = {"rho", "quality", "worth", "trained_on_records", "sign_off", "signers"}
     of_attacks = {"most_advantage", "most_true_positives"}
     assert set(TRIED) | elsewhere | of_attacks == set(RULES)
     assert list(RULES) == [
@@ -290,6 +290,7 @@ def test_a_policy_file_is_read_with_its_digest(tmp_path: Path) -> None:
         "quality": "public-baseline",
         "signers": [DIGEST],
         "worth": {"gain_at_least": 0.05},
+        "sign_off": {"reviewers": 2, "keys": [DIGEST]},
         "rho": 0.5,
         "most_advantage": 0.25,
         "most_true_positives": {"at": 0.01, "most": 0.05},

@@ -22,16 +22,21 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import Question, audit_run
 from dpaudit.releasing.folder import RefusedError, read_about, write_release
 from dpaudit.releasing.texts import Row, split_rows, tables
+from dpaudit.releasing.verify import verify_folder
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
+from dpaudit.reports.document import Table
+from dpaudit.reports.labels import shares
+from dpaudit.reports.publisher import PERSONAL, TITLES
 from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding
 from dpaudit.results.catalogue import message
-from dpaudit.results.publication import About
+from dpaudit.results.publication import DPIA, HIPAA, About, HipaaDetermination
 from dpaudit.results.quality import Quality
 from dpaudit.results.replay import Replay
 from dpaudit.results.rounding import bound, exactly
 from dpaudit.runs import InputError, RunReader
+from tests.settings import MARK
 
 Run = Any
 Releases = Callable[..., tuple[Path, AuditResult]]
@@ -42,11 +47,13 @@ FILES = {
     "attestation.intoto.jsonl",
     "data/train.parquet",
     "jsonl/train.jsonl",
+    "jsonl/train.jsonl.provenance.json",
     *(f"report/{name}" for name in ("report.html", "report.json", "report.md", "junit.xml")),
 }
 ABOUT = About(
     name="Tickets of a support desk",
     curators=("An example house",),
+    curator_type="Nonprofit",
     description="Made-up tickets.\nSecond paragraph with [markup](x) and <b>tags</b>.",
     intended_use="Training of classifiers.",
     region="European Union",
@@ -54,6 +61,16 @@ ABOUT = About(
     license="cc-by-4.0",
     languages=("en",),
     contact="desk at example",
+)
+
+
+#: All that a publisher can say of personal data, and an expert's words.
+STATED = ABOUT.model_copy(
+    update={name: f"STATED-{name}" for name in PERSONAL if name != "roles"}
+    | {
+        "roles": {"accepts the risk": "STATED-roles"},
+        "hipaa": HipaaDetermination(expert="STATED-expert", risk="STATED-risk"),
+    }
 )
 
 
@@ -121,7 +138,7 @@ def test_datasets_reads_it(
 
 def test_texts_without_labels_have_one_column() -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    found = tables({"train": [Row("a text", None, 0), Row("", None, 1)]})
+    found = tables({"train": [Row("a text", None, 0), Row("", None, 1)]}, MARK)
     assert parquet.read_table(io.BytesIO(found["data/train.parquet"])).to_pylist() == [
         {"text": "a text"},
         {"text": ""},
@@ -327,7 +344,7 @@ def test_a_card_says_what_is_so_of_its_release(make_run: Callable[..., Run]) -> 
 
     def card(of: AuditResult, about: About = ABOUT, texts: Any = None) -> str:
         return render_card(
-            Released(public_form(of), "approximate", about, texts or {"train": 3}, True, None)
+            Released(public_form(of), "approximate", about, texts or {"train": 3}, True, None, MARK)
         )
 
     users = result.model_copy(update={"claim": result.claim.model_copy(update={"unit": "user"})})
@@ -364,7 +381,8 @@ def test_a_name_is_text_to_every_version_of_yaml(make_run: Callable[..., Run]) -
         entry = render_deployment(result, result.claim, about, date(2026, 11, 24))
         for text in (entry, card_with(make_run(aggregator="mean").audit(), None, about)):
             assert f"name: '{name}'" in text
-        assert yaml.safe_load(entry)["deployment"]["basic"]["data_curators"] == [name]
+        curators = yaml.safe_load(entry)["deployment"]["basic"]["data_curators"]
+        assert curators == [{"data_curator_name": name}]
 
 
 # --- the public baseline --------------------------------------------------------------------------
@@ -410,7 +428,7 @@ def measured() -> Quality:
 
 def card_with(result: AuditResult, quality: Quality | None, about: About) -> str:
     return render_card(
-        Released(public_form(result), "approximate", about, {"train": 3}, True, quality)
+        Released(public_form(result), "approximate", about, {"train": 3}, True, quality, MARK)
     )
 
 
@@ -493,20 +511,19 @@ def test_nothing_that_is_private_is_in_any_byte(
         result = audit_run(place).model_copy(update={"quality": measured})
         reader = RunReader(place)
         folder = tmp_path / "texts" / kind["aggregator"] / str(len(kind))
-        write_release(result, reader, folder, quality=measured, test_share=0.4)
+        write_release(result, reader, folder, quality=measured, test_share=0.4, about=STATED)
         manifest, found = reader.manifest, contents(folder)
         secrets = {
             manifest.batching.key,
             manifest.nonce,
             manifest.data.digest,
-            reader.head(),
             str(tmp_path),
             "d1" * 32,
         }
         secrets |= set(reader.hashes().digests.values()) | {
             assigned.digest for assigned in reader.assignment()
         }
-        assert len(found) == len(FILES) + 2
+        assert len(found) == len(FILES) + 5  # the test split with its side-car, and the annexes
         for name, text in found.items():
             assert "MARKER" not in text and "ENCODER" not in text, name
             assert not {
@@ -524,7 +541,8 @@ def test_nothing_that_is_private_is_in_any_byte(
                         number,
                     )
         named = {name for name, text in found.items() if manifest.commitment in text}
-        assert named == {"attestation.intoto.jsonl"}
+        marked = {name for name in found if name.endswith((".parquet", ".provenance.json"))}
+        assert named == {"attestation.intoto.jsonl", "README.md"} | marked
         batches = found["jsonl/train.jsonl"] + found["jsonl/test.jsonl"]
         assert not {"tokens", "stop", "cluster", "id"} & {
             key for line in batches.splitlines() for key in json.loads(line)
@@ -572,6 +590,15 @@ def test_what_a_publisher_says_is_read_strictly(tmp_path: Path) -> None:
         ("languages: [xx]", "the hub has no language 'xx'"),
         ("languages: [english]", "the hub has no language 'english'"),
         ("sector: Gardening", "Technology"),
+        ("recipient: everybody", "Did you mean recipients?"),
+        ("roles: [me]", "about.yaml: roles: the value is"),
+        ("roles: {accepts the risk: 7}", "roles.accepts the risk: the value is 7"),
+        ("hipaa: yes", "about.yaml: hipaa: the value is True"),
+        ("hipaa: {experts: A. Nother}", "Did you mean hipaa.expert?"),
+        ("hipaa: {date: 2026-11-27}", "hipaa.date: the value is"),
+        ("curator_type: Industries", "Government"),
+        ("retention: ''", "about.yaml: retention"),
+        ("review:", "review: this field has no value"),
         ("- name", "no mapping of fields"),
     ):
         path.write_text(text)
@@ -596,6 +623,85 @@ def test_an_entrys_address_is_the_one_that_the_registry_gives_it(
         # Its tests compare the line as it stands, without quotes.
         assert text.splitlines()[0] == f"url_slug: {slug}"
         assert yaml.safe_load(text)["url_slug"] == slug
+
+
+def test_the_template_explains_every_field_and_is_accepted(
+    tmp_path: Path, dpaudit: Command
+) -> None:
+    code, out, _ = dpaudit("release", "--about-template")
+    assert code == 0 and all(not line or line[0] == "#" for line in out.splitlines())
+    path = tmp_path / "about.yaml"
+    path.write_text(re.sub(r"^# (?=( \s)?[a-zA-Z][\w ]*:)", "", out, flags=re.M))
+    found = read_about(path)
+    names = [*About.model_fields, *(f"hipaa.{name}" for name in HipaaDetermination.model_fields)]
+    assert [name for name in names if found.stated(name) is None] == []
+    assert {*TITLES} == {*names} - {"hipaa", "license", "languages", "public_reference"}
+
+
+# --- annexes, labels, the registry's entry -----------------------------------------------------
+
+
+def test_annexes_hold_what_is_stated_and_list_what_is_not(released: Releases) -> None:
+    folder, _ = released(release={"about": STATED})
+    card, dpia, hipaa = (
+        (folder / name).read_text().replace("\\_", "_") for name in ("README.md", DPIA, HIPAA)
+    )
+    for name in PERSONAL:
+        assert f"STATED-{name}" in card and f"STATED-{name}" in dpia
+    assert "STATED-expert" in hipaa and "STATED-risk" in hipaa and "STATED-expert" not in dpia
+    for draft in (dpia, hipaa):
+        assert "differentially private" in draft and "no legal advice" in draft
+    absent = hipaa.partition("## Not stated")[2]
+    assert "`hipaa.recipient`" in absent and "`hipaa.expert`" not in absent
+    assert dpia.partition("## Not stated")[2].count("\n- ") == 0
+    assert verify_folder(folder, None).verdict == "pass"
+
+    folder, _ = released(release={"about": About(retention="STATED-retention")})
+    assert not (folder / HIPAA).exists()
+    card, dpia = ((folder / name).read_text() for name in ("README.md", DPIA))
+    absent = dpia.partition("## Not stated")[2]
+    for name in PERSONAL:
+        assert (f"(`{name}`)" in absent) == (name != "retention")
+        assert (TITLES[name] in card.partition("Not stated by the publisher:")[2]) == (
+            name != "retention"
+        )
+        if name != "retention":  # nothing stands in its place
+            assert TITLES[name] not in dpia.partition("## Not stated")[0].replace("## ", "")
+
+
+def test_a_card_has_the_labels_shares_and_what_they_tell(make_run: Callable[..., Run]) -> None:
+    pages = {
+        "counted": make_run(clusters="public-centers-rebalanced", sizes=(3, 4, 5, 2)),
+        "private": make_run(),
+        "lead": make_run(),
+    }
+    pages["private"].edit_manifest({"chosen_from": {"batching": "private", "settings": "public"}})
+    for name, run in pages.items():
+        settings = public_form(run.audit()).run.settings
+        said, *rest = shares(settings, {"a": 3, "b": 1})
+        begun = say(f"labels-{name}", batches=2, labels=2).partition(".")[0]
+        assert str(said.words).partition(".")[0][-40:] == begun[-40:], name
+        rows = next(block for block in rest if isinstance(block, Table)).rows
+        of_a = rows[0].cells
+        assert of_a[0] == "a" and of_a[-2:] == ("3", "75.00%")
+        # only numbers that are public, and hang on no record, are declared ones
+        assert (of_a[1] == "50.00%") == (name == "lead")
+
+
+def test_the_registrys_schema_lacks_only_what_the_publisher_does_not_state(
+    released: Releases,
+) -> None:
+    tiers = {}
+    for about in (About(), ABOUT, STATED):
+        folder, _ = released(release={"about": about})
+        text = (folder / "opendp_deployment.yaml").read_text()
+        entry = yaml.load(text, Loader=yaml.BaseLoader) | {"tier": yaml.safe_load(text)["tier"]}
+        entry["deployment"] = yaml.safe_load(text)["deployment"]
+        problems = list(jsonschema.Draft7Validator(registry_schema()).iter_errors(entry))
+        missing = [problem.message for problem in problems]
+        assert missing == ["'data_curator_type' is a required property"] * (about == About())
+        tiers[about.name, about.justification] = entry["tier"]
+    assert list(tiers.values()) == [2, 2, 3]
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -837,7 +943,7 @@ def test_the_command_releases_what_passes(
     assert f": dpaudit verify new/texts --key {keys / 'key'}.pub {gate}" in " ".join(err.split())
     code, out, err = dpaudit("report", run.path, "--out", "new/texts")
     assert code == 2 and "inside a release" in err, "private reports stay out of it"
-    assert set(contents(tmp_path / "new" / "texts")) == FILES
+    assert set(contents(tmp_path / "new" / "texts")) == FILES | {DPIA}
     digest = hashlib.sha256((tmp_path / "policy.yaml").read_bytes()).hexdigest()
     assert digest in (tmp_path / "new" / "texts" / "README.md").read_text()
     found = json.loads(dpaudit("release", run.path, "--out", "b", "--unsigned", "--json")[1])

@@ -20,6 +20,7 @@ from dpaudit.reports.figures import attack_curves
 from dpaudit.results import Attack, AttackBound, AuditResult, CanaryGuesses, Message
 from dpaudit.results.publication import About
 from dpaudit.results.rounding import in_100
+from tests.settings import MARK
 
 Samples = dict[str, Callable[[], AuditResult]]
 TITLE = "What an attacker can do"
@@ -87,7 +88,7 @@ def test_readers_outside_have_the_box_and_a_card_two_of_its_sentences(
     require_on_first_screen(result)
     toss_up, alarms, rates = attacks.sentences(result)
     assert [toss_up, alarms, rates] == list(attacks.sentences(inside))
-    card = render_card(Released(result, "approximate", About(), {"train": 3}, True, None))
+    card = render_card(Released(result, "approximate", About(), {"train": 3}, True, None, MARK))
     assert toss_up[:40] in card and alarms[:40] in card
     assert rates[:40] not in card
 

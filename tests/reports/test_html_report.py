@@ -269,7 +269,7 @@ def test_a_guarantee_of_next_to_nothing_is_called_that_and_one_caveat_is_bold(
     result = samples["median"]().model_copy(update={"caveats": (*said, other)})
     html = render_html(result)
     verdict = html.partition("<main")[2].partition("</section>")[0]
-    assert "Pass: the claim holds, and bounds next to nothing" in verdict
+    assert "Pass: the claim holds for one record, and bounds next to nothing" in verdict
     assert all(str(each) in verdict for each in said) and "Another caveat." not in verdict
     assert verdict.count('<p class="caution"') == 1
     assert "Another caveat." in section(html, "not-checked")

@@ -37,7 +37,7 @@ def test_summary_fits_eighty_columns(samples: Samples) -> None:
 
 def test_clean_summary_is_read_in_five_seconds(samples: Samples) -> None:
     text = _printed(summary(samples["median"]()))
-    assert text.startswith("Pass: the claim holds.\nBoth levels, ε ≤ 2.5: ")
+    assert text.startswith("Pass: the claim holds for one record.\nBoth levels, ε ≤ 2.5: ")
     assert len(text.splitlines()) <= 11
     for said in (
         "4 passed, 2 not made, 1 does not apply. To make 2 more checks:",

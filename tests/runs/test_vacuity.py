@@ -13,7 +13,7 @@ EXAMPLES = (
     "The lift in the north stair has been stuck since Tuesday, and nobody came.",
     "My parcel was left in the rain; I would like to have the money back.",
 )
-PROMPT = "Complaints that tenants write about {label}, one a line:\n- {example}\n-"
+PROMPT = "Complaints that tenants write on ({label}), one a line:\n- {example}\n-"
 TOKENS = (1,) * 20
 
 
@@ -37,6 +37,8 @@ def public(
         (None, (5,), "very_short"),
         ("32:20-32-33:40. 2019-05-22. 14:00:13.", TOKENS, "digits"),
         ("### 2015-01-31 - 17", TOKENS, "digits"),
+        ("6.5% alcohol (93.5% by volume), 200 g", TOKENS, "digits"),
+        ("@Airways @U.S.A.I.S.I.A.F.T.E.N.T.I.n.c.t.ed.e.", TOKENS, "digits"),
         ("Madrid, Paris, Rome, Berlin, New York, Oslo", TOKENS, "lists"),
         ("- The lift\n- The door of the house\n- My neighbour's dog", TOKENS, "lists"),
         (
@@ -45,8 +47,10 @@ def public(
             "lists",
         ),
         ("the noise and the noise and the noise and the noise", TOKENS, "repetitions"),
-        ("I write complaints that tenants write about noise, one a line", TOKENS, "prompts"),
+        ("I write complaints that tenants write on noise, one a line", TOKENS, "prompts"),
         ("And my parcel was left in the rain; I would like tea", TOKENS, "prompts"),
+        ("A lift that is old (Noise), and one that is new", TOKENS, "prompts"),
+        ("The tenants of the house wrote about the stairs: ", TOKENS, "prompts"),
         ("Лифт не работает уже неделю", TOKENS, "other_language"),
         (
             "Der Aufzug steht seit Dienstag still, niemand kam, keiner meldet sich",
@@ -65,6 +69,7 @@ def test_a_planted_text_says_nothing(
     "text",
     [
         "The heating has been cold for three weeks, in 12 flats of 14.",
+        "I couldn't stay, nor can I: it isn't 1 or 2 things.",
         "In London, Paris, Rome and Berlin the rents have risen, the paper says.",
         "Water came through the ceiling again. Please send a plumber before the weekend.",
         "Rain again.\nThe roof still leaks, and nobody has answered my letter of 3 May.",
@@ -86,6 +91,17 @@ def test_the_papers_request_is_the_prompt_of_its_template() -> None:
     said = "Please give another one. No formatting or explanations."
     assert vacuity(said, TOKENS, public(None, (), "it")) == "prompts"
     assert vacuity(said, TOKENS, public(None, (), "pt")) is None
+
+
+@pytest.mark.parametrize("text", ["A lift (noise) is old", "The tenants wrote this:"])
+def test_marks_of_the_request_tell_nothing_where_an_example_has_them(text: str) -> None:
+    said = f"{text} and nobody came."  # with as many marks, and no run of many words in common
+    assert vacuity(text, TOKENS, public()) == "prompts"
+    shown = "One (noise) of many. All of it said that:"
+    assert vacuity(text, TOKENS, public(examples=(*EXAMPLES, shown))) is None
+    assert vacuity(said.replace("(noise)", "of noise"), TOKENS, public()) is None
+    # a request that says nothing in such a way
+    assert vacuity(text, TOKENS, public(text="On {label}\n- {example}\n-")) is None
 
 
 def test_each_text_counts_once() -> None:

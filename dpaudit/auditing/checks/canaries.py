@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.accounting.one_run import ALARM_AT, chance_of, p_value, tail
+from dpaudit.accounting.coins import ALARM_AT, canary_guesses, chance_of, tail
 from dpaudit.auditing.checks.claim import batch_claim
 from dpaudit.auditing.checks.costs import Costs
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
@@ -288,7 +288,8 @@ def _tests(run: AuditedRun, found: Guesses) -> Iterator[_Test]:
     yield _Test(Finding(code="canaries.record"), chance, 2 * tail(chances, coins))
     if run.kind.beforehand and claim.relation == "add_remove":
         delta, epsilon = run.kind.tested_delta(claim.delta), batch_claim(run)
-        values = [p_value(epsilon, delta, coins, coins, number) for number in (right, coins)]
+        tossed = canary_guesses(coins, delta)
+        values = [tossed.p_value(number, epsilon) for number in (right, coins)]
         claimed = Finding(
             code="canaries.claim", values={"epsilon": Quantity(value=epsilon, unit="nats")}
         )

@@ -19,6 +19,7 @@ from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ContextChange
 from dpaudit.mechanisms.claims import KindOfClaim
 from dpaudit.results import Finding, Value
+from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
     BatchHeader,
@@ -108,6 +109,8 @@ class AuditedRun:
         held: the run's commitment and head, where somebody was given them in time.
         tokenizers: digests of tokenizers that the caller vouches for (`Vocabulary.digest`).
         seed: the secret seed that the run commits to; None if none was given.
+        disclosed: the texts on trial against the data, or why they cannot be tried; None without
+            data.
         headers: the batches that could be opened.
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
@@ -127,6 +130,7 @@ class AuditedRun:
     known_digests: KnownDigests = field(default_factory=KnownDigests)
     tokenizers: frozenset[str] = frozenset()
     seed: CommittedSeed | None = None
+    disclosed: DisclosedTexts | InputError | None = None
     headers: dict[int, BatchHeader] = field(default_factory=dict)
     lengths: dict[int, int] = field(default_factory=dict)
     cut_short: set[int] = field(default_factory=set)

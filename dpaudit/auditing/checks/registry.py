@@ -450,6 +450,7 @@ OWN_CHECKS = (
     "release.text",
     "release.selection",
     "release.stopping",
+    "release.disclosure",
     "partition.disjoint",
     "partition.stable",
     "partition.public-parameters",

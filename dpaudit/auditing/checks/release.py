@@ -5,17 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from typing_extensions import override
 
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
-from dpaudit.auditing.checks.registry import Outcome, RunCheck
+from dpaudit.auditing.checks.registry import Outcome, RunCheck, inapplicable, unusable
 from dpaudit.auditing.checks.steps import BatchView, StepsView
-from dpaudit.results import Finding, Place, Value
+from dpaudit.results import Finding, Place, Quantity, Value
+from dpaudit.results.disclosed_texts import LEVEL, NO_POWER
 from dpaudit.runs import Decoding, InputError, Manifest, Sample, as_released, without_stop
 from dpaudit.runs.layout import SAMPLES, TOKENIZER
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from dpaudit.runs.vacuity import Vacuity, vacuity
+
+#: The level of evidence that rests on the data.
+_WITH_DATA = 3
 
 
 class Texts(BatchEvidence, Evidence):
@@ -190,6 +195,49 @@ def sequences_end_by_rule(run: AuditedRun) -> Outcome:
     if not run.headers:
         return Outcome("skip", "unread", values)
     return Outcome("pass", "by-rule", values | {"texts": run[Texts].number})
+
+
+@RunCheck(id="release.disclosure")
+def texts_refute_no_claim(run: AuditedRun) -> Outcome:
+    """Hold the records that texts name against the chance that the claim leaves.
+
+    The trial itself is made where the data are at hand (`dpaudit.disclosing`). A text that depends
+    on records breaks no promise; one that names more of its own than its epsilon allows does.
+    """
+    batching, found = run.manifest.batching, run.disclosed
+    if batching.rule == "paper-slices" or batching.key is None:
+        return inapplicable("release.no-coins")
+    if not run.kind.beforehand:
+        return inapplicable("release.not-beforehand")
+    if found is None:
+        # From the level on that needs the data anyway.
+        return Outcome("skip", "no-data", evidence=_WITH_DATA)
+    if isinstance(found, InputError):
+        if found.code == NO_POWER:
+            return inapplicable("release.too-few-records")
+        return replace(unusable(found), evidence=_WITH_DATA)
+    tested = found.epsilon
+    if tested.claimed is None or tested.p_claim is None:
+        return inapplicable("release.other-neighbours")
+    if not tested.claim_refutable:
+        return inapplicable("release.beyond-power", {"claimed": _nats(tested.claimed)})
+    values: dict[str, Value] = {
+        "level": Finding(code=f"release.of-{tested.level}"),
+        "claimed": _nats(tested.claimed),
+        "k": tested.k,
+        "measure": found.measure,
+        "guesses": tested.guesses,
+        "right": tested.right,
+        "chance": tested.p_claim,
+        "at": LEVEL,
+    }
+    if tested.claim_refuted:
+        return Outcome("fail", "refuted", values | {"refuted": _nats(tested.refuted)})
+    return Outcome("pass", "not-refuted", values | {"least": found.test.least_records})
+
+
+def _nats(value: float) -> Quantity:
+    return Quantity(value=value, unit="nats")
 
 
 def _lacks_mark(run: AuditedRun) -> bool:

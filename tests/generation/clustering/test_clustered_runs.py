@@ -40,6 +40,7 @@ from dpaudit.runs import ClusterPlaces, InputError, KeyedHash, RunReader, decode
 from dpaudit.runs.manifest import MAX_BATCHES
 from tests.forging import unfinish
 from tests.nesting import nested
+from tests.trials import trial
 
 CANARY = "canary-7f3a"
 LABELS = ["north", "south"]
@@ -465,7 +466,10 @@ def test_replays_embed_anew_and_agree(tmp_path: Path, clustered: MakeConfig) -> 
         noisy, (exact, _) = np.array(reader.clusters().noisy_counts), truth(config, reader)
         assert found.noise == np.abs(noisy - exact).sum() > 0
         assert [step.problems for step in found.steps] == [()] * 3
-        checks = {check.id: check for check in audit_run(run, evidence=4, replay=found).checks}
+        checks = {
+            check.id: check
+            for check in audit_run(run, evidence=4, replay=found, disclosed=trial()).checks
+        }
         levels = {
             "partition.stable": 3,
             "rebalancing.noise": 3,

@@ -16,7 +16,6 @@ from dpaudit.accounting.worth import sensitivity, steps_of
 from dpaudit.api.audits import audit
 from dpaudit.api.generating import Config as FrontDoorConfig
 from dpaudit.api.generating import generate
-from dpaudit.api.monitor import Monitor
 from dpaudit.auditing.run import audit_run
 from dpaudit.commands.cli import main
 from dpaudit.generation.algorithm import prepare
@@ -25,7 +24,7 @@ from dpaudit.generation.evaluation.texts import RealData
 from dpaudit.generation.evaluation.worth import GainByBatch, paid_gain, pay_for_gain
 from dpaudit.generation.rebuilt import RunParts
 from dpaudit.reports.worth import paid_words
-from dpaudit.results.quality_file import write_measures
+from dpaudit.results.quality_file import read_worth, write_measures
 from dpaudit.results.worth import Worth
 from dpaudit.runs import InputError, KeyedHash, RunReader
 from dpaudit.runs.public import PublicReader
@@ -62,7 +61,8 @@ def parts_of(config: Config) -> RunParts:
 
 
 def by_batch(config: Config) -> GainByBatch:
-    return GainByBatch(parts_of(config), None, 4, lambda *_: None)
+    parts = parts_of(config)
+    return GainByBatch(parts, range(parts.manifest.batching.per_round), 4, lambda *_: None)
 
 
 def test_a_keyed_hash_of_the_record_alone_holds_it_out(
@@ -165,26 +165,37 @@ def test_the_default_path_has_baseline_and_gain(
     result = audit_run(run)
     assert {check.status for check in result.checks if check.id.startswith("integrity")} == {"pass"}
     # by the formula, of the batches that a run of these settings has
-    found = GainByBatch(parts_of(config), None, 1, lambda *_: None)
+    parts = parts_of(config)
+    found = GainByBatch(parts, range(parts.manifest.batching.per_round), 1, lambda *_: None)
     assert found.gain == worth.gain
 
 
-def test_an_interrupted_measurement_says_what_measures_it(
+def test_the_same_call_goes_on_with_an_interrupted_measurement(
     make_config: Callable[..., Config], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is finished, so that the same command would not go on with it."""
-
     def interrupted(*_: Any) -> Any:
         raise KeyboardInterrupt
 
-    warnings: list[str] = []
-    monkeypatch.setattr("dpaudit.generation.evaluation.worth.gain_at_the_end", interrupted)
-    monkeypatch.setattr(Monitor, "warn", lambda _, message: warnings.append(message))
-    run = tmp_path / "run"
-    with pytest.raises(KeyboardInterrupt):
-        generate(make_config(data={"path": str(data)}, **HELD_OUT), out=run)
-    assert [f"dpaudit evaluate {run} --reference" in each for each in warnings] == [True]
-    assert audit_run(run)
+    config, run = make_config(data={"path": str(data)}, **HELD_OUT), tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr("dpaudit.generation.evaluation.worth.gain_at_the_end", interrupted)
+        with pytest.warns(UserWarning), pytest.raises(KeyboardInterrupt):
+            generate(config, out=run)
+    texts, worth = (run / "samples.jsonl").read_bytes(), run / "report" / "worth.json"
+    assert audit_run(run) and not worth.exists()
+    # another config, or nothing to measure: the texts are not gone on with
+    other = make_config(data={"path": str(data)}, **HELD_OUT | {"decoding": {"max_tokens": 2}})
+    for refused, measure in ((other, True), (config, False)):
+        with pytest.raises(InputError):
+            generate(refused, out=run, worth=measure)
+        assert not worth.exists()
+    generate(config, out=run)
+    assert read_worth(run / "report", lambda: RunReader(run)).gain is not None
+    assert (run / "samples.jsonl").read_bytes() == texts
+    # told before the data is read
+    data.unlink()
+    with pytest.raises(InputError, match="finished"):
+        generate(config, out=run)
 
 
 def test_the_option_leaves_both_out(
@@ -239,7 +250,7 @@ def test_a_gain_of_all_texts_in_one_batch_would_move_too_far(
         for each in run.batches
     )
     sums = [
-        GainByBatch(parts, None, 99, lambda *_: None).sums[0]
+        GainByBatch(parts, range(parts.manifest.batching.per_round), 99, lambda *_: None).sums[0]
         for parts in (crowded, crowded._replace(batches=fewer))
     ]
     gains = [(each[:, 1] - each[:, 0]) / each[:, 2] for each in sums]
