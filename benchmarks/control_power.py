@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 from dpaudit.accounting.coins import ABSTAIN, BatchCoins, Coins, ShownCoins
 from dpaudit.accounting.control_test import (
     LEVEL,
-    RUN_LENGTHS,
     TOP_UNITS,
     Statistic,
     control_test,
 )
 from dpaudit.disclosing.matching import Matches, SharedRuns, shared_runs
-from dpaudit.disclosing.words import normalized
+from dpaudit.disclosing.words import WORDS, normalized
 from dpaudit.generation.sources import locate
 
 Integers = NDArray[np.int64]
@@ -185,7 +184,7 @@ def guessing(matches: Matches, batch_of: Integers, secret: Secret) -> Iterator[S
         secret: what is guessed.
     """
     for name, scores, where, thresholds in (
-        ("runs", matches.lengths, matches.where, RUN_LENGTHS),
+        ("runs", matches.lengths, matches.where, WORDS.runs),
         ("3-grams", matches.grams, matches.grams_where, TOP_UNITS),
     ):
         guesses = np.where(where < 0, ABSTAIN, secret.values(batch_of[where]))

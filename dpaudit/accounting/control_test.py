@@ -27,11 +27,6 @@ from dpaudit.accounting.coins import (
 
 #: The test's level where it decides something.
 LEVEL = 1e-3
-#: The longest runs of words that name a unit: statistic of unique runs.
-RUN_LENGTHS = (6, 8, 10, 12, 16)
-#: The one length whose count refutes an epsilon, fixed beforehand: the largest of several epsilons
-#: would be refuted too often.
-EPSILON_RUN_LENGTH = 10
 #: The numbers of units with the most shared 3-grams that are guessed.
 TOP_UNITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 #: Tails that are this close, relatively, are equal.

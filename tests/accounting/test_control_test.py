@@ -9,7 +9,8 @@ import pytest
 from scipy.stats import binom  # type: ignore[import-untyped]
 
 from dpaudit.accounting.coins import ABSTAIN, BatchCoins, ShownCoins, SplitCoins
-from dpaudit.accounting.control_test import RUN_LENGTHS, TOP_UNITS, Statistic, control_test
+from dpaudit.accounting.control_test import TOP_UNITS, Statistic, control_test
+from dpaudit.disclosing.words import WORDS
 
 
 def fair(number: int, share: float = 0.5) -> ShownCoins:
@@ -44,13 +45,13 @@ def test_counts_are_of_nested_guesses():
 
 @pytest.mark.parametrize("draws", [1, 99, 1000])
 def test_texts_that_name_nobody_show_nothing(draws):
-    nobody = Statistic("runs", np.full(9, ABSTAIN), np.zeros(9, dtype=np.int64), RUN_LENGTHS)
+    nobody = Statistic("runs", np.full(9, ABSTAIN), np.zeros(9, dtype=np.int64), WORDS.runs)
     found = control_test(fair(9), np.ones(9, dtype=np.int64), [nobody], draws)
     assert (found.p, found.p_lower) == (1.0, 1.0)
 
 
 def test_the_smallest_p_value_is_that_of_the_observed_coins_alone():
-    everybody = Statistic("runs", np.ones(60, dtype=np.int64), np.full(60, 20), RUN_LENGTHS)
+    everybody = Statistic("runs", np.ones(60, dtype=np.int64), np.full(60, 20), WORDS.runs)
     found = control_test(fair(60), np.ones(60, dtype=np.int64), [everybody], draws=999)
     assert found.p == 1 / 1000 and found.p_lower == 1.0
     found = control_test(fair(60), np.zeros(60, dtype=np.int64), [everybody], draws=999)
@@ -61,7 +62,7 @@ def test_the_same_seed_gives_the_same_p_value():
     random = np.random.default_rng(2)
     guesses, scores = np.ones(30, dtype=np.int64), random.integers(5, 20, 30)
     values = (random.random(30) < 0.7).astype(np.int64)
-    statistic = Statistic("runs", guesses, scores, RUN_LENGTHS)
+    statistic = Statistic("runs", guesses, scores, WORDS.runs)
     found = [control_test(fair(30), values, [statistic], 500, seed).p for seed in (1, 1, 2)]
     assert found[0] == found[1] != found[2]
 
@@ -118,7 +119,7 @@ def honest(random: np.random.Generator, kind: int):
     guesses = np.where(random.random((2, number)) < 0.4, guesses, ABSTAIN)
     values = coins.draw(random, np.arange(number), 1)[0]
     statistics = [
-        Statistic("runs", guesses[0], random.integers(4, 20, number), RUN_LENGTHS),
+        Statistic("runs", guesses[0], random.integers(4, 20, number), WORDS.runs),
         Statistic("grams", guesses[1], random.integers(1, 9, number), TOP_UNITS[:8], "top"),
     ]
     return coins, values, statistics
@@ -178,6 +179,6 @@ def test_copies_of_three_records_in_their_own_batch_are_found():
     coins = BatchCoins(np.full(500, 32), np.full(500, 32))
     values = coins.draw(random, np.arange(500), 1)[0]
     guesses = np.where(np.arange(500) < 3, values, ABSTAIN)
-    statistic = Statistic("runs", guesses, np.full(500, 12), RUN_LENGTHS)
+    statistic = Statistic("runs", guesses, np.full(500, 12), WORDS.runs)
     found = control_test(coins, values, [statistic], draws=20_000)
     assert found.p <= 1e-3 and found.least_records == 2
