@@ -38,6 +38,8 @@ OF_SETTINGS = frozenset(
 }
 #: What errors call the fields of a source of rows: a config's `data`.
 FIELDS: Mapping[str, str] = {field: f"data.{field}" for field in DataConfig.model_fields}
+#: And what names a file's encoding where its columns are asked for: there is no config then.
+_ASKED: Mapping[str, str] = {**FIELDS, "encoding": "--encoding"}
 #: The first line with which Excel is told what separates the fields of a .csv.
 SEPARATOR_LINE = re.compile(r'(?:\ufeff|ï»¿)?"?sep=([^\r\n"])"?\r?\n?', re.IGNORECASE)
 
@@ -124,7 +126,7 @@ def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
         if file.is_dir():
             return ()
     config = DataConfig(path=str(file), encoding=encoding)
-    with _reading(config, FIELDS, file):
+    with _reading(config, _ASKED, file):
         columns = _first_columns(config, file)
     while columns and not columns[-1]:  # Excel's spare columns
         columns = columns[:-1]
@@ -150,9 +152,9 @@ def _first_columns(config: DataConfig, file: Path) -> tuple[str, ...]:
             problem, remedy = "this is not a Parquet file.", "Copy or write it again."
             raise InputError(str(file), problem, remedy, "rows.no-parquet") from None
     if file.suffix.lower() == ".jsonl":
-        _, values = next(_objects(config, FIELDS, file), ("", _Object([])))
+        _, values = next(_objects(config, _ASKED, file), ("", _Object([])))
         return tuple(values)
-    encoding = _encoding(config, FIELDS, file)
+    encoding = _encoding(config, _ASKED, file)
     delimiter = delimiter_of((), file, encoding)
     with file.open(encoding=encoding, newline="") as lines:
         if not SEPARATOR_LINE.fullmatch(lines.readline()):

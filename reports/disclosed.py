@@ -43,7 +43,7 @@ _LEVELS: dict[Level, tuple[str, str]] = {
 _Status: TypeAlias = Literal["pass", "warn", "fail"]
 _NOT_COMPARED = {
     "none-claimed": "No claim was compared: give one with `--epsilon`.",
-    "ex-post": (
+    "known-afterwards": (
         "The run's claim was not compared. It is the cost of these very texts (ex-post), and this "
         "test needs an epsilon that was fixed before the run: give one with `--epsilon`."
     ),

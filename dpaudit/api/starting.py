@@ -238,10 +238,11 @@ def demo(
     folder, audits = places.path_of(out, "out"), {}
     for name, config in demo_configs(model, quick=quick).items():
         run = folder / name
+        finished = nothing_is_left(run, worth=False)
+        if finished and (other := open_run(run).manifest.model.name) != model:
+            raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")
         if not nothing_is_left(run):
             generate(config, out=run, monitor=monitor.titled(name))
-        elif (other := open_run(run).manifest.model.name) != model:
-            raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")
         audits[name] = audit(run, model=config.model.name, monitor=monitor)
         audits[name].save()
     found = compare(*audits.values(), names=tuple(audits), monitor=monitor)

@@ -30,6 +30,7 @@ from dpaudit.mechanisms import Mechanism
 from dpaudit.results import AuditResult, Comparison, JointCost
 from dpaudit.results.attestation import TestResultStatement
 from dpaudit.results.contamination import Contamination
+from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import Policy
 from dpaudit.results.publication import About
 from dpaudit.results.quality import Quality
@@ -56,6 +57,7 @@ FIELDS: dict[str, type[BaseModel]] = {
     "comparison": Comparison,
     "composition": JointCost,
     "contamination": Contamination,
+    "disclosed-texts": DisclosedTexts,
     "clusters": ClusterComparison,
     "likelihood": Likelihoods,
     "evaluation": Quality,
