@@ -29,6 +29,7 @@ from dpaudit.generation.starting import (
     first_records,
     missing_parts,
 )
+from dpaudit.generation.starting import TOKENS as TOKENS
 from dpaudit.generation.starting import Demo as Demo
 from dpaudit.generation.starting import First as First
 from dpaudit.generation.starting import Own as Own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from dpaudit.commands.own_data import (
     ask_data,
     ask_plan,
     is_terminal,
+    keeping_answers,
     note_persons,
     own_data_options,
 )
@@ -93,22 +94,25 @@ def init(
         from dpaudit.reports.text import in_a_line
         from dpaudit.results.shell import argument
     own, asks = None, data is not None and terminal
-    if data is not None:
-        given = ask(given, data, examples=not draft_examples) if asks else given
-        own = given.own(data)
-        if not asks:
-            note_persons(given, data)
-        if asks and given.plan is None:
-            own = _with_plan(own, given.aggregator)
-    with nullcontext() if draft_examples else TERMINAL.waiting(WORKING):
-        written = starting.init(
-            config,
-            own,
-            aggregator=given.aggregator,
-            overwrite=force,
-            draft_examples=draft_examples,
-            monitor=TERMINAL,
-        )
+    with ExitStack() as kept:
+        if data is not None:
+            if asks:
+                given = ask(given, data, examples=not draft_examples)
+                kept.enter_context(keeping_answers(str(config), data, given))
+            own = given.own(data)
+            if not asks:
+                note_persons(given, data)
+            elif given.plan is None:
+                own = _with_plan(own, given.aggregator)
+        with nullcontext() if draft_examples else TERMINAL.waiting(WORKING):
+            written = starting.init(
+                config,
+                own,
+                aggregator=given.aggregator,
+                overwrite=force,
+                draft_examples=draft_examples,
+                monitor=TERMINAL,
+            )
     seen = preview(config, monitor=TERMINAL) if written.at_hand else None
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"

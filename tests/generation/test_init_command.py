@@ -768,6 +768,25 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
     assert dpaudit("init", "own.yaml", "--data", "claims.csv", "--json")[0] == 2  # asks nothing
 
 
+def test_answers_are_kept_when_the_file_is_refused(
+    dpaudit: Dpaudit, tmp_path: Path, terminal: Callable[..., None]
+) -> None:
+    file = tmp_path / "my claims.csv"
+    file.write_text('note,kind\nprivate canary,"Fire, water"\nprivate canary,Other\n')
+    terminal("note", "kind", '"Fire, water",Theft', "no", "", 1200, 2, 30, "It's a claim", "")
+    code, _, err = dpaudit("init", "own.yaml", "--data", file, "--tokens", 64)
+    assert code == 2 and "canary" not in err
+    (kept,) = (line for line in err.splitlines() if " --data " in line)
+    typed = shlex.split(kept[kept.index("init") :])
+    terminal("", "", "many")  # what had no answer is asked for again
+    code, _, err = dpaudit(*typed, "--skip-other-labels")
+    assert code == 0, err
+    config = load_config(tmp_path / "own.yaml")
+    assert (config.data.path, config.data.labels) == (str(file), ("Fire, water", "Theft"))
+    assert config.decoding.max_tokens == config.prompt.max_example_tokens == 64
+    assert "It's a claim" in (config.prompt.text or "")
+
+
 def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from dpaudit.generation.config import load_config
 from dpaudit.generation.events import BatchDone, Event
 from dpaudit.results.plan import PLANS, Plan
 from dpaudit.runs import RunReader
-from dpaudit.runs.manifest import MAX_CONTEXTS
+from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS
 
 Dpaudit = Callable[..., tuple[int, str, str]]
 
@@ -139,6 +139,22 @@ def test_init_and_generate_take_the_same_options(
     assert yaml.safe_load(made)["data"]["labels"] == ["Motor", "Theft"]
     assert own_data.PLANS == PLANS
     assert own_data.MOST_CONTEXTS.max == MAX_CONTEXTS
+    assert own_data.MOST_TOKENS.max == MAX_TOKENS
+    least = yaml.safe_load(made)["decoding"]["least_tokens"]
+    assert own_data.MOST_TOKENS.min == least
+
+
+def test_longer_texts_cost_more_of_the_epsilon(dpaudit: Dpaudit, claims: list[object]) -> None:
+    plans = []
+    for tokens in ([], ["--tokens", 40], ["--tokens", 80]):
+        code, out, err = dpaudit("generate", *claims, *tokens, "--dry-run", "--json")
+        assert code == 0, err
+        plans.append(Plan.model_validate_json(out))
+    usual, same, longer = plans
+    assert same.claim == usual.claim and usual.claim is not None and longer.claim is not None
+    assert longer.claim.epsilon > usual.claim.epsilon
+    menu = longer.menu
+    assert menu is not None and menu.tokens == 80 and menu.offers[0].epsilon == longer.claim.epsilon
 
 
 RUN = Path(__file__).parents[2] / "examples" / "runs" / "bbc-median"
