@@ -313,7 +313,7 @@ def _audit(released: Released) -> Iterator[Block]:
         "publisher's public key:"
     )
     yield Commands(["dpaudit verify . --key FILE.pub"])
-    yield Paragraph(questions.in_short(result))
+    yield Paragraph(questions.in_short(result, released.about))
 
 
 def held_to_policy(result: AuditResult) -> Iterator[Paragraph]:

@@ -27,6 +27,7 @@ from dpaudit.results.attestation import (
     RevocationsStatement,
     Revoked,
     Sha256,
+    days_since,
     timestamp,
 )
 from dpaudit.results.catalogue import message
@@ -55,17 +56,32 @@ class Listed(NamedTuple):
         ]
 
 
-def read_list(place: str, key: SSlibKey) -> Listed:
+def read_list(place: str, key: SSlibKey, now: datetime, most_days: int | None = None) -> Listed:
     """Read a key's list from a file, or from an address that begins with https:// or http://.
 
+    Args:
+        place: the file or address.
+        key: whose list it must be.
+        now: when.
+        most_days: how old the list may be; None for any age. A list that is dated a day or more
+            ahead has none: it would never be too old.
+
     Raises:
-        InputError: it cannot be reached or read, or is not signed with this key. Nothing is known
-            of any release then.
+        InputError: it cannot be reached or read, is not signed with this key, or is too old.
+            Nothing is known of any release then.
     """
     read: Callable[[str], bytes] = _file
     if place.startswith(("https://", "http://")):
         read = _fetched
-    return _listed(place, read(place), key)
+    found = _listed(place, read(place), key)
+    if most_days is not None and not -1 <= days_since(found.made, now) < most_days:
+        raise InputError(
+            place,
+            f"this list was signed on {found.made}, and may be {most_days} days old at most: "
+            "nobody knows what was revoked since.",
+            "Get a newer list from its publisher, who signs it anew with `dpaudit revoke`.",
+        )
+    return found
 
 
 def revoke(

@@ -81,6 +81,7 @@ from dpaudit.results.publication import (
     HIPAA,
     JSONL,
     PARQUET,
+    QUESTIONS,
     REGISTRY,
     REPORT,
     SIDE_CAR,
@@ -104,7 +105,7 @@ _NEEDED = (
     *(f"{REPORT}/{name}" for name in ("report.html", "report.json", "report.md", "junit.xml")),
 )
 _TEST = (f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl", f"{JSONL}/test.jsonl{SIDE_CAR}")
-_ALLOWED = {*_NEEDED, *_TEST, DPIA, HIPAA, *STAMPS.values(), SIGN_OFFS}
+_ALLOWED = {*_NEEDED, *_TEST, DPIA, HIPAA, QUESTIONS, *STAMPS.values(), SIGN_OFFS}
 #: Files and folders that are listed: a release has a dozen.
 _MOST_ENTRIES = 1_000
 #: Bytes of a table of texts, which was written from memory, and of any other file; values of a

@@ -15,7 +15,7 @@ from dpaudit.results.values import Message
 
 CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
 #: Drafts for the house's own files, of the public form and of what the publisher says.
-DPIA, HIPAA = "annexes/dpia.md", "annexes/hipaa.md"
+DPIA, HIPAA, QUESTIONS = "annexes/dpia.md", "annexes/hipaa.md", "annexes/questions.md"
 #: Of a release: its texts are in data/SPLIT.parquet and, the same, in jsonl/SPLIT.jsonl.
 PARQUET, JSONL = "data", "jsonl"
 #: Time stamps of the run's commitment and head.
