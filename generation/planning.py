@@ -18,7 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dpaudit.accounting import limit_of
-from dpaudit.accounting.coins import canary_guesses
+from dpaudit.accounting.guesses import canary_guesses
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare, silent
 from dpaudit.generation.config import BatchingConfig, Config

@@ -167,8 +167,8 @@ def test_words(found: DisclosedTexts) -> str:
         )
     else:
         said.append(
-            f"That is within chance (probability {_probability(test.p)}): no sign that shown "
-            f"{_unit(found)}s are named more than others."
+            f"All counts together are within chance (probability {_probability(test.p)}): no sign "
+            f"that shown {_unit(found)}s are named more than others."
         )
     return " ".join(said)
 
