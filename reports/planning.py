@@ -13,7 +13,7 @@ from dpaudit.reports.levels import (
     claim_words,
     few_batches,
 )
-from dpaudit.reports.text import counted, one_line
+from dpaudit.reports.text import counted, one_line, span
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.plan import Menu, Offer, Plan, PlanName
 from dpaudit.results.rounding import bound, lower_bound
@@ -180,14 +180,6 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
         )
     if not plan.knows_tokenizer:
         yield "tokenizer", "audits do not know it: give it to them with --tokenizer FILE"
-
-
-def span(seconds: float) -> str:
-    """Return a time in its largest unit: `3 min`."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(1, round(seconds))} s"
 
 
 def _size(stored: int) -> str:

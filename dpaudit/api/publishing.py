@@ -279,7 +279,7 @@ def push_to_hub(
         InputError: the folder cannot be read, or the hub refuses the upload.
     """
     from dpaudit.releasing.folder import RefusedError
-    from dpaudit.results.attestation import ATTESTATION
+    from dpaudit.runs.layout import ATTESTATION
 
     if (key is None) != unsigned:
         problem = "a release is signed, or is said to be unsigned."

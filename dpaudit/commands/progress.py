@@ -104,7 +104,7 @@ def progress_bars(*times: ProgressColumn) -> Bars:
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     """Show one bar, as a function of the amount done and the total; lines in a log."""
-    from dpaudit.reports.planning import span
+    from dpaudit.reports.text import span
 
     now, amount = time.monotonic, [0, 0]
     begun: tuple[float, int] | None = None
@@ -328,7 +328,7 @@ class GenerationProgress:
         return f"{self._done:,} of {self._batches:,} batches done"
 
     def _left(self) -> str:
-        from dpaudit.reports.planning import span
+        from dpaudit.reports.text import span
 
         seconds = self.seconds_left()
         if seconds is None or self._done == self._batches:

@@ -29,7 +29,7 @@ from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.write import documents, write_files
 from dpaudit.results import AuditResult
-from dpaudit.results.attestation import ATTESTATION, SIGN_OFFS
+from dpaudit.results.attestation import SIGN_OFFS
 from dpaudit.results.publication import (
     CARD,
     DPIA,
@@ -43,7 +43,7 @@ from dpaudit.results.publication import (
 from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.batches import Sample
-from dpaudit.runs.layout import SAMPLES
+from dpaudit.runs.layout import ATTESTATION, SAMPLES
 
 _ABOUT = "`dpaudit release --about-template` lists and explains the fields."
 

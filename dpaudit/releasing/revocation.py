@@ -20,7 +20,6 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from dpaudit.releasing.attestation import MAX_BYTES, Attestation, envelopes, opened
 from dpaudit.results import Finding, Message
 from dpaudit.results.attestation import (
-    ATTESTATION,
     MAX_REVOKED,
     KeySubject,
     RevocationList,
@@ -33,6 +32,7 @@ from dpaudit.results.attestation import (
 from dpaudit.results.catalogue import message
 from dpaudit.results.quality_file import replace_file
 from dpaudit.runs import InputError
+from dpaudit.runs.layout import ATTESTATION
 
 #: Seconds to wait for a server.
 _PATIENCE = 20.0

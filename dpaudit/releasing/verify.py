@@ -58,7 +58,6 @@ from dpaudit.results import (
     Zcdp,
 )
 from dpaudit.results.attestation import (
-    ATTESTATION,
     SIGN_OFFS,
     Attacks,
     AttestedBound,
@@ -90,6 +89,7 @@ from dpaudit.results.publication import (
     VerifiedFolder,
 )
 from dpaudit.runs import InputError, strict_json
+from dpaudit.runs.layout import ATTESTATION
 
 if TYPE_CHECKING:
     from dpaudit.auditing.run import Question

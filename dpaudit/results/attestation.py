@@ -17,7 +17,6 @@ from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.results.audit import AttackSettings
 
-ATTESTATION: Final = "attestation.intoto.jsonl"
 #: Reviewers' sign-offs: in a run's report folder, and in a release folder.
 SIGN_OFFS = "sign-offs.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"

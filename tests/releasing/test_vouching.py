@@ -34,9 +34,10 @@ from dpaudit.releasing.revocation import read_list
 from dpaudit.releasing.sign_off import sign_off
 from dpaudit.releasing.stamp import request
 from dpaudit.releasing.verify import verify_folder
-from dpaudit.results.attestation import ATTESTATION, SIGN_OFFS
+from dpaudit.results.attestation import SIGN_OFFS
 from dpaudit.results.publication import SIDE_CAR, About
 from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.layout import ATTESTATION
 from tests.needs import needed
 
 Releases = Callable[..., tuple[Path, Any]]
