@@ -111,6 +111,8 @@ def plan(
         left=ready.left,
         seconds=rate.seconds(rows, 1, max(0, tokens - texts)),
         stored=round((fixed + each * contexts) * tokens * batches),
+        audit=expected.audit_seconds(ready.manifest, contexts, tokens * batches),
+        large=expected.large_record(ready.manifest, contexts) is not None,
         obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
@@ -223,7 +225,7 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
         )
     except InputError:  # batches of so few records that none else would do
         return None
-    return Menu(
+    menu = Menu(
         records=records,
         labels=len(config.data.labels or ()),
         tokens=config.decoding.longest,
@@ -231,6 +233,7 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
         unit=claim.unit,
         offers=tuple(choice.offer for choice in offers.values()),
     )
+    return expected.with_sizes(menu, manifest)
 
 
 def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import yaml
 from pydantic import ValidationError
 
 from dpaudit.accounting import limit_of
+from dpaudit.generation import expected
 from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records
@@ -358,7 +359,8 @@ def first_config(
             "user's alone."
         )
         raise InputError("--records-per-user", error.problem, remedy) from None
-    return First(title + body, own, config, menu_of(own, choices), planned)
+    menu = expected.with_sizes(menu_of(own, choices), planned.manifest)
+    return First(title + body, own, config, menu, planned)
 
 
 def _limited(own: Own) -> str:

@@ -390,6 +390,10 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
                 "part. A larger "
                 "privacy.epsilon leaves more. Choose it before a run: what was spent is private."
             )
+    if placed.large is not None:
+        from dpaudit.reports.planning import large_words
+
+        tell(f"dpaudit: warning: {title}: {large_words(*placed.large)}")
     if placed.contexts >= FEW:
         return
     tell(

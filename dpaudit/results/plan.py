@@ -92,6 +92,8 @@ class Offer(Result):
         attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
             None likewise.
         seconds: on this machine, by a measured rate; None where nothing was measured.
+        stored: bytes of all steps before they are compressed, about; None where nobody asked.
+        audit: seconds of one core that an audit takes, about; None likewise.
     """
 
     name: PlanName
@@ -106,6 +108,8 @@ class Offer(Result):
     attack: AttackBound | None
     batch_attack: AttackBound | None
     seconds: float | None = None
+    stored: int | None = None
+    audit: float | None = None
 
 
 class Menu(Result):
@@ -158,6 +162,9 @@ class Plan(Result):
         seconds: on this machine, where no text ends early, with the baseline and the measurement
             of what the records added; loading the model is left out.
         stored: bytes of all steps before they are compressed.
+        audit: seconds of one core that an audit takes, by rates that were measured elsewhere.
+        large: whether these are many because every context's contribution to every token of the
+            vocabulary is recorded.
         obstacles: what keeps the run from passing its audit, as sentences; empty if nothing is
             known to.
         needs_data: whether the audit passes only where the run is replayed with the data.
@@ -192,6 +199,8 @@ class Plan(Result):
     left: float | None
     seconds: float
     stored: int
+    audit: float
+    large: bool
     obstacles: tuple[str, ...]
     needs_data: bool
     public_parts: tuple[str, ...]

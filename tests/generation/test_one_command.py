@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,6 +68,32 @@ def test_one_command_writes_a_run_that_passes(
     assert dpaudit(*gate, "--relation", "add_remove")[0] == 0
     hashes = (tmp_path / "run" / "hashes").read_text()
     assert "config.yaml" not in hashes
+
+
+def test_a_run_is_audited_when_it_ends_as_it_would_be_later(
+    dpaudit: Dpaudit, tmp_path: Path, claims: list[object]
+) -> None:
+    def reports() -> dict[str, bytes]:
+        return {file.name: file.read_bytes() for file in (tmp_path / "run/report").glob("report.*")}
+
+    code, _, err = dpaudit("generate", *claims, "--out", "run", "--audit", "--workers", 1)
+    assert code == 0, err
+    made, said = reports(), " ".join(err.split())
+    (later,) = re.findall(r"dpaudit verify (run .*?)--commitment", said)
+    assert {*made} == {"report.html", "report.json", "report.md"}
+    assert dpaudit("report", *shlex.split(later), "--model", claims[-3])[0] == 0
+    assert reports() == made
+    # A run that fails its audit ends so, too.
+    config = tmp_path / "run/config.yaml"
+    seeded = yaml.safe_load(config.read_text()) | {
+        "sampling": {"generator": "test-seed", "seed": 1}
+    }
+    (tmp_path / "seeded.yaml").write_text(yaml.safe_dump(seeded))
+    options = ["--out", "other", "--unverified", "--audit", "--json"]
+    code, out, _ = dpaudit("generate", "seeded.yaml", *options)
+    assert (code, json.loads(out)["verdict"]) == (1, "fail")
+    for wrong in (["--dry-run"], ["--out", "public", "--public-only"]):
+        assert dpaudit("generate", "seeded.yaml", "--audit", *wrong)[0] == 2
 
 
 def test_a_stranger_beside_the_config_is_still_found(
