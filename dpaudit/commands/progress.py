@@ -270,8 +270,8 @@ class GenerationProgress:
         if resumed:  # it took no time now
             return
         self._finished, self._written = self._finished + 1, self._written + tokens
-        now = time.monotonic()
-        self._ends = now + (now - self._begun) / max(1, self._written) * self._remaining()
+        now, tokens = time.monotonic(), self._written + sum(self._under_way.values())
+        self._ends = now + (now - self._begun) / max(1, tokens) * self._remaining()
 
     def _remaining(self) -> float:
         """Return about how many tokens there are to come: texts end as early as the others did.
