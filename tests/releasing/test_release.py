@@ -523,7 +523,7 @@ def test_nothing_that_is_private_is_in_any_byte(
         secrets |= set(reader.hashes().digests.values()) | {
             assigned.digest for assigned in reader.assignment()
         }
-        assert len(found) == len(FILES) + 5  # the test split with its side-car, and the annexes
+        assert len(found) == len(FILES) + 6  # the test split with its side-car, and the annexes
         for name, text in found.items():
             assert "MARKER" not in text and "ENCODER" not in text, name
             assert not {
