@@ -16,8 +16,9 @@ _ABOUT = """\
 # Standards
 
 What privacy officers, regulators and registries ask of a release, and where dpaudit answers it.
-Each report has the same list with links into that very run, under the same title. This page is made
-from `dpaudit/results/crosswalk.yaml`.
+Each report has the same list with links into that very run, under the same title. A [release with
+about.yaml](release.md#what-only-people-know) has `annexes/questions.md`, with figures and the
+publisher's words under each question. This page is made from `dpaudit/results/crosswalk.yaml`.
 
 **This is no legal advice**, and no finding that a law or a standard is kept. The questions are in
 our own words. Most come from summaries, as the table says: read the standard itself before you rely

@@ -1,7 +1,8 @@
 """Drafts for the house's own files, and the page that answers questions of standards.
 
-The drafts are of an impact assessment and of an expert's determination. All of them are in the release folder and published with it: of the audit they hold its public form, and
-of the house what it says in about.yaml. What neither says is listed as missing.
+The drafts are of an impact assessment and of an expert's determination. All are in the release
+folder and published with it: of the audit they hold its public form, and of the house what it says
+in about.yaml. What neither says is listed as missing.
 """
 
 from __future__ import annotations

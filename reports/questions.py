@@ -26,9 +26,9 @@ from dpaudit.results.crosswalk import Question, Standing, crosswalk, value_at
 from dpaudit.results.publication import CARD, QUESTIONS, REGISTRY, REPORT, About
 from dpaudit.results.rounding import bound, exactly
 
-_HEADER = ("No.", "Question", "Asked by", "Answer", "Where")
+_HEADER = ("Question", "Answer", "Where")
 #: Columns of words.
-_WORDS = frozenset({1, 2, 3, 4})
+_WORDS = frozenset(range(len(_HEADER)))
 
 
 def standings(result: AuditResult) -> dict[Standing, int]:
@@ -90,9 +90,7 @@ def _cells(
     source = crosswalk().source(question)
     asked_by = f"{source.title.split(',')[0]}: {question.clause}"
     return (
-        str(question.number),
-        question.question,
-        asked_by,
+        f"{question.number}. {question.question} ({asked_by})",
         _answer(question, question.standing(result)),
         list(_places(question, result, anchors, sections)) or "–",
     )
@@ -170,7 +168,7 @@ def answers(result: AuditResult, about: About) -> Iterator[Block]:
 
 
 def _standing_with(question: Question, result: AuditResult, about: About) -> Standing:
-    """Return how a release answers: its publisher does by what is stated, and not by what may be."""
+    """Return how a release answers: its publisher by what about.yaml states."""
     standing = question.standing(result)
     if standing == "publisher" and not any(map(about.stated, question.where.about)):
         return "not-here"

@@ -80,7 +80,7 @@ def revocations_of(
     if key is None:
         problem = "a list of revocations is signed, and no key is given."
         raise InputError("revocations", problem, "Give --key FILE.pub with it.")
-    return read_list(os.fspath(place), key, datetime.now(UTC), most_days)
+    return read_list(os.fspath(place), key, most_days)
 
 
 def revoke(

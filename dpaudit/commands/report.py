@@ -317,7 +317,8 @@ def _vouched(found: VerifiedFolder) -> Iterator[str]:
     for name in found.unstamped:
         yield f"nobody looked at the time stamp {name}: give --authority FILE.pem."
     if found.revocations_as_of is not None:
-        yield f"not revoked in the list of {found.revocations_as_of} ({_age_of(found.revocations_as_of)})."
+        age = _age_of(found.revocations_as_of)
+        yield f"not revoked in the list of {found.revocations_as_of} ({age})."
     elif found.revocations is not None:
         yield f"whether it was revoked was not asked: --revocations {found.revocations}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
@@ -56,15 +56,17 @@ class Listed(NamedTuple):
         ]
 
 
-def read_list(place: str, key: SSlibKey, now: datetime, most_days: int | None = None) -> Listed:
+def read_list(
+    place: str, key: SSlibKey, most_days: int | None = None, now: datetime | None = None
+) -> Listed:
     """Read a key's list from a file, or from an address that begins with https:// or http://.
 
     Args:
         place: the file or address.
         key: whose list it must be.
-        now: when.
-        most_days: how old the list may be; None for any age. A list that is dated a day or more
-            ahead has none: it would never be too old.
+        most_days: how old the list may be; None for any age. One that is dated more than a day
+            ahead is refused, too: it would never be too old.
+        now: when; by default the clock's.
 
     Raises:
         InputError: it cannot be reached or read, is not signed with this key, or is too old.
@@ -74,7 +76,8 @@ def read_list(place: str, key: SSlibKey, now: datetime, most_days: int | None = 
     if place.startswith(("https://", "http://")):
         read = _fetched
     found = _listed(place, read(place), key)
-    if most_days is not None and not -1 <= days_since(found.made, now) < most_days:
+    days = days_since(found.made, now or datetime.now(UTC))
+    if most_days is not None and not -1 <= days < most_days:
         raise InputError(
             place,
             f"this list was signed on {found.made}, and may be {most_days} days old at most: "

@@ -30,7 +30,7 @@ from dpaudit import __version__
 from dpaudit.api.vouching import provenance
 from dpaudit.releasing.attestation import Attestation, envelopes
 from dpaudit.releasing.keys import make_key, read_public_key, read_signer
-from dpaudit.releasing.revocation import read_list
+from dpaudit.releasing.revocation import read_list, revoke
 from dpaudit.releasing.sign_off import sign_off
 from dpaudit.releasing.stamp import request
 from dpaudit.releasing.verify import verify_folder
@@ -232,6 +232,36 @@ def test_a_revoked_release_is_refused(
         with pytest.raises(InputError):
             read_list(place, key)
     assert dpaudit("verify", folder, "--unsigned", "--revocations", "revoked")[0] == 2
+
+
+def test_a_list_of_revocations_may_be_too_old(
+    released: Releases, keys: Path, tmp_path: Path, dpaudit: Command
+) -> None:
+    folder, _ = released()
+    key, place = read_public_key(keys / "key.pub"), tmp_path / "revoked"
+    revoke(None, read_signer(keys / "key"), "", place, NOW)
+    assert read_list(str(place), key, now=NOW + timedelta(days=4000))
+    for age, days in (
+        (timedelta(days=3, seconds=-1), 3),
+        (timedelta(0), 1),
+        (timedelta(hours=-23), 1),  # of a clock that is ahead
+    ):
+        assert read_list(str(place), key, days, NOW + age).made
+    for age, days in ((timedelta(days=3), 3), (timedelta(days=-2), 3)):
+        with pytest.raises(InputError):
+            read_list(str(place), key, days, NOW + age)
+
+    revoke(None, read_signer(keys / "key"), "", place, datetime.now(UTC) - timedelta(days=40))
+    verify = ("verify", folder, "--key", keys / "key.pub", "--revocations-days")
+    for days, code in (("41", 0), ("40", 2)):
+        assert dpaudit(*verify, days, "--revocations", place)[0] == code
+    assert dpaudit(*verify, "41")[0] == 2, "no list"
+
+
+def test_releases_of_one_second_have_ids_of_their_own(released: Releases) -> None:
+    times = [NOW.replace(microsecond=each) for each in (1, 2)]
+    folders = [released(release={"now": now})[0] for now in times]
+    assert len({verify_folder(folder, None).release for folder in folders}) == 2
 
 
 def test_another_key_revokes_nothing(
