@@ -322,9 +322,7 @@ class Worker:
         assert self._passes is not None
         label = batch.batch.label
         try:
-            prompts = self._passes.start(
-                self._prompts.of(label, batch.batch.shown), self._prompts.prefix(label)
-            )
+            prompts = self._prompts.start(self._passes, label, batch.batch.shown)
             private = prompts.fork() if self._several else prompts
             for token in batch.tokens:
                 private.append(token)

@@ -268,8 +268,8 @@ def _told(out: Location, made: Run, model: str, seeds: Sequence[str]) -> _Told:
 def _audit(out: Location, options: dict[str, Any]) -> None:
     """Do what `dpaudit report` does, with the workers and the output of this command, and leave.
 
-    It comes after the last text and not beside the writer: an audit takes a thousandth of the time
-    that texts take over a support, and a hundredth over the whole vocabulary.
+    It comes after the last text and not beside the writer: an audit takes half a hundredth of the
+    time that texts take over a support, and some hundredths over the whole vocabulary.
     """
     from dpaudit.commands.report import report
 
