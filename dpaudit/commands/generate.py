@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dpaudit.commands.init import WORKING, show_menu
+from dpaudit.commands.init import WORKING, note_fewer, show_menu
 from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
@@ -151,9 +151,11 @@ def generate(
             config, spent=spent, unverified=unverified, menu=menu, monitor=TERMINAL
         )
         show_document(planned, as_json, lambda found: build(found, str(source)))
+        if first is not None:
+            note_fewer(first.menu, first.own)
         return
     if first is not None:
-        show_menu(first.menu, first.own.plan)
+        show_menu(first.menu, first.own)
     monitor = TERMINAL.titled(last_part(out))
     if public_only:
         generating.generate_public(config, out, monitor=monitor)

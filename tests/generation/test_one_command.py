@@ -173,17 +173,20 @@ def test_init_and_generate_take_the_same_options(
     assert own_data.MOST_TOKENS.min == least
 
 
-def test_longer_texts_cost_more_of_the_epsilon(dpaudit: Dpaudit, claims: list[object]) -> None:
+def test_the_plan_says_what_longer_texts_cost_and_what_gives_more(
+    dpaudit: Dpaudit, claims: list[object]
+) -> None:
     plans = []
-    for tokens in ([], ["--tokens", 40], ["--tokens", 80]):
-        code, out, err = dpaudit("generate", *claims, *tokens, "--dry-run", "--json")
-        assert code == 0, err
+    # two labels get equal numbers: four texts are what five asked for give
+    for texts, tokens, told in ((5, [], False), (5, ["--tokens", 80], False), (400, [], True)):
+        given = [texts if option == 4 else option for option in claims]
+        code, out, err = dpaudit("generate", *given, *tokens, "--dry-run", "--json")
+        assert (code, "--tokens" in err) == (0, told), err
         plans.append(Plan.model_validate_json(out))
-    usual, same, longer = plans
-    assert same.claim == usual.claim and usual.claim is not None and longer.claim is not None
+    usual, longer, _ = plans
+    assert usual.claim is not None and longer.claim is not None and longer.menu is not None
     assert longer.claim.epsilon > usual.claim.epsilon
-    menu = longer.menu
-    assert menu is not None and menu.tokens == 80 and menu.offers[0].epsilon == longer.claim.epsilon
+    assert (longer.menu.tokens, longer.menu.offers[0].epsilon) == (80, longer.claim.epsilon)
 
 
 RUN = Path(__file__).parents[2] / "examples" / "runs" / "bbc-median"
