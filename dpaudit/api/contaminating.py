@@ -73,13 +73,10 @@ def contamination(
     from dpaudit.generation.records import read_texts
 
     # before torch is loaded, which takes seconds
-    sides = []
-    for given, argument, place in (
-        (records, "records", "RECORDS"),
-        (against, "against", "--against"),
-    ):
-        with records_file(given, argument) as file:
-            sides.append(read_texts(file, text, place, "--text"))
+    with records_file(records, "records") as file:
+        mine = read_texts(file, text, "RECORDS", "--text")
+    with records_file(against, "against") as file:
+        others = read_texts(file, text, "--against", "--text")
     try:
         from dpaudit.generation.config import ModelConfig
         from dpaudit.generation.evaluation.contamination import compare
@@ -87,7 +84,8 @@ def contamination(
         raise missing("contamination", error.name, "generate") from None
     with monitor.progress("Likelihood", "texts") as watch:
         found = compare(
-            *sides,
+            mine,
+            others,
             ModelConfig(name=model),
             most=texts,
             tokens=tokens,
