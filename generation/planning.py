@@ -118,6 +118,7 @@ def plan(
         canaries=None if canaries is None else canaries.count,
         refutable=refutable,
         preview=preview(config, ready.prompting),
+        dtype=ready.manifest.model.dtype or "",
         knows_tokenizer=_knows_tokenizer(ready.model),
         needs_data=needs_data,
         held_out=config.batching.held_out,

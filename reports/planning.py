@@ -185,6 +185,12 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
             f"audit with --model NAME: without it, hardly any {' or '.join(plan.public_parts)} "
             "can be checked",
         )
+    if plan.dtype == "bfloat16":
+        yield (
+            "dtype",
+            "bfloat16, about twice as fast as float32. A replay on other hardware does not tell "
+            "one context's logits from another's; with model.dtype: float32 it does",
+        )
     if not plan.knows_tokenizer:
         yield "tokenizer", "audits do not know it: give it to them with --tokenizer FILE"
 

@@ -173,6 +173,7 @@ class Plan(Result):
         refutable: the most that these could refute, at the claim's delta with 95% confidence, in
             nats.
         preview: texts of the public prompt alone.
+        dtype: of the model's weights and activations, as loaded.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
         menu: what else the same epsilon gives; None where the epsilon is not known before the run,
             or nobody says how many records there are about.
@@ -207,6 +208,7 @@ class Plan(Result):
     canaries: int | None
     refutable: float | None
     preview: PublicPreview
+    dtype: str
     knows_tokenizer: bool
     menu: Menu | None
     held_out: float = 0.0

@@ -174,9 +174,12 @@ def test_a_dry_run_writes_nothing_and_says_it_in_80_columns(
         "sampling.seed:",
     ):
         assert part in said
-    assert max(map(len, said.splitlines())) <= 80
+    assert max(map(len, said.splitlines())) <= 80 and "bfloat16" not in said
     code, said, _ = dpaudit("generate", "mean.yaml", "--dry-run", "--json")
     assert (code, Plan.model_validate_json(said).longest) == (0, 5)
+    half = settings(**RECORDED, model={"dtype": "bfloat16"})
+    (tmp_path / "mean.yaml").write_text(yaml.safe_dump(half))
+    assert "bfloat16" in dpaudit("generate", "mean.yaml", "--dry-run")[1]
     assert set(tmp_path.iterdir()) == before
     for wrong in (["--dry-run", "--out", "run"], ["--dry-run", "--public-only"], []):
         assert dpaudit("generate", "mean.yaml", *wrong)[0] == 2

@@ -35,14 +35,14 @@ pytestmark = [
 ]
 
 Dpaudit = Callable[..., tuple[int, str, str]]
-#: Twelve batches, a task each, so that a command waits 14 times: for two workers, and 12 answers.
+#: Twelve batches, a task each: a command waits for 12 answers, and for one or two workers.
 SMALL = {
     "batching": {"batches_per_label": 6, "generate_per_label": 6},
     "decoding": {"max_tokens": 9},
     "model": {"rows": 2},
 }
 #: Before which wait workers are killed, and whether all of them are.
-MOMENTS = ((1, False), (3, False), (6, True), (10, False), (14, True))
+MOMENTS = ((1, False), (3, False), (6, True), (10, False), (13, True))
 RAY = ("--engine", "ray", "--workers", 2)
 
 
