@@ -30,7 +30,6 @@ from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import say, section_title
 from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult, Settings
-from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import (
     JSONL,
     NOT_STATED,
@@ -308,7 +307,7 @@ def _audit(released: Released) -> Iterator[Block]:
     yield Paragraph(
         f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry "
         "of deployments, as a "
-        f"draft. `{ATTESTATION}` names every file here by its digest. To check signature and "
+        f"draft. `{released.mark.attestation}` names every file here by its digest. To check signature and "
         "files with the "
         "publisher's public key:"
     )
