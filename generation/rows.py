@@ -335,8 +335,10 @@ def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
         problem = f"the file begins with the mark of {mark}, and {field} is another."
         remedy = f"Leave {field} out." if "encoding" in names else "Convert it to UTF-8."
         raise InputError(str(path), problem, remedy, "rows.mark")
-    if not (marked or named) and len(start) > 1 and 0 in start[:2]:
-        kind = "utf-16-le" if start[0] else "utf-16-be"
+    zeros = [byte == 0 for byte in start]
+    # Of any other binary file, zero bytes are told where they stand.
+    if not (marked or named) and zeros in ([False, True] * 2, [True, False] * 2):
+        kind = "utf-16-be" if zeros[0] else "utf-16-le"
         problem = "this looks like UTF-16 that does not begin with its mark."
         remedy = (
             f"Name it in {names['encoding']}: {kind}."

@@ -173,7 +173,7 @@ def test_reports_and_the_card_list_the_questions(folder: Path, released: Release
     assert links <= set(re.findall(r'id="([^"]+)"', page_of_release))
     assert "33 questions" in (folder / "README.md").read_text("utf-8")
     _, result = released()
-    assert render_markdown(result).count("\n| 33. ") == 1
+    assert render_markdown(result).count("\n| 33\\. ") == 1
 
 
 def questions_page(folder: Path) -> tuple[list[int], dict[int, str]]:
