@@ -241,11 +241,11 @@ def forward(
         seen: int64 [n, all columns of the cache and of `ids`], 0 on padding.
         cache: what was fed before; None for nothing, in whatever form the model keeps it.
         positions: int64 [n, L]; None if every column that is seen counts as one.
-        head: to be left out.
+        head: computes the logits, or leaves that for later (`Head.in_pass`); None for the network.
 
     Returns:
-        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] without a
-        head; and the cache.
+        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] where a
+        head is left for later; and the cache.
 
     Raises:
         ValueError: the network keeps nothing of earlier tokens.
@@ -258,7 +258,7 @@ def forward(
         positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
     # Some architectures know no positions or score every position.
     optional = {"position_ids": positions, "logits_to_keep": 1}
-    with nullcontext() if head is None else head.left_out():
+    with nullcontext() if head is None else head.in_pass():
         output = network(
             input_ids=ids,
             # A state has no columns that could be hidden.
@@ -508,7 +508,8 @@ class SharedPasses(Passes):
         if key not in self._prefixes:
             ids = torch.tensor([list(prefix)], device=self._model.device)
             self._prefixes[key] = DynamicCache()
-            forward(self._model.network, ids, torch.ones_like(ids), self._prefixes[key])
+            seen = torch.ones_like(ids)
+            forward(self._model.network, ids, seen, self._prefixes[key], head=self._head)
         known: list[Any] = self._prefixes[key].layers
         return DynamicCache(
             [(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in known]

@@ -19,10 +19,10 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import override
 
 from dpaudit.generation.head import Head
-from dpaudit.generation.model_probe import passes_for
+from dpaudit.generation.model_probe import passes_for, public_passes
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
-from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, OwnCache, Passes, Prompt
+from dpaudit.generation.passes import CachedPrompts, OwnCache, Passes, Prompt
 from dpaudit.generation.prompt_encoding import PromptEncoder, encode
 from dpaudit.generation.wording import Part, Wording, WordingError, require_seen
 from dpaudit.runs import ForbiddenTokens, InputError
@@ -344,9 +344,8 @@ class Prompts:
         prompt = self.public_tokens(label)
         cached: CachedPrompts = OwnCache(self._model, [], self.public_places)
         if wanted:
-            cached = passes_for(self._model, PUBLIC_ROWS, self.public_places, tokens).start(
-                [prompt], prompt[:-1]
-            )
+            passes = public_passes(self._model, self.public_places, tokens)
+            cached = passes.start([prompt], prompt[:-1])
         if self._rules is None:
             return cached
         return RuledPrompt(cached, self._rules, prompt)
