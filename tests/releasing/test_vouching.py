@@ -170,6 +170,25 @@ def test_a_mark_of_another_attestation_is_refused(
     assert codes(verify_folder(forged, key)) == ["no-mark"] * 2
 
 
+def test_errors_name_what_was_typed(dpaudit: Command, tmp_path: Path, keys: Path) -> None:
+    bbc = Path(__file__).parents[2] / "examples/runs/bbc-median"
+    run = shutil.copytree(bbc, tmp_path / "run")
+    said = {"--name": "Ada", "--role": "officer", "--read": "texts", "--accepts": "all of it"}
+
+    def first(*words: Any) -> str:
+        code, _, err = dpaudit(*words)
+        assert code == 2
+        return err.removeprefix("dpaudit: ").partition(":")[0]
+
+    assert first("stamp", "zz", "--out", "x.tsq") == "DIGEST"
+    for option in said:
+        words = [word for pair in (said | {option: "\n" * 5000}).items() for word in pair]
+        assert first("sign-off", run, "--key", keys / "key", *words) == option
+    # a file that is called as an argument is
+    words = [word for pair in said.items() for word in pair]
+    assert first("sign-off", run, "--key", "name", *words) == "name"
+
+
 # --- revocations ----------------------------------------------------------------------------------
 
 
