@@ -75,8 +75,8 @@ def _questions() -> Iterator[str]:
     for source in crosswalk().sources:
         asked = [each for each in crosswalk().questions if each.source == source.id]
         yield from ("", f"## {_short(source)}", "")
-        yield "| no. | question | before | now | answer | where |"
-        yield "|---:|---|---|---|---|---|"
+        yield "| question | before, now | answer, and where |"
+        yield "|---|---|---|"
         yield from map(_row, asked)
 
 
@@ -85,13 +85,14 @@ def _short(source: Source) -> str:
 
 
 def _row(question: Question) -> str:
-    asked = f"{question.question} ({question.clause})"
+    asked = f"{question.number}. {question.question} ({question.clause})"
     answer = f"{question.answer} {question.ask}".strip()
     if question.now == "not":
         answer = f"Not answered by dpaudit. {question.ask}"
     where = "; ".join(_places(question)) or "–"
     said = (_SAID[question.before], _SAID[question.now])
-    return f"| {question.number} | {asked} | {said[0]} | {said[1]} | {answer} | {where} |"
+    # One column for both: side by side they leave no room on a page.
+    return f"| {asked} | {', '.join(said)} | {answer}<br>{where} |"
 
 
 def _places(question: Question) -> Iterator[str]:
