@@ -143,16 +143,24 @@ def test_a_tiny_model_that_learned_its_records(tmp_path: Path) -> None:
     assert rank_test(*scores).p < 1e-3
 
 
+LOOKING = """
+import sys
+from dpaudit.commands.cli import cli
+from dpaudit.errors import InputError
+try:
+    cli(sys.argv[1:])
+except InputError as refused:
+    print(refused.where, "torch" in sys.modules)
+"""
+
+
 def test_looks_for_the_files_before_loading_torch(tmp_path: Path) -> None:
-    mine = write(tmp_path / "a.csv", texts(1, 45))
-    for records, others in ((tmp_path / "nope.csv", mine), (mine, tmp_path / "nope.csv")):
-        asked = ["contamination", str(records), "--against", str(others), "--model", "none"]
-        code = (
-            "import sys\nfrom dpaudit.commands.cli import cli\n"
-            f"try:\n    cli({asked!r})\nexcept SystemExit as end:\n"
-            "    assert end.code == 2 and 'torch' not in sys.modules, end.code\n"
-        )
-        subprocess.run([sys.executable, "-c", code], check=True)
+    mine, none = write(tmp_path / "a.csv", texts(1, 45)), str(tmp_path / "nope.csv")
+    for records, others, where in ((none, mine, "RECORDS"), (mine, none, "--against")):
+        asked = ["contamination", records, "--against", others, "--model", "none"]
+        command = [sys.executable, "-c", LOOKING, *asked]
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert found.split() == [where, "False"]
 
 
 def test_api_refuses_a_level(tmp_path: Path) -> None:
