@@ -309,7 +309,7 @@ def _lines(results: Results) -> Iterator[str]:
     named = "; ".join(map(str, GIVEN))
     yield from (
         "",
-        f"Not measured by `make bench`, with sources at the top of `benchmarks/scaling.py`: {named}.",
+        f"Not from `make bench`; sources are at the top of `benchmarks/scaling.py`: {named}.",
     )
     yield from ("", "## The paper's full setting, and a million texts", "", SETTING)
     yield from ("| what | result | a million texts |", "|---|---|---|")

@@ -30,6 +30,7 @@ from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import say, section_title
 from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult, Settings
+from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import (
     JSONL,
     NOT_STATED,
@@ -43,7 +44,6 @@ from dpaudit.results.publication import (
 )
 from dpaudit.results.quality import Quality
 from dpaudit.results.rounding import exactly
-from dpaudit.runs.layout import ATTESTATION
 
 #: How the hub sorts data sets by their number of rows: the upper end of each class.
 _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
