@@ -307,7 +307,10 @@ def _lines(results: Results) -> Iterator[str]:
     yield from ("| what | rate |", "|---|---|")
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
     named = "; ".join(map(str, GIVEN))
-    yield from ("", f"Not measured by `make bench`, with sources at the top of `benchmarks/scaling.py`: {named}.")
+    yield from (
+        "",
+        f"Not from `make bench`; sources are at the top of `benchmarks/scaling.py`: {named}.",
+    )
     yield from ("", "## The paper's full setting, and a million texts", "", SETTING)
     yield from ("| what | result | a million texts |", "|---|---|---|")
     found = {what: (result, many) for what, _, result, many in worked_out(results)}

@@ -16,6 +16,7 @@ from pydantic.alias_generators import to_camel
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.results.audit import AttackSettings
+from dpaudit.runs.layout import ATTESTATION as ATTESTATION
 
 #: Reviewers' sign-offs: in a run's report folder, and in a release folder.
 SIGN_OFFS = "sign-offs.intoto.jsonl"
