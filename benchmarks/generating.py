@@ -127,7 +127,7 @@ def _rows_together(work: Workload, model: LanguageModel) -> int:
     """Return the contexts that `generation` forwards together: whole batches. Also warm up."""
     with TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        with mock.patch.object(algorithm, "load_model", lambda _: model):
+        with mock.patch.object(algorithm, "load_model", lambda *_, **__: model):
             algorithm.generate(work.config(clip=CLIP, temperature=TEMPERATURE, tokens=1), run)
         planned = RunReader(run).manifest.model.rows or 1
     return work.contexts * max(1, min(planned // work.contexts, work.batches))
@@ -137,7 +137,7 @@ def _generate(config: Config, model: LanguageModel) -> float:
     """Return seconds a token of a whole run, from the records to the last digest."""
     with (
         TemporaryDirectory() as folder,
-        mock.patch.object(algorithm, "load_model", lambda _: model),
+        mock.patch.object(algorithm, "load_model", lambda *_, **__: model),
     ):
         run = Path(folder) / "run"
         start = time.perf_counter()
