@@ -116,9 +116,10 @@ def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
     Those at either end that have no name are left out. A folder of text files has none.
 
     Raises:
-        InputError: there is no such file, it cannot be read, or its first line looks like a record
-            rather than names; that is not shown.
+        InputError: there is no such file, it cannot be read, its encoding is none, or its first
+            line looks like a record rather than names; that is not shown.
     """
+    require_encoding(encoding)
     file = locate(path, path)
     if file.is_dir():
         parts = (part for part in sorted(file.iterdir()) if part.suffix.lower() in _READERS)
@@ -139,6 +140,15 @@ def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
         remedy = "Put a line with a short name for each column first."
         raise InputError(str(file), problem, remedy, NO_COLUMN)
     return columns
+
+
+def require_encoding(encoding: str | None) -> None:
+    """Refuse an option's text encoding that Python does not know. Raises InputError."""
+    try:
+        "".encode(encoding or "utf-8")
+    except (LookupError, ValueError):
+        problem = f"Python knows no text encoding {encoding!r}."
+        raise InputError(_ASKED["encoding"], problem, "Try cp1252 or utf-16.") from None
 
 
 def _first_columns(config: DataConfig, file: Path) -> tuple[str, ...]:

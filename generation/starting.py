@@ -23,7 +23,7 @@ from dpaudit.generation import expected
 from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records
-from dpaudit.generation.rows import FIELDS
+from dpaudit.generation.rows import FIELDS, require_encoding
 from dpaudit.generation.sizes import Choice, Pricing, Wish, plans
 from dpaudit.generation.sources import missing_part, overlap
 from dpaudit.results.plan import Menu, PlanName
@@ -452,11 +452,7 @@ def _data_config(own: Own) -> DataConfig:
     if own.label is not None:
         labelled = {"label": own.label, "labels": own.labels}
         labelled |= {"other_labels": "skip"} if own.skip_other_labels else {}
-    try:
-        "".encode(own.encoding or "utf-8")
-    except (LookupError, ValueError):
-        problem = f"Python knows no text encoding {own.encoding!r}."
-        raise InputError("--encoding", problem, "Try cp1252 or utf-16.") from None
+    require_encoding(own.encoding)
     try:
         return DataConfig(
             path=own.data, text=own.text, user=own.user, encoding=own.encoding, **labelled
