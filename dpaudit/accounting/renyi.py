@@ -23,6 +23,8 @@ Doubles: TypeAlias = NDArray[np.float64]
 ULP, TINY = 2.0**-52, 2.0**-1000
 #: A cost beyond this leaves float64 no room, and bounds nothing.
 LARGEST = 1e100
+#: A smaller delta has lost digits of its own, and its multiples with it: it bounds nothing, too.
+_LEAST_DELTA = 2.0**-1022
 #: dp-accounting computes the Renyi divergence of a pure event to some 2^-50.
 RENYI_ROOM = 2.0**-46
 #: Relative room for a dozen operations.
@@ -94,7 +96,7 @@ def zcdp_epsilon(
     shifts, responses = epsilons_of_events("laplace", laplace), epsilons_of_events("pure", pure)
     if not (rho or shifts or responses or renyi):
         return 0.0
-    if max(rho, *shifts, *responses, 0.0) > LARGEST:
+    if max(rho, *shifts, *responses, 0.0) > LARGEST or delta < _LEAST_DELTA:
         return math.inf
     if not (shifts or responses or renyi):
         return _of_rho(rho, delta)
