@@ -93,6 +93,7 @@ def init(
         from dpaudit.reports.preview import build
         from dpaudit.reports.text import in_a_line
         from dpaudit.results.shell import argument
+    starting.require_free(config, force)
     own, asks = None, data is not None and terminal
     with ExitStack() as kept:
         if data is not None:

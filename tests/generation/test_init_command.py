@@ -281,6 +281,11 @@ def test_nothing_is_overwritten_unasked(dpaudit: Dpaudit, tmp_path: Path) -> Non
     assert (code, out) == (2, "")
     assert "--force" in err
     assert (tmp_path / "mine.yaml").read_text() == "mine"
+    (tmp_path / "records.csv").write_text("body\none\n")
+    own = ("--data", "records.csv", "--no-labels", "--records", 9, "--epsilon", 3)
+    code, _, err = dpaudit("init", "mine.yaml", *own)
+    assert code == 2
+    assert "--force" in err  # before the records are read: they have no column of texts
     assert dpaudit("init", "mine.yaml", "--force")[0] == 0
     assert "data:" in (tmp_path / "mine.yaml").read_text()
     (tmp_path / "link.yaml").symlink_to(tmp_path / "elsewhere")
