@@ -219,7 +219,9 @@ def _column_places(header: Sequence[str], asked: Mapping[str, str], where: str) 
         if not places:
             problem, code = "there is no such column.", NO_COLUMN
             remedy = (
-                f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of "
+                f"Name its only column ({_COUNTED}) in {setting}."
+                if len(header) == 1
+                else f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of "
                 "them must have names."
             )
             if f"'{column}'" in map(str.strip, header):

@@ -232,3 +232,7 @@ def test_refuses_runs_without_coins_and_other_data(make_copied, make_run):
     with pytest.raises(InputError) as refused:
         dpaudit.disclose(made.run.path, str(made.data), level=1e-300)
     assert refused.value.code == NO_POWER and "record 1" not in str(refused.value)
+    lists = {"shown": str(made.data), "held_out": str(made.data), "split_is_random": True}
+    with pytest.raises(InputError, match="--data FILE") as refused:
+        dpaudit.disclose(made.run.path, **lists)
+    assert refused.value.where == "TEXTS"
