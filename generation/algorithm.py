@@ -164,7 +164,9 @@ def generate(
         progress(ModelLoaded(config.model.name, ready.model.network.num_parameters()))
     of_none = "what the public prompt does" if config.mechanism.contribution.anchored else "noise"
     contexts = expected.contexts(config, ready.manifest.data.records)
-    progress(RecordsPlaced(ready.repeated, contexts, _larger_batches(config), of_none, ready.left))
+    large = expected.large_record(ready.manifest, contexts)
+    remedy = _larger_batches(config)
+    progress(RecordsPlaced(ready.repeated, contexts, remedy, of_none, ready.left, large))
     if begun is None:
         json, assignment = ready.model.tokenizer_json, ready.records.assignment
         opened = RunWriter.create(

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 from pydantic_core import ErrorDetails
 
 from dpaudit.accounting import CLUSTERINGS
-from dpaudit.accounting.coins import ALARM_AT, LEAST_CANARIES
+from dpaudit.accounting.guesses import ALARM_AT, LEAST_CANARIES
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import Fields, Mechanism, OneOf, clash

@@ -41,6 +41,8 @@ class RecordsPlaced:
         remedy: which setting makes them more.
         of_none: what a batch without contexts writes.
         left: what share of its budget a context begins with on average; None if no run was before.
+        large: bytes of a record that is to hold every context's contribution to every token, and
+            seconds of one core that its audit takes, about; None if it is not, or not large.
     """
 
     repeated: int
@@ -48,6 +50,7 @@ class RecordsPlaced:
     remedy: str
     of_none: str
     left: float | None = None
+    large: tuple[int, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The expected size of batches, by a config and a number of records.
+"""The expected size of batches and of a run's record, by a config and a number of records.
 
 Nobody tells how large they were drawn: anyone who saw it could draw another key until it pleased,
 and then the texts would tell which key that was.
@@ -9,9 +9,20 @@ from __future__ import annotations
 import math
 
 from dpaudit.generation.config import Config
+from dpaudit.results.plan import Menu, Offer
+from dpaudit.runs import Manifest
+from dpaudit.runs.batches import BatchArrays
 
 #: Of a run's end: at most so many records are measured, each by a batch of its own.
 _MOST_MEASURED = 16
+#: Seconds that one core takes to audit a step; more for each token that can be drawn, and for each
+#: context's contribution to one. Audits of 32 contexts take 1.6 ms a step over 100 tokens, 7.1
+#: over 49,152, and 60 there with all contributions (docs/reference/benchmarks.md, 2026-11-23).
+_AUDIT_STEP, _AUDIT_TOKEN, _AUDIT_CONTRIBUTION = 1.5e-3, 1.2e-7, 3.4e-8
+#: Bytes of one contribution in memory, by the record's dtype.
+_BYTES = {"float32": 4, "float64": 8}
+#: Bytes of contributions over the whole vocabulary from which on a run is warned about.
+_LARGE = 10**9
 
 
 def clusters(config: Config) -> int:
@@ -73,3 +84,49 @@ def measured(per_round: int) -> range:
     record.
     """
     return range(0, per_round, -(-per_round // _MOST_MEASURED))
+
+
+def audit_seconds(manifest: Manifest, contexts: float, steps: int) -> float:
+    """Return about how many seconds one core takes to audit a run.
+
+    Args:
+        manifest: the run's; what it records decides.
+        contexts: of a batch on average.
+        steps: of all batches.
+    """
+    each = _AUDIT_CONTRIBUTION * contexts if manifest.record.contexts else 0.0
+    return steps * (_AUDIT_STEP + manifest.least_support * (_AUDIT_TOKEN + each))
+
+
+def with_sizes(menu: Menu, manifest: Manifest) -> Menu:
+    """Return a menu with the size of each plan's record and the time of its audit.
+
+    Args:
+        menu: the plans.
+        manifest: of a run of one of them, with or without what its model tells.
+
+    Raises:
+        InputError: a step would be too large.
+    """
+
+    def sized(offer: Offer) -> Offer:
+        arrays, steps = BatchArrays(manifest, round(offer.contexts)), menu.tokens * offer.texts
+        # a margin lets a step have some tokens more than it begins with, and room for many more
+        share = manifest.least_support / manifest.most_support
+        stored = round(arrays.step_bytes * share * steps)
+        audit = audit_seconds(manifest, offer.contexts, steps)
+        return offer.model_copy(update={"stored": stored, "audit": audit})
+
+    return menu.model_copy(update={"offers": tuple(map(sized, menu.offers))})
+
+
+def large_record(manifest: Manifest, contexts: float) -> tuple[int, float] | None:
+    """Return the bytes of recorded contributions, and the seconds of `audit_seconds`.
+
+    None unless they are recorded over the whole vocabulary, and many.
+    """
+    if not manifest.record.contexts or manifest.mechanism.support.size is not None:
+        return None
+    steps = manifest.decoding.most_tokens * manifest.batches
+    stored = round(steps * contexts * manifest.most_support * _BYTES[manifest.record.dtype])
+    return (stored, audit_seconds(manifest, contexts, steps)) if stored >= _LARGE else None

@@ -15,9 +15,17 @@ from weakref import WeakKeyDictionary
 import torch
 from transformers import PreTrainedModel
 
-from dpaudit.generation.head import Head
+from dpaudit.generation.head import Head, HeadInFours
 from dpaudit.generation.models import LanguageModel
-from dpaudit.generation.passes import CachedPrompts, Passes, Prompt, SharedPasses, out_of_memory
+from dpaudit.generation.passes import (
+    PUBLIC_ROWS,
+    CachedPrompts,
+    Passes,
+    Prompt,
+    SharedPasses,
+    out_of_memory,
+    parameters_of,
+)
 from dpaudit.mechanisms import MASKED
 from dpaudit.runs.manifest import Isolation
 
@@ -113,6 +121,19 @@ def passes_for(
     return shared or Passes(
         model, rows, places, head, alone=couples and model.coupled_rows == "alone"
     )
+
+
+def public_passes(model: LanguageModel, places: int, tokens: int) -> Passes:
+    """Return passes for public prompts, never shared with private ones; see `passes_for`.
+
+    On a CPU their few rows have the head computed in its own way.
+    """
+    network, head = model.network, None
+    scored_last = "logits_to_keep" in parameters_of(type(network).forward)
+    if model.device.type == "cpu" and network.dtype == torch.float32 and scored_last:
+        whole = Head.of(network)
+        head = None if whole is None else HeadInFours(whole)
+    return passes_for(model, PUBLIC_ROWS, places, tokens, head)
 
 
 @torch.inference_mode()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache
@@ -240,11 +241,11 @@ def forward(
         seen: int64 [n, all columns of the cache and of `ids`], 0 on padding.
         cache: what was fed before; None for nothing, in whatever form the model keeps it.
         positions: int64 [n, L]; None if every column that is seen counts as one.
-        head: to be left out.
+        head: computes the logits, or leaves that for later (`Head.in_pass`); None for the network.
 
     Returns:
-        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] without a
-        head; and the cache.
+        Logits of the token after the last one, float32 [n, V], or hidden states [n, H] where a
+        head is left for later; and the cache.
 
     Raises:
         ValueError: the network keeps nothing of earlier tokens.
@@ -257,7 +258,7 @@ def forward(
         positions = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
     # Some architectures know no positions or score every position.
     optional = {"position_ids": positions, "logits_to_keep": 1}
-    with nullcontext() if head is None else head.left_out():
+    with nullcontext() if head is None else head.in_pass():
         output = network(
             input_ids=ids,
             # A state has no columns that could be hidden.
@@ -336,13 +337,19 @@ class Passes:
         """
         return not self._running or sum(map(len, self._running)) + prompts <= self._rows
 
-    def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
+    def start(
+        self, prompts: Sequence[Prompt], prefix: Prompt = (), places: int | None = None
+    ) -> CachedPrompts:
         """Feed a batch's prompts.
 
-        The `prefix` is what prompts begin with; where it can be, it is computed once for them.
+        Args:
+            prompts: token ids of each.
+            prefix: what prompts begin with; where it can be, it is computed once for them.
+            places: a public length that most of these prompts are shorter than; None for that of
+                all batches. Where it can be, less padding is computed.
 
         Raises:
-            ValueError: a prompt leaves no padding in its places.
+            ValueError: a prompt leaves no padding in the places of all batches.
             torch.OutOfMemoryError, MemoryError, RuntimeError: see `out_of_memory`.
         """
         each = self._together or max(1, len(prompts))
@@ -401,7 +408,9 @@ class SharedPasses(Passes):
 
     @torch.inference_mode()
     @override
-    def start(self, prompts: Sequence[Prompt], prefix: Prompt = ()) -> CachedPrompts:
+    def start(
+        self, prompts: Sequence[Prompt], prefix: Prompt = (), places: int | None = None
+    ) -> CachedPrompts:
         require_padding(prompts, self._places)
         while len(self._free()) < len(prompts):
             self._blocks.append(
@@ -409,16 +418,20 @@ class SharedPasses(Passes):
             )
         batch = _SharedRows(self, self._free()[: len(prompts)], self._model, self._head)
         self._running.append(batch)
-        # By itself each prompt decides how it is computed: with the shared prefix, or alone.
-        common = tuple(prefix)
-        begins = [
-            len(prompt) > len(common) and tuple(prompt[: len(common)]) == common
-            for prompt in prompts
-        ]
-        for shared, start in ((True, common), (False, ())):
-            chosen = [index for index, starts in enumerate(begins) if starts == shared]
+        # By itself each prompt decides how it is computed: with the shared prefix or alone, and in
+        # how many places. On a GPU kernels are chosen by shape, so there the shape is always the
+        # same.
+        common, fewer = tuple(prefix), self._places
+        if places is not None and len(common) < places and self._model.device.type == "cpu":
+            fewer = min(places, self._places)
+        ways = defaultdict[tuple[Prompt, int], list[int]](list)
+        for index, prompt in enumerate(prompts):
+            begins = len(prompt) > len(common) and tuple(prompt[: len(common)]) == common
+            width = fewer if len(prompt) < fewer else self._places
+            ways[common if begins else (), width].append(index)
+        for (start, width), chosen in ways.items():
             for first in range(0, len(chosen), self._prefilled):
-                self._prefill(batch, prompts, chosen[first : first + self._prefilled], start)
+                self._prefill(batch, prompts, chosen[first : first + self._prefilled], start, width)
         return batch
 
     @torch.inference_mode()
@@ -460,13 +473,17 @@ class SharedPasses(Passes):
         return [row for row in everywhere if row not in taken]
 
     def _prefill(
-        self, batch: _SharedRows, prompts: Sequence[Prompt], part: Sequence[int], prefix: Prompt
+        self,
+        batch: _SharedRows,
+        prompts: Sequence[Prompt],
+        part: Sequence[int],
+        prefix: Prompt,
+        places: int,
     ) -> None:
         """Compute prompts' caches and first logits, padded between shared prefix and rest."""
-        # On a GPU kernels are chosen by shape, so there the shape is always the same.
         rows = max(ROWS_STEP, len(part)) if self._model.device.type == "cpu" else self._prefilled
         filled = list(part) + [part[-1]] * (rows - len(part))
-        width = self._places - len(prefix)
+        width = places - len(prefix)
         rests = [list(prompts[index][len(prefix) :]) for index in filled]
         ids = torch.tensor(
             [[0] * (width - len(rest)) + rest for rest in rests], device=self._model.device
@@ -491,7 +508,8 @@ class SharedPasses(Passes):
         if key not in self._prefixes:
             ids = torch.tensor([list(prefix)], device=self._model.device)
             self._prefixes[key] = DynamicCache()
-            forward(self._model.network, ids, torch.ones_like(ids), self._prefixes[key])
+            seen = torch.ones_like(ids)
+            forward(self._model.network, ids, seen, self._prefixes[key], head=self._head)
         known: list[Any] = self._prefixes[key].layers
         return DynamicCache(
             [(x.keys.expand(rows, -1, -1, -1), x.values.expand(rows, -1, -1, -1)) for x in known]
@@ -571,7 +589,7 @@ class _Block:
     def store(
         self, rows: Sequence[int], cache: DynamicCache, chosen: Sequence[int], seen: torch.Tensor
     ) -> None:
-        """Copy prompts' caches into rows. `seen` [len(rows), places] is 0 on padding."""
+        """Copy prompts' caches into rows' last places. `seen` [len(rows), ...] is 0 on padding."""
         if self._cache is None:
             self._layers = [
                 _CachedLayer(layer, len(self._prompts), self._width) for layer in cache.layers
@@ -581,7 +599,7 @@ class _Block:
             own.store(rows, computed, chosen, self._places)
         index = list(rows)
         self._prompts[index] = 0
-        self._prompts[index, : self._places] = seen
+        self._prompts[index, self._places - seen.shape[1] : self._places] = seen
         self._lengths[index] = seen.sum(dim=1)
 
     @torch.inference_mode()
@@ -627,10 +645,11 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._width = width
 
     def store(self, rows: Sequence[int], computed: Any, chosen: Sequence[int], places: int) -> None:
-        """Copy chosen rows of a prefilled layer."""
+        """Copy chosen rows of a prefilled layer into the last of all prompts' places."""
         index, picked = list(rows), list(chosen)
-        self.keys[index, :, :places] = computed.keys[picked]
-        self.values[index, :, :places] = computed.values[picked]
+        first = places - computed.keys.shape[2]
+        self.keys[index, :, first:places] = computed.keys[picked]
+        self.values[index, :, first:places] = computed.values[picked]
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any

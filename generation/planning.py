@@ -18,7 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dpaudit.accounting import limit_of
-from dpaudit.accounting.coins import canary_guesses
+from dpaudit.accounting.guesses import canary_guesses
 from dpaudit.generation import expected
 from dpaudit.generation.algorithm import Ready, prepare, silent
 from dpaudit.generation.config import BatchingConfig, Config
@@ -111,11 +111,14 @@ def plan(
         left=ready.left,
         seconds=rate.seconds(rows, 1, max(0, tokens - texts)),
         stored=round((fixed + each * contexts) * tokens * batches),
+        audit=expected.audit_seconds(ready.manifest, contexts, tokens * batches),
+        large=expected.large_record(ready.manifest, contexts) is not None,
         obstacles=tuple(obstacles),
         public_parts=ready.manifest.public_parts,
         canaries=None if canaries is None else canaries.count,
         refutable=refutable,
         preview=preview(config, ready.prompting),
+        dtype=ready.manifest.model.dtype or "",
         knows_tokenizer=_knows_tokenizer(ready.model),
         needs_data=needs_data,
         held_out=config.batching.held_out,
@@ -223,7 +226,7 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
         )
     except InputError:  # batches of so few records that none else would do
         return None
-    return Menu(
+    menu = Menu(
         records=records,
         labels=len(config.data.labels or ()),
         tokens=config.decoding.longest,
@@ -231,6 +234,7 @@ def menu_of_config(config: Config, manifest: Manifest) -> Menu | None:
         unit=claim.unit,
         offers=tuple(choice.offer for choice in offers.values()),
     )
+    return expected.with_sizes(menu, manifest)
 
 
 def _levels(config: Config, manifest: Manifest) -> dict[str, Any]:

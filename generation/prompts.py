@@ -19,10 +19,10 @@ from transformers import PreTrainedTokenizerBase
 from typing_extensions import override
 
 from dpaudit.generation.head import Head
-from dpaudit.generation.model_probe import passes_for
+from dpaudit.generation.model_probe import passes_for, public_passes
 from dpaudit.generation.models import LanguageModel
 from dpaudit.generation.partition import Context
-from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, OwnCache, Prompt
+from dpaudit.generation.passes import CachedPrompts, OwnCache, Passes, Prompt
 from dpaudit.generation.prompt_encoding import PromptEncoder, encode
 from dpaudit.generation.wording import Part, Wording, WordingError, require_seen
 from dpaudit.runs import ForbiddenTokens, InputError
@@ -251,11 +251,13 @@ class Prompts:
             for label in labels
         }
         self._public = {label: tuple(self._tokens(label, [])) for label in labels}
-        lengths = [
-            *map(len, self._public.values()),
-            *(len(self._tokens(label, [""] * examples)) for label in labels),
-        ]
-        self.places = max(lengths) + examples * most_tokens + 1
+        self._places = {
+            label: max(len(public), len(self._tokens(label, [""] * examples)))
+            + examples * most_tokens
+            + 1
+            for label, public in self._public.items()
+        }
+        self.places = max(self._places.values())
         self.public_places = max(map(len, self._public.values()), default=0) + 1
 
     def of(self, label: str, contexts: Sequence[Context]) -> list[Prompt]:
@@ -310,6 +312,14 @@ class Prompts:
         )
         return tokens[:last], lead
 
+    def start(self, passes: Passes, label: str, contexts: Sequence[Context]) -> CachedPrompts:
+        """Feed a batch's prompts to passes.
+
+        They are padded to the label's own places, and a longer one, as a cut text can make it, to
+        the places of all.
+        """
+        return passes.start(self.of(label, contexts), self.prefix(label), self._places[label])
+
     def alone(
         self,
         label: str,
@@ -323,7 +333,7 @@ class Prompts:
         Arguments as for `passes_for`.
         """
         passes = passes_for(self._model, rows, self.places, tokens, head)
-        return passes.start(self.of(label, contexts), self.prefix(label))
+        return self.start(passes, label, contexts)
 
     def public(self, label: str, tokens: int, wanted: bool = True) -> CachedPrompts:
         """Return the public prompt in passes of its own, with its logits in a run.
@@ -334,9 +344,8 @@ class Prompts:
         prompt = self.public_tokens(label)
         cached: CachedPrompts = OwnCache(self._model, [], self.public_places)
         if wanted:
-            cached = passes_for(self._model, PUBLIC_ROWS, self.public_places, tokens).start(
-                [prompt], prompt[:-1]
-            )
+            passes = public_passes(self._model, self.public_places, tokens)
+            cached = passes.start([prompt], prompt[:-1])
         if self._rules is None:
             return cached
         return RuledPrompt(cached, self._rules, prompt)

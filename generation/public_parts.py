@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.generation.aggregation import Floats
-from dpaudit.generation.model_probe import passes_for
+from dpaudit.generation.model_probe import public_passes
 from dpaudit.generation.model_step import support_problem
 from dpaudit.generation.passes import PUBLIC_ROWS, Passes, out_of_memory
 from dpaudit.generation.rebuilt import NamedModel
@@ -94,9 +94,7 @@ def recompute_public(
     manifest = reader.manifest
     if not manifest.needs_public:
         return None
-    passes = passes_for(
-        named.model, PUBLIC_ROWS, named.prompts.public_places, manifest.decoding.max_tokens
-    )
+    passes = public_passes(named.model, named.prompts.public_places, manifest.decoding.max_tokens)
     found = _Found()
     texts = _texts(reader)
     # As many texts as a pass has rows for: it takes little longer than a pass of one.

@@ -38,6 +38,8 @@ OF_SETTINGS = frozenset(
 }
 #: What errors call the fields of a source of rows: a config's `data`.
 FIELDS: Mapping[str, str] = {field: f"data.{field}" for field in DataConfig.model_fields}
+#: And what names a file's encoding where its columns are asked for: there is no config then.
+_ASKED: Mapping[str, str] = {**FIELDS, "encoding": "--encoding"}
 #: The first line with which Excel is told what separates the fields of a .csv.
 SEPARATOR_LINE = re.compile(r'(?:\ufeff|ï»¿)?"?sep=([^\r\n"])"?\r?\n?', re.IGNORECASE)
 
@@ -114,9 +116,10 @@ def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
     Those at either end that have no name are left out. A folder of text files has none.
 
     Raises:
-        InputError: there is no such file, it cannot be read, or its first line looks like a record
-            rather than names; that is not shown.
+        InputError: there is no such file, it cannot be read, its encoding is none, or its first
+            line looks like a record rather than names; that is not shown.
     """
+    require_encoding(encoding)
     file = locate(path, path)
     if file.is_dir():
         parts = (part for part in sorted(file.iterdir()) if part.suffix.lower() in _READERS)
@@ -124,7 +127,7 @@ def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
         if file.is_dir():
             return ()
     config = DataConfig(path=str(file), encoding=encoding)
-    with _reading(config, FIELDS, file):
+    with _reading(config, _ASKED, file):
         columns = _first_columns(config, file)
     while columns and not columns[-1]:  # Excel's spare columns
         columns = columns[:-1]
@@ -139,6 +142,15 @@ def read_columns(path: str, encoding: str | None = None) -> tuple[str, ...]:
     return columns
 
 
+def require_encoding(encoding: str | None) -> None:
+    """Refuse an option's text encoding that Python does not know. Raises InputError."""
+    try:
+        "".encode(encoding or "utf-8")
+    except (LookupError, ValueError):
+        problem = f"Python knows no text encoding {encoding!r}."
+        raise InputError(_ASKED["encoding"], problem, "Try cp1252 or utf-16.") from None
+
+
 def _first_columns(config: DataConfig, file: Path) -> tuple[str, ...]:
     if file.suffix.lower() == ".parquet":
         import pyarrow
@@ -150,9 +162,9 @@ def _first_columns(config: DataConfig, file: Path) -> tuple[str, ...]:
             problem, remedy = "this is not a Parquet file.", "Copy or write it again."
             raise InputError(str(file), problem, remedy, "rows.no-parquet") from None
     if file.suffix.lower() == ".jsonl":
-        _, values = next(_objects(config, FIELDS, file), ("", _Object([])))
+        _, values = next(_objects(config, _ASKED, file), ("", _Object([])))
         return tuple(values)
-    encoding = _encoding(config, FIELDS, file)
+    encoding = _encoding(config, _ASKED, file)
     delimiter = delimiter_of((), file, encoding)
     with file.open(encoding=encoding, newline="") as lines:
         if not SEPARATOR_LINE.fullmatch(lines.readline()):
@@ -207,7 +219,9 @@ def _column_places(header: Sequence[str], asked: Mapping[str, str], where: str) 
         if not places:
             problem, code = "there is no such column.", NO_COLUMN
             remedy = (
-                f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of "
+                f"Name its only column ({_COUNTED}) in {setting}."
+                if len(header) == 1
+                else f"Name one of its {len(header)} columns ({_COUNTED}) in {setting}; all of "
                 "them must have names."
             )
             if f"'{column}'" in map(str.strip, header):
@@ -333,8 +347,10 @@ def _encoding(config: DataConfig, names: Mapping[str, str], path: Path) -> str:
         problem = f"the file begins with the mark of {mark}, and {field} is another."
         remedy = f"Leave {field} out." if "encoding" in names else "Convert it to UTF-8."
         raise InputError(str(path), problem, remedy, "rows.mark")
-    if not (marked or named) and len(start) > 1 and 0 in start[:2]:
-        kind = "utf-16-le" if start[0] else "utf-16-be"
+    zeros = [byte == 0 for byte in start]
+    # Of any other binary file, zero bytes are told where they stand.
+    if not (marked or named) and zeros in ([False, True] * 2, [True, False] * 2):
+        kind = "utf-16-be" if zeros[0] else "utf-16-le"
         problem = "this looks like UTF-16 that does not begin with its mark."
         remedy = (
             f"Name it in {names['encoding']}: {kind}."

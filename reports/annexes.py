@@ -1,7 +1,8 @@
-"""Drafts for the house's own files: of an impact assessment, and of an expert's determination.
+"""Drafts for the house's own files, and the page that answers questions of standards.
 
-They are in the release folder and published with it: of the audit they hold its public form, and
-of the house what it says in about.yaml. What neither says is listed as missing.
+The drafts are of an impact assessment and of an expert's determination. All are in the release
+folder and published with it: of the audit they hold its public form, and of the house what it says
+in about.yaml. What neither says is listed as missing.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from dpaudit.mechanisms.claims import ClaimKind
-from dpaudit.reports import card, findings, labels, publisher
+from dpaudit.reports import card, findings, labels, publisher, questions
 from dpaudit.reports.document import Block, Document, Items, Paragraph, Section
-from dpaudit.reports.wording import say
+from dpaudit.reports.wording import say, section_title
 from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult
 from dpaudit.results.publication import About
@@ -71,6 +72,20 @@ def render_hipaa(result: AuditResult, kind: ClaimKind, about: About) -> str:
             _Part("Whether the risk is very small", ("hipaa.risk",)),
         ),
     )
+
+
+def render_questions(result: AuditResult, kind: ClaimKind, about: About) -> str:
+    """Return the page of questions that standards ask, with what answers each, as Markdown.
+
+    Arguments are those of `render_dpia`.
+    """
+    blocks: list[Block] = [
+        Paragraph(say("answers-caution"), "caution"),
+        *card.promised(result, kind),
+        *card.held_to_policy(result),
+        Section(section_title("crosswalk"), list(questions.answers(result, about))),
+    ]
+    return markdown.render(Document(f"Questions and answers: {about.name}", blocks))
 
 
 def _draft(title: str, lead: str, about: About, parts: Sequence[_Part]) -> str:

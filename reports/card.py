@@ -30,7 +30,6 @@ from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import say, section_title
 from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult, Settings
-from dpaudit.results.attestation import ATTESTATION
 from dpaudit.results.publication import (
     JSONL,
     NOT_STATED,
@@ -307,13 +306,11 @@ def _audit(released: Released) -> Iterator[Block]:
         yield Paragraph(say("card-revocations", address=f"`{released.mark.revocations}`"))
     yield Paragraph(
         f"`{REPORT}/report.html` is the report. `{REGISTRY}` is an entry for the OpenDP registry "
-        "of deployments, as a "
-        f"draft. `{ATTESTATION}` names every file here by its digest. To check signature and "
-        "files with the "
-        "publisher's public key:"
+        f"of deployments, as a draft. `{released.mark.attestation}` names every file here by its "
+        "digest. To check signature and files with the publisher's public key:"
     )
     yield Commands(["dpaudit verify . --key FILE.pub"])
-    yield Paragraph(questions.in_short(result))
+    yield Paragraph(questions.in_short(result, released.about))
 
 
 def held_to_policy(result: AuditResult) -> Iterator[Paragraph]:

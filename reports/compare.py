@@ -38,13 +38,8 @@ from dpaudit.reports.wording import (
     signed,
 )
 from dpaudit.reports.writers import html
-from dpaudit.results import (
-    AuditResult,
-    Comparison,
-    Kind,
-    QualityColumn,
-    SampleText,
-)
+from dpaudit.results import AuditResult, Kind, SampleText
+from dpaudit.results.comparison import Comparison, QualityColumn
 from dpaudit.results.rounding import bound
 
 #: Characters of caveats that a terminal shows.

@@ -10,7 +10,8 @@ from dpaudit.reports.document import Definitions, Document, Entry, Section, Tabl
 from dpaudit.reports.levels import UNIT_NAMES
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import ABSENT
-from dpaudit.results import ForNeighbours, JointCost, Release, Spent, Total
+from dpaudit.results import ForNeighbours
+from dpaudit.results.composition import JointCost, Release, Spent, Total
 from dpaudit.results.rounding import bound, delta_bound
 
 COLUMNS = ("Release", "Kind", "ε approx.", "of a batch", "δ", "ε ex-post", "of a batch")

@@ -43,7 +43,7 @@ _LEVELS: dict[Level, tuple[str, str]] = {
 _Status: TypeAlias = Literal["pass", "warn", "fail"]
 _NOT_COMPARED = {
     "none-claimed": "No claim was compared: give one with `--epsilon`.",
-    "ex-post": (
+    "known-afterwards": (
         "The run's claim was not compared. It is the cost of these very texts (ex-post), and this "
         "test needs an epsilon that was fixed before the run: give one with `--epsilon`."
     ),
@@ -167,8 +167,8 @@ def test_words(found: DisclosedTexts) -> str:
         )
     else:
         said.append(
-            f"That is within chance (probability {_probability(test.p)}): no sign that shown "
-            f"{_unit(found)}s are named more than others."
+            f"All counts together are within chance (probability {_probability(test.p)}): no sign "
+            f"that shown {_unit(found)}s are named more than others."
         )
     return " ".join(said)
 

@@ -39,6 +39,8 @@ _HEIGHT, _SPREAD_HEIGHT = 3.1, 2.4  # inches
 LINE_HEIGHT = 0.2  # inches, of a legend or of a note
 #: False-positive rates from which bounds on attacks are drawn, and at how many.
 _LEAST_RATE, _RATES = 1e-4, 97
+#: Ticks that a figure has room for: twice as many as its dots.
+_TICKS = 2000
 #: Letters in a line of a run's name, beside its row and in a legend.
 _ROW_WIDTH, LEGEND_WIDTH = 20, 42
 
@@ -198,11 +200,24 @@ def _draw_spreads(
             axes.barh(row, upper - lower, left=lower, height=0.5, color=BAR, edgecolor=BAR)
             axes.vlines([least, most], row - 0.15, row + 0.15, colors=INK, linewidth=1.2)
             axes.vlines(median, row - 0.25, row + 0.25, colors=MARK, linewidth=2.5)
-        axes.vlines(finite, row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
+        axes.vlines(_apart(finite), row + 0.31, row + 0.41, colors=INK, linewidth=0.6)
     axes.set_yticks(range(len(labels)), labels)
     axes.grid(axis="x")
     axes.set_ylim(len(labels) - 0.45, -0.45)
     return axes
+
+
+def _apart(values: Sequence[float]) -> Sequence[float]:
+    """Return all of few values; of more than _TICKS, one in each _TICKS-th of their range."""
+    if len(values) <= _TICKS:
+        return values
+    known = np.sort(values)
+    least, most = known[0], known[-1]
+    _, firsts = np.unique(
+        np.floor((known - least) / (most - least or 1) * _TICKS), return_index=True
+    )
+    found: list[float] = known[firsts].tolist()
+    return found
 
 
 def token_curves(series: Sequence[Series]) -> Drawing | None:

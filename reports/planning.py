@@ -13,7 +13,7 @@ from dpaudit.reports.levels import (
     claim_words,
     few_batches,
 )
-from dpaudit.reports.text import counted, one_line
+from dpaudit.reports.text import counted, one_line, span
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.plan import Menu, Offer, Plan, PlanName
 from dpaudit.results.rounding import bound, lower_bound
@@ -80,6 +80,8 @@ def _offer_words(offer: Offer) -> str:
         )
     if offer.seconds is not None:
         said.append(f"about {span(offer.seconds)}")
+    if offer.stored is not None and offer.audit is not None:
+        said.append(f"about {size_words(offer.stored)}, audited in {audit_span(offer.audit)}")
     return "; ".join(said)
 
 
@@ -165,7 +167,12 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
             f"{counted(plan.canaries, 'made-up record')}, in or out by secret coins; they {could}",
         )
     yield "time", f"at most about {span(plan.seconds)} on this machine, after the model is loaded"
-    yield "disk", f"at most {_size(plan.stored)}"
+    yield (
+        "disk",
+        f"at most {size_words(plan.stored)}; an audit takes about {audit_span(plan.audit)}",
+    )
+    if plan.large:
+        yield "warning", large_words(plan.stored, plan.audit)
     passes = "these settings can pass the audit"
     if plan.needs_data:
         passes += (
@@ -178,20 +185,35 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
             f"audit with --model NAME: without it, hardly any {' or '.join(plan.public_parts)} "
             "can be checked",
         )
+    if plan.dtype == "bfloat16":
+        yield (
+            "dtype",
+            "bfloat16, about twice as fast as float32. A replay on other hardware does not tell "
+            "one context's logits from another's; with model.dtype: float32 it does",
+        )
     if not plan.knows_tokenizer:
         yield "tokenizer", "audits do not know it: give it to them with --tokenizer FILE"
 
 
-def span(seconds: float) -> str:
-    """Return a time in its largest unit: `3 min`."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 1.5 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(1, round(seconds))} s"
+def audit_span(seconds: float) -> str:
+    """Return the time of an audit: `3 min of one core`."""
+    if seconds >= 1.5 * 3600:
+        return f"{seconds / 3600:,.0f} core-hours"
+    return f"{span(seconds)} of one core"
 
 
-def _size(stored: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6)):
+def large_words(stored: int, seconds: float) -> str:
+    """Warn about a record of every context's contribution to every token of the vocabulary."""
+    return (
+        "every context's contribution to every token of the vocabulary is recorded (record.contexts"
+        f"): up to {size_words(stored)}, and {audit_span(seconds)} for each audit. With "
+        "mechanism.support: {kind: public-top-k, size: 100}, both are small"
+    )
+
+
+def size_words(stored: int) -> str:
+    """Return a number of bytes in its largest unit: `3.2 GB`."""
+    for unit, size in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6)):
         if stored >= size:
             return f"{stored / size:.3g} {unit}"
     return f"{-(-stored // 1000):,} kB"

@@ -1,19 +1,34 @@
-"""The questions that officers, regulators and registries ask, each with its answer's place here."""
+"""The questions that officers, regulators and registries ask, with their answers' places.
+
+A report has a table of them. A release with about.yaml has a page, with the publisher's answers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from dpaudit.reports.document import Block, Link, Paragraph, Row, Table, Words
+from dpaudit.reports import publisher
+from dpaudit.reports.document import (
+    Block,
+    Definitions,
+    Entry,
+    Link,
+    Paragraph,
+    Row,
+    Section,
+    Table,
+    Words,
+)
 from dpaudit.reports.findings import status_name
 from dpaudit.reports.wording import say, section_title
 from dpaudit.results import AuditResult
-from dpaudit.results.crosswalk import Question, Standing, crosswalk
-from dpaudit.results.publication import REPORT
+from dpaudit.results.crosswalk import Question, Standing, crosswalk, value_at
+from dpaudit.results.publication import CARD, QUESTIONS, REGISTRY, REPORT, About
+from dpaudit.results.rounding import bound, exactly
 
-_HEADER = ("No.", "Question", "Asked by", "Answer", "Where")
+_HEADER = ("Question", "Answer", "Where")
 #: Columns of words.
-_WORDS = frozenset({1, 2, 3, 4})
+_WORDS = frozenset(range(len(_HEADER)))
 
 
 def standings(result: AuditResult) -> dict[Standing, int]:
@@ -23,9 +38,11 @@ def standings(result: AuditResult) -> dict[Standing, int]:
     return {kind: found.count(kind) for kind in kinds}
 
 
-def in_short(result: AuditResult) -> str:
-    """Say for a card which questions a report of this result lists, and how many it answers."""
+def in_short(result: AuditResult, about: About) -> str:
+    """Say for a card where its release answers which questions."""
     found = standings(result)
+    if about != About():
+        return say("card-answers", file=QUESTIONS, questions=sum(found.values()))
     return say(
         "card-questions",
         report=REPORT,
@@ -73,9 +90,7 @@ def _cells(
     source = crosswalk().source(question)
     asked_by = f"{source.title.split(',')[0]}: {question.clause}"
     return (
-        str(question.number),
-        question.question,
-        asked_by,
+        f"{question.number}. {question.question} ({asked_by})",
         _answer(question, question.standing(result)),
         list(_places(question, result, anchors, sections)) or "–",
     )
@@ -118,3 +133,92 @@ def _places(
         yield from part
         if place < len(parts) - 1:
             yield "; "
+
+
+def answers(result: AuditResult, about: About) -> Iterator[Block]:
+    """Yield all questions by their sources, with what audit and publisher of a release answer.
+
+    Args:
+        result: the audit's, in its public form, and passed.
+        about: what the publisher says.
+    """
+    asked = crosswalk().questions
+    standing = {each.number: _standing_with(each, result, about) for each in asked}
+    found = list(standing.values())
+    yield Paragraph(
+        say(
+            "answers-lead",
+            questions=len(found),
+            here=found.count("here"),
+            publisher=found.count("publisher"),
+            open=found.count("not-here"),
+        )
+    )
+    yield Paragraph(say("crosswalk-read"))
+    for source in crosswalk().sources:
+        parts = [
+            Section(
+                f"{each.number}. {each.question}",
+                list(_answered(each, standing[each.number], result, about)),
+            )
+            for each in asked
+            if each.source == source.id
+        ]
+        yield Section(source.title.split(",")[0], parts)
+
+
+def _standing_with(question: Question, result: AuditResult, about: About) -> Standing:
+    """Return how a release answers: its publisher by what about.yaml states."""
+    standing = question.standing(result)
+    if standing == "publisher" and not any(map(about.stated, question.where.about)):
+        return "not-here"
+    return standing
+
+
+def _answered(
+    question: Question, standing: Standing, result: AuditResult, about: About
+) -> Iterator[Block]:
+    """Yield what is asked by which clause, the answer, its figures, and where to read on."""
+    where = question.where
+    yield Paragraph(f"Clause: {question.clause}.")
+    yield Paragraph(_answer(question, standing))
+    statuses = {check.id: status_name(result, check).lower() for check in result.checks}
+    entries = [
+        *(Entry(f"{path} in report.json", _shown(result, path)) for path in where.report),
+        *(Entry(f"check {name}", statuses.get(name, "")) for name in where.checks),
+    ]
+    if held := [entry for entry in entries if entry.value]:
+        yield Definitions(held, "terms")
+    if any(map(about.stated, where.about)):
+        yield Paragraph("The publisher says:")
+        yield from publisher.statements(about, where.about)
+    if absent := publisher.missing(about, where.about):
+        yield Paragraph(say("publisher-missing", missing=absent))
+    if places := list(_places_beside(question)):
+        yield Paragraph(["Read on: ", *places])
+
+
+def _shown(result: AuditResult, path: str) -> str:
+    """Return a field's value where it is a single one; empty where it is none, or several."""
+    value = value_at(result, path)
+    if isinstance(value, float):
+        return bound(value) if path.startswith("guarantees.") else exactly(value)
+    return str(value) if isinstance(value, str | int) else ""
+
+
+def _places_beside(question: Question) -> Iterator[str | Link]:
+    """Yield links from a page in a folder of the release to the report, the card and the entry."""
+    where = question.where
+    parts: list[tuple[str | Link, ...]] = [
+        ("report, ", Link(section_title(name), f"../{REPORT}/report.html#{name}"))
+        for name in where.sections
+    ]
+    parts += [("card, ", Link(name, f"../{CARD}")) for name in where.card]
+    if where.entry:
+        names = ", ".join(name.rpartition(".")[2] for name in where.entry)
+        parts.append((Link("registry's entry", f"../{REGISTRY}"), f": {names}"))
+    if where.attestation:
+        parts.append((f"attestation: {', '.join(where.attestation)}",))
+    for place, part in enumerate(parts):
+        yield from part
+        yield "." if place == len(parts) - 1 else "; "

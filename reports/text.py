@@ -85,3 +85,11 @@ def grouped(pairs: Iterable[tuple[_Key, _Item]]) -> dict[_Key, list[_Item]]:
     for key, item in pairs:
         groups.setdefault(key, []).append(item)
     return groups
+
+
+def span(seconds: float) -> str:
+    """Return a time in its largest unit: `3 min`."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds))} s"

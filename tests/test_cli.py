@@ -1191,21 +1191,21 @@ def test_budget_warns_of_few_batches(dpaudit):
 
 def test_budget_says_what_it_cannot_answer(dpaudit):
     for options, argument in (
-        (["--individual", "--tokens", 3, "--batch-size", 3], "epsilon"),
-        (["--individual", "--epsilon", 3, "--batch-size", 3, "--divisor", "actual"], "divisor"),
-        (["--individual", "--epsilon", 3, "--batch-size", 3, "--method", "optimal"], "method"),
-        (["--epsilon", 3], "batch_size"),
-        (["--epsilon", 3, "--texts", 9, "--tokens", 9, "--batch-size", 3], "epsilon"),
-        (["--rounds", 3, "--batch-size", 32], "tokens"),
-        (["--rounds", 3, "--batch-size", 32, "--tokens", 0], "tokens"),
-        (["--rounds", 3, "--tokens", 9], "batch_size"),
-        (["--epsilon", 3, "--batch-size", 32, "--tokens", 9], "epsilon"),
+        (["--individual", "--tokens", 3, "--batch-size", 3], "--epsilon"),
+        (["--individual", "--epsilon", 3, "--batch-size", 3, "--divisor", "actual"], "--divisor"),
+        (["--individual", "--epsilon", 3, "--batch-size", 3, "--method", "optimal"], "--method"),
+        (["--epsilon", 3], "--batch-size"),
+        (["--epsilon", 3, "--texts", 9, "--tokens", 9, "--batch-size", 3], "--epsilon"),
+        (["--rounds", 3, "--batch-size", 32], "--tokens"),
+        (["--rounds", 3, "--batch-size", 32, "--tokens", 0], "--tokens"),
+        (["--rounds", 3, "--tokens", 9], "--batch-size"),
+        (["--epsilon", 3, "--batch-size", 32, "--tokens", 9], "--epsilon"),
         (
             ["--rounds", 3, "--tokens", 9, "--batch-size", 3, "--batches", 4, "--generated", 5],
-            "generated",
+            "--generated",
         ),
-        (["--rounds", 3, "--tokens", 9, "--batch-size", 3000], "records"),
-        (["--epsilon", 1e-6, "--tokens", 99999], "epsilon"),
+        (["--rounds", 3, "--tokens", 9, "--batch-size", 3000], "--records"),
+        (["--epsilon", 1e-6, "--tokens", 99999], "--epsilon"),
         (["--individual", "--epsilon", 1, "--batch-size", 3, "--rebalancing-epsilon", 2], "budget"),
     ):
         code, out, err = dpaudit(
@@ -1636,14 +1636,14 @@ def test_record_says_what_it_cannot_run(dpaudit, make_run, tmp_path):
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "notes.txt").write_text("mine")
     script, own = tmp_path / "script.py", ["--out", tmp_path / "run"]
-    numbers = "dpaudit: mend: "
+    numbers = "dpaudit: --mend: "
     for arguments, said in (
-        ([*own, "--", sys.executable], "dpaudit: command: "),
+        ([*own, "--", sys.executable], "dpaudit: -- PYTHON SCRIPT"),
         (
             [*own, "--", sys.executable, tmp_path / "none.py"],
-            f"dpaudit: command: '{tmp_path / 'none.py'}'",
+            f": '{tmp_path / 'none.py'}'",
         ),
-        ([*own, "--", "no-such-python", script], "dpaudit: command: 'no-such-python'"),
+        ([*own, "--", "no-such-python", script], ": 'no-such-python'"),
         ([*own], "Missing argument"),
         ([*own, "--mend", "lengths", "--", sys.executable, script], numbers),
         ([*own, "--mend", "all", "--texts", "2", "--", sys.executable, script], numbers),

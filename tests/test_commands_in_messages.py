@@ -99,6 +99,10 @@ PARSED = {
         _MODEL,
     ),
     "dpaudit demo --out /tmp/demo": ("", _MODEL),
+    "dpaudit init {argument(config, 'CONFIG')} --data {argument(data, 'FILE')}": (
+        "dpaudit init own.yaml --data records.csv --label=kind --records=1200",
+        "tests/generation/test_init_command.py runs it with all answers",
+    ),
     "dpaudit evaluate {run} --reference DATA --baseline DIR": (
         "dpaudit evaluate RUN_DIR --reference DATA --baseline DIR",
         _MODEL,

@@ -1,14 +1,13 @@
-"""What secret coins refute: canaries in or out, batches drawn by a hash, lists split at random.
+"""Secret coins: canaries in or out, batches drawn by a hash, lists split at random.
 
 A coin says, for one unit (a record, a record in one round, a user), what a secret draw decided: in
 the data or out of it, or which batch. Somebody sees the texts and all records, guesses some of the
 coins, and abstains from the others. A guarantee bounds the chance of each guess, whatever was
 guessed before, so the number of right guesses is at most that of independent guesses of these
-chances. More right ones refute the guarantee; at epsilon 0 that is an exact test of whether the
-texts depend on the coins at all.
+chances. More right ones refute the guarantee (`guesses.py`); at epsilon 0 that is an exact test of
+whether the texts depend on the coins at all (`control_test.py`).
 
-docs/mathematics.md has the proofs ("Secret coins"). For fair coins of canaries the method is that
-of Steinke, Nasr, Jagielski (arXiv 2305.08846).
+docs/mathematics.md has the proofs ("Secret coins").
 
 A unit costs `epsilon`, in nats, at the batch level (the ratio of the texts' probabilities with the
 unit in one given batch and in none, all else given) unless a class says otherwise. A guarantee
@@ -19,17 +18,25 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from typing_extensions import override
 
-Floats: TypeAlias = NDArray[np.float64]
+from dpaudit.accounting.laws import (
+    ROUNDING,
+    Floats,
+    hypergeometric_law,
+    least_right,
+    lower_tails,
+    poisson_binomial_law,
+    sum_law,
+    upper_tails,
+)
+
 Integers: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
@@ -37,122 +44,10 @@ Flags: TypeAlias = NDArray[np.bool_]
 ABSTAIN = -1
 #: The coin of a unit that its hash holds out of all batches.
 HELD_OUT = -2
-#: The probability of refuting a mechanism that keeps its epsilon, in figures that are shown.
-REFUTED_AT = 0.05
-#: The same in a check of canaries, which would fail by it: for either of its two tests.
-ALARM_AT = 1e-4 / 2
-#: The fewest canaries that refute anything at that level: with fewer, all guesses may be right or
-#: wrong by luck.
-LEAST_CANARIES = 16
-#: Above this the bound for a settled number of guesses with a delta is not relied on.
-_MOST_WITH_DELTA = 0.5
-#: Relative errors of sums over a million coins are below this in float64.
-_ROUNDING = 1e-9
-#: What far tails can lose to underflow.
-_UNDERFLOW = 1e-305
 #: Room for the dozen operations of one chance.
 _UP = 1 + 2.0**-48
 #: exp(-700) is still a normal double.
-_MOST_EPSILON = 700.0
-#: Epsilons are found to this, in nats.
-_RESOLUTION = 2.0**-44
-
-
-# Laws of the number of right guesses
-
-
-def binomial_law(n: int, chance: float) -> Floats:
-    """Return P[Bin(n, chance) = k] for k from 0 to n."""
-    if chance in (0.0, 1.0):
-        sure: Floats = (np.arange(n + 1) == n * chance).astype(np.float64)
-        return sure
-    k = np.arange(n, dtype=np.float64)
-    return _law_of_ratios((n - k) / (k + 1) * (chance / (1 - chance)))
-
-
-def hypergeometric_law(units: int, shown: int, guessed: int) -> Floats:
-    """Return the law of how many of `guessed` units are among `shown` of `units`, from 0 up.
-
-    Returns:
-        Probabilities [guessed + 1].
-    """
-    law = np.zeros(guessed + 1)
-    least, most = max(0, guessed - (units - shown)), min(guessed, shown)
-    k = np.arange(least, most, dtype=np.float64)
-    ratios = (shown - k) * (guessed - k) / ((k + 1) * (units - shown - guessed + k + 1))
-    law[least : most + 1] = _law_of_ratios(ratios)
-    return law
-
-
-def poisson_binomial_law(chances: ArrayLike) -> Floats:
-    """Return the law of the number of independent right guesses with these chances [n].
-
-    Returns:
-        Probabilities of 0 to n [n + 1].
-    """
-    values, counts = np.unique(np.asarray(chances, dtype=np.float64), return_counts=True)
-    laws = [
-        binomial_law(int(count), float(value)) for value, count in zip(values, counts, strict=True)
-    ]
-    return _sum_law(laws)
-
-
-def _law_of_ratios(ratios: Floats) -> Floats:
-    """Return the unimodal law whose neighbouring probabilities have these falling ratios [n].
-
-    It is built from its mode outwards: small probabilities keep their digits, and nothing
-    overflows.
-    """
-    mode = int(np.count_nonzero(ratios >= 1))
-    below = np.cumprod(1 / ratios[:mode][::-1])[::-1]
-    weights = np.concatenate((below, [1.0], np.cumprod(ratios[mode:])))
-    law: Floats = weights / weights.sum()
-    return law
-
-
-def _sum_law(laws: Sequence[Floats]) -> Floats:
-    """Return the law of a sum of independent numbers, each with its law from 0 up."""
-    rest = list(laws) or [np.ones(1)]
-    while len(rest) > 1:
-        odd = rest[2 * (len(rest) // 2) :]
-        rest = [np.convolve(*pair) for pair in zip(rest[::2], rest[1::2], strict=False)] + odd
-    return rest[0]
-
-
-def upper_tails(law: Floats) -> Floats:
-    """Return the probability of k or more for every k of a law [n + 1], rounded up."""
-    # From the small end, so that small tails keep their digits.
-    tails = np.cumsum(law[::-1])[::-1] * (1 + _ROUNDING) + _UNDERFLOW
-    tails[0] = 1.0
-    return np.minimum(tails, 1.0)
-
-
-def lower_tails(law: Floats) -> Floats:
-    """Return the probability of k or fewer for every k of a law [n + 1], rounded up."""
-    return upper_tails(law[::-1])[::-1]
-
-
-def tail(chances: ArrayLike, right: int) -> float:
-    """Return the probability that at least `right` independent guesses are right, rounded up.
-
-    Args:
-        chances: of each guess to be right, in [0, 1] [n].
-        right: 0 to n.
-    """
-    return float(upper_tails(poisson_binomial_law(chances))[right])
-
-
-def lower_tail(chances: ArrayLike, right: int) -> float:
-    """Return the probability that at most `right` independent guesses are right, rounded up."""
-    return float(lower_tails(poisson_binomial_law(chances))[right])
-
-
-def chance_of(epsilon: float) -> float:
-    """Return sigma(epsilon): the chance of a right guess of a fair coin whose log-odds it is."""
-    return 1 / (1 + math.exp(-min(epsilon, _MOST_EPSILON)))
-
-
-# Coins
+MOST_EPSILON = 700.0
 
 
 class Coins(ABC):
@@ -378,7 +273,7 @@ class BatchCoins(IndependentCoins):
                 law = (1 - self.held_out) * poisson_binomial_law(1 / batches[own])
                 law[0] += self.held_out
                 laws.append(law)
-        return _sum_law(laws)
+        return sum_law(laws)
 
     @override
     def draw(self, random: np.random.Generator, units: Integers, draws: int) -> Integers:
@@ -472,7 +367,7 @@ class SplitCoins(Coins):
     def null_law(self, guesses: Integers) -> Floats:
         _refuse_other(guesses, (guesses == ABSTAIN) | (guesses == 1))
         guessed = np.bincount(self.stratum[guesses == 1], minlength=len(self.shown))
-        return _sum_law(
+        return sum_law(
             [
                 hypergeometric_law(int(units), int(shown), int(count))
                 for units, shown, count in zip(self.units, self.shown, guessed, strict=True)
@@ -504,7 +399,7 @@ class SplitCoins(Coins):
                 part = together[j : j + len(smallest)]
                 np.minimum(part, smallest * probability, out=part)
             smallest = together[: 1 + np.count_nonzero(together > level)]
-        reached = smallest[-1] * (1 + _ROUNDING) <= level
+        reached = smallest[-1] * (1 + ROUNDING) <= level
         return len(smallest) - 1 if reached else None
 
     def matched(self, values: Integers, seed: int) -> GroupCoins:
@@ -617,161 +512,6 @@ def ever_shown(batches: int, generated: int, rounds: int) -> float:
     return -math.expm1(rounds * math.log1p(-generated / batches)) if generated < batches else 1.0
 
 
-def _bounded(epsilon: float | Floats) -> Floats:
-    values = np.asarray(epsilon, dtype=np.float64)
-    if not (values >= 0).all():
-        raise ValueError(f"epsilon {epsilon}")
-    return np.minimum(values, _MOST_EPSILON)
-
-
-def _refuse_other(guesses: Integers, allowed: Flags) -> None:
-    if not allowed.all():
-        raise ValueError(f"a guess of {guesses[~allowed][0]}")
-
-
-def _rounded_up(bounds: Floats, guesses: Integers) -> Floats:
-    return np.where(guesses == ABSTAIN, 0.0, np.minimum(bounds * _UP, 1.0))
-
-
-# What guesses refute
-
-
-@dataclass(frozen=True)
-class GuessedCoins:
-    """Guesses of coins, held against the guarantee of a mechanism.
-
-    Attributes:
-        coins: of n units.
-        guesses: of all units, ABSTAIN if none [n]. Who is guessed, how many, and how may follow
-            from the texts.
-        delta: of the guarantee, in [0, 1]: for one record.
-        records: how many records each unit has [n]; one each if None.
-        settled: whether the coins are fair, and number and kind of guesses were settled beforehand.
-    """
-
-    coins: RefutingCoins
-    guesses: Integers
-    delta: float = 0.0
-    records: Integers | None = None
-    settled: bool = False
-
-    def __post_init__(self) -> None:
-        fair = isinstance(self.coins, ShownCoins) and not self.coins.released
-        if self.settled and not (fair and (self.coins.shares == 0.5).all()):  # type: ignore[attr-defined]
-            raise ValueError("a settled number of guesses needs fair coins")
-        if not 0 <= self.delta <= 1:
-            raise ValueError(f"delta {self.delta}")
-
-    @property
-    def number(self) -> int:
-        """How many coins are guessed."""
-        return int(np.count_nonzero(self.guesses != ABSTAIN))
-
-    def p_value(self, right: int, epsilon: float) -> float:
-        """Return a p-value of the guarantee if so many guesses are right; rounded up.
-
-        It is P[at least `right`] of independent guesses at their largest chances, plus, with a
-        delta, delta times the sum of the coins' `spill`. It holds given the texts if delta is 0,
-        and over all texts if not.
-
-        For m coins that are fair and r guesses that are settled beforehand, with a delta, it is the
-        bound of Steinke, Nasr, Jagielski,
-
-            beta + 2 m delta max over 1 <= i <= right of (P[Bin(r, q) >= right - i] - beta) / i,
-
-        beta = P[Bin(r, q) >= right], q = sigma(epsilon). It is no theorem: some mechanisms exceed
-        it where it is close to 1 (docs/canaries.md). It is taken up to 1/2, where linear programs
-        up to 100 coins find none that does, and 1 stands for all beyond.
-
-        Args:
-            right: how many guesses are right.
-            epsilon: of one record, in nats, 0 or more.
-
-        Raises:
-            ValueError: the numbers do not fit each other.
-        """
-        return self._bound(right, epsilon, epsilon)
-
-    def epsilon_refuted(self, right: int, level: float = REFUTED_AT) -> float:
-        """Return the largest epsilon that so many right guesses refute, in nats, rounded down.
-
-        All smaller ones are refuted, too; 0 if none is.
-        """
-        if self._bound(right, 0.0, 0.0) > level:
-            return 0.0
-        refuted, step = 0.0, 512.0
-        # With a delta a p-value may fall as epsilon grows, and only an unbroken range of refuted
-        # epsilons from 0 on keeps the level.
-        while step > _RESOLUTION:
-            end = refuted + step
-            if end <= _MOST_EPSILON and self._bound(right, refuted, end) <= level:
-                refuted = end
-            else:
-                step /= 2
-        return refuted
-
-    def most_refutable(self, level: float = REFUTED_AT) -> float:
-        """Return the epsilon that is refuted if all guesses are right, in nats, rounded down."""
-        return self.epsilon_refuted(self.number, level)
-
-    def _bound(self, right: int, low: float, high: float) -> float:
-        """Return a bound on the p-values of all epsilons from `low` to `high`, rounded up.
-
-        The tail grows with epsilon, and the spill falls.
-        """
-        if not (0 <= right <= self.number and 0 <= low <= high):
-            raise ValueError(f"{right} of {self.number} guesses right, at epsilon {low}")
-        if not right:
-            return 1.0
-        each = np.ones(len(self.guesses)) if self.records is None else self.records.astype(float)
-        chances = self.coins.chances(self.guesses, high * each)[self.guesses != ABSTAIN]
-        tails = upper_tails(poisson_binomial_law(chances))
-        bound = float(tails[right])
-        if not self.delta:
-            return bound
-        if self.settled:
-            return _settled_bound(tails, len(self.guesses), right, self.delta)
-        # k records cost delta (1 + exp(epsilon) + ... + exp((k - 1) epsilon)), and 1 at most.
-        with np.errstate(over="ignore"):
-            times = np.expm1(each * high) / np.expm1(high) if high else each
-        deltas = np.minimum(self.delta * times, 1.0)
-        return min(1.0, (bound + float(self.coins.spill(low * each) @ deltas)) * (1 + _ROUNDING))
-
-
-def _settled_bound(tails: Floats, coins: int, right: int, delta: float) -> float:
-    """Return the bound of Steinke, Nasr, Jagielski, or 1 where it is not relied on."""
-    beta, steps = float(tails[right]), np.arange(1, right + 1)
-    more = float(((tails[right - steps] - beta) / steps).max())
-    found = (beta + 2 * coins * delta * more) * (1 + _ROUNDING)
-    return found if found <= _MOST_WITH_DELTA else 1.0
-
-
-def canary_guesses(number: int, delta: float = 0.0) -> GuessedCoins:
-    """Return the guesses of canaries that were in or out by fair coins: all are guessed."""
-    guesses = np.ones(number, dtype=np.int64)
-    return GuessedCoins(ShownCoins(np.full(number, 0.5), both=True), guesses, delta, settled=True)
-
-
-# Power, and what can be said of counts
-
-
-def least_right(chances: ArrayLike, level: float) -> int | None:
-    """Return how many right guesses, and no wrong one, reach a level; None if no number does.
-
-    Args:
-        chances: of the guesses that may be made; the smallest count first [n].
-        level: in (0, 1).
-    """
-    (enough,) = np.nonzero(np.cumprod(np.sort(chances)) * (1 + _ROUNDING) <= level)
-    return int(enough[0]) + 1 if len(enough) else None
-
-
-def right_to_reject(law: Floats, level: float) -> int | None:
-    """Return the fewest right guesses whose tail in a law reaches a level; None if none does."""
-    (enough,) = np.nonzero(upper_tails(law) <= level)
-    return int(enough[0]) if len(enough) else None
-
-
 def split_check(coins: Coins, values: Integers) -> float | None:
     """Return the two-sided p-value of how many units were shown, rounded up.
 
@@ -787,43 +527,17 @@ def split_check(coins: Coins, values: Integers) -> float | None:
     return min(1.0, 2 * float(min(upper_tails(law)[shown], lower_tails(law)[shown])))
 
 
-@dataclass(frozen=True)
-class Caused:
-    """How many of the named units were named because they were shown.
-
-    Attributes:
-        expected: how many shown units chance would have named, by the held-out ones.
-        estimate: how many beyond that were named, and may be negative.
-        low: limit of 95%.
-        high: limit of 95%.
-    """
-
-    expected: float
-    estimate: float
-    low: int
-    high: int
+def _bounded(epsilon: float | Floats) -> Floats:
+    values = np.asarray(epsilon, dtype=np.float64)
+    if not (values >= 0).all():
+        raise ValueError(f"epsilon {epsilon}")
+    return np.minimum(values, MOST_EPSILON)
 
 
-def caused(shares: Floats, shown: Flags, level: float = REFUTED_AT) -> Caused:
-    """Estimate how many of the named units were named because they were shown.
+def _refuse_other(guesses: Integers, allowed: Flags) -> None:
+    if not allowed.all():
+        raise ValueError(f"a guess of {guesses[~allowed][0]}")
 
-    The model: c units were named because of their coins, and all of these are shown; coins say
-    nothing of why the others were named. The limits are those c that neither tail rejects. Which
-    units the c are is unknown, so those are taken off that let c pass.
 
-    Args:
-        shares: with which probability each named unit is shown [n].
-        shown: which of them are [n].
-        level: the probability that the limits miss c.
-    """
-    number, ordered = int(shown.sum()), np.sort(shares)
-    expected = float((shares[~shown] / (1 - shares[~shown])).sum())
-
-    # One named unit fewer, and a shown one: the upper tail grows with c, and the lower one falls.
-    low = bisect_left(range(number), True, key=lambda c: tail(ordered[c:], number - c) > level / 2)
-    above = bisect_left(
-        range(number + 1),
-        True,
-        key=lambda c: lower_tail(ordered[: len(ordered) - c], number - c) <= level / 2,
-    )
-    return Caused(expected, number - expected, low, max(low, above - 1))
+def _rounded_up(bounds: Floats, guesses: Integers) -> Floats:
+    return np.where(guesses == ABSTAIN, 0.0, np.minimum(bounds * _UP, 1.0))

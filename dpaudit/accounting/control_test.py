@@ -15,15 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.coins import (
-    ABSTAIN,
-    Coins,
-    Flags,
-    Floats,
-    Integers,
-    lower_tails,
-    upper_tails,
-)
+from dpaudit.accounting.coins import ABSTAIN, Coins, Flags, Integers
+from dpaudit.accounting.laws import Floats, lower_tails, upper_tails
 
 #: The test's level where it decides something.
 LEVEL = 1e-3

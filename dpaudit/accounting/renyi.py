@@ -1,4 +1,8 @@
-"""Renyi accounting: zCDP and tables of divergences, composed and converted in dp-accounting."""
+"""Renyi accounting: zCDP and tables of divergences.
+
+zCDP alone is converted here, with dp-accounting's orders and formula, to the same bits: to import
+the library takes seconds. Beside pure events and tables dp-accounting composes and converts.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +23,14 @@ Doubles: TypeAlias = NDArray[np.float64]
 ULP, TINY = 2.0**-52, 2.0**-1000
 #: A cost beyond this leaves float64 no room, and bounds nothing.
 LARGEST = 1e100
+#: A smaller delta has lost digits of its own, and its multiples with it: it bounds nothing, too.
+_LEAST_DELTA = 2.0**-1022
 #: dp-accounting computes the Renyi divergence of a pure event to some 2^-50.
 RENYI_ROOM = 2.0**-46
 #: Relative room for a dozen operations.
 _ROOM = 2.0**-40
+#: Those of dp-accounting.
+_ORDERS = (*(1 + x / 10 for x in range(1, 100)), *range(11, 64), 128, 256, 512, 1024)
 #: Beside pure events, these orders too: the library's own, which reproduce the paper's counts, are
 #: 0.001 too coarse.
 _MORE_ORDERS = tuple(order / 50 for order in range(51, 500))
@@ -75,7 +83,7 @@ def zcdp_epsilon(
 ) -> float:
     """Return epsilon of a rho-zCDP sequence beside pure-DP events, by Renyi accounting.
 
-    dp-accounting makes the conversion. `rho` is of everything but the events and what `renyi` has;
+    The conversion is dp-accounting's. `rho` is of everything but the events and what `renyi` has;
     the other arguments are as for `exponential_mechanism_epsilon`.
 
     Raises:
@@ -88,9 +96,28 @@ def zcdp_epsilon(
     shifts, responses = epsilons_of_events("laplace", laplace), epsilons_of_events("pure", pure)
     if not (rho or shifts or responses or renyi):
         return 0.0
-    if max(rho, *shifts, *responses, 0.0) > LARGEST:
+    if max(rho, *shifts, *responses, 0.0) > LARGEST or delta < _LEAST_DELTA:
         return math.inf
+    if not (shifts or responses or renyi):
+        return _of_rho(rho, delta)
     return _converted(rho, delta, tuple(shifts), tuple(responses), tuple(renyi))
+
+
+def _of_rho(rho: float, delta: float) -> float:
+    """Return epsilon at delta of a rho-zCDP sequence, as dp-accounting's `compute_epsilon` does.
+
+    Source: Canonne, Kamath and Steinke 2020, Proposition 12 (https://arxiv.org/abs/2004.00010), at
+    the best of _ORDERS. Where a divergence is below -log(1 - delta^2), all of it is within delta
+    (Bretagnolle and Huber).
+    """
+    found = math.inf
+    for order in _ORDERS:
+        bound = rho * order
+        if delta**2 + math.expm1(-bound) > 0:
+            return 0.0
+        epsilon = bound + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+        found = min(found, epsilon)
+    return max(0.0, found) * (1 + RENYI_ROOM)
 
 
 @lru_cache(maxsize=256)  # the bound of a problem is asked for many times

@@ -618,6 +618,8 @@ def write_findings(
     sarif: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write the checks as JUnit XML and as SARIF. The files are as private as the result is."""
+    if junit is None and sarif is None:
+        return
     from dpaudit.reports.machine import render_junit, render_sarif
     from dpaudit.reports.write import write_files
 

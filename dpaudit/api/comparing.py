@@ -17,7 +17,8 @@ from dpaudit.api.tables import dataframe
 from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports.figures import MOST_RUNS, Format
 from dpaudit.reports.levels import recomputed_words
-from dpaudit.results import Comparison, JointCost
+from dpaudit.results.comparison import Comparison
+from dpaudit.results.composition import JointCost
 from dpaudit.results.rounding import bound
 from dpaudit.results.shell import argument
 from dpaudit.runs import InputError, RunReader

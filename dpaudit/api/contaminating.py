@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-
 from dpaudit.api.missing import missing
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
@@ -72,17 +70,23 @@ def contamination(
     """
     if not 0 < level < 1:
         raise InputError("level", f"the value is {level!r}.", "Give a number between 0 and 1.")
+    from dpaudit.generation.records import read_texts
+
+    # before torch is loaded, which takes seconds
+    with records_file(records, "records") as file:
+        mine = read_texts(file, text, "RECORDS", "--text")
+    with records_file(against, "against") as file:
+        others = read_texts(file, text, "--against", "--text")
     try:
         from dpaudit.generation.config import ModelConfig
         from dpaudit.generation.evaluation.contamination import compare
     except ModuleNotFoundError as error:
         raise missing("contamination", error.name, "generate") from None
-    with ExitStack() as files, monitor.progress("Likelihood", "texts") as watch:
+    with monitor.progress("Likelihood", "texts") as watch:
         found = compare(
-            files.enter_context(records_file(records, "records")),
-            files.enter_context(records_file(against, "against")),
+            mine,
+            others,
             ModelConfig(name=model),
-            text=text,
             most=texts,
             tokens=tokens,
             level=level,

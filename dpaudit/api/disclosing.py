@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dpaudit.api import places
@@ -144,6 +146,9 @@ def disclose(
         raise InputError("--unit", f"this is {in_short(unit)}.", "Give words or characters.")
     split = {"shown": shown, "held_out": held_out, "label": label, "user": user, "p": p}
     _require_one_kind(data, split, split_is_random)
+    if data is None and isinstance(texts, str | os.PathLike) and places.is_run(Path(texts)):
+        problem = "this is a run of dpaudit, whose secret batches say which records were shown."
+        raise InputError("TEXTS", problem, "Give --data FILE in place of --shown and --held-out.")
     columns, measure = Columns(text or "text", label, user), unit
     with ExitStack() as stack:
 

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpaudit.results.attestation import ATTESTATION
 from dpaudit.runs import InputError
-from dpaudit.runs.layout import BASELINE, MANIFEST, REPORT, STEPS
+from dpaudit.runs.layout import ATTESTATION, BASELINE, MANIFEST, REPORT, STEPS
 from dpaudit.runs.layout import PUBLIC as PUBLIC_TEXTS
 from dpaudit.runs.storage import Location as Location
 from dpaudit.runs.storage import is_url, open_storage

@@ -200,6 +200,7 @@ def verify_release(
     policy: str | os.PathLike[str] | None = None,
     commitment: str | None = None,
     revocations: str | os.PathLike[str] | None = None,
+    revocations_days: int | None = None,
     authority: str | os.PathLike[str] | None = None,
 ) -> VerifiedFolder:
     """Compare a release folder with its attestation, without the run.
@@ -225,7 +226,7 @@ def verify_release(
 
     Raises:
         InputError: there is no such folder, or an argument cannot be used: also where the list of
-            revocations cannot be reached. Bad content is a problem in the result.
+            revocations cannot be reached or is too old. Bad content is a problem in the result.
     """
     from dpaudit.releasing.keys import read_public_key
     from dpaudit.releasing.policy import read_policy
@@ -241,7 +242,7 @@ def verify_release(
             question=asked_claim(epsilon, batch_epsilon, rho, delta, relation, unit),
             policy=rules,
             commitment=commitment,
-            revoked=revocations_of(revocations, public),
+            revoked=revocations_of(revocations, public, revocations_days),
             authorities=None if authority is None else places.path_of(authority, "authority"),
         )
 
@@ -278,7 +279,7 @@ def push_to_hub(
         InputError: the folder cannot be read, or the hub refuses the upload.
     """
     from dpaudit.releasing.folder import RefusedError
-    from dpaudit.results.attestation import ATTESTATION
+    from dpaudit.runs.layout import ATTESTATION
 
     if (key is None) != unsigned:
         problem = "a release is signed, or is said to be unsigned."

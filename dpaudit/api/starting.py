@@ -29,6 +29,7 @@ from dpaudit.generation.starting import (
     first_records,
     missing_parts,
 )
+from dpaudit.generation.starting import TOKENS as TOKENS
 from dpaudit.generation.starting import Demo as Demo
 from dpaudit.generation.starting import First as First
 from dpaudit.generation.starting import Own as Own
@@ -122,6 +123,7 @@ def init(
     if aggregator not in get_args(Demo):
         raise InputError("aggregator", f"the value is {aggregator!r}.", "Give mean or central.")
     file = places.path_of(config, "config")
+    require_free(file, overwrite)
     if draft_examples:
         own = _with_drafts(own, aggregator, file, overwrite, monitor)
     made = None if own is None else first(own, aggregator=aggregator)
@@ -139,6 +141,16 @@ def init(
     return Starter(file, made, needs, at_hand)
 
 
+def require_free(file: Path, overwrite: bool) -> None:
+    """Refuse a config that is there already, before anything is asked or computed.
+
+    Raises:
+        InputError: the file is there, and is not to be overwritten.
+    """
+    if not overwrite and file.exists():
+        raise _taken(file)
+
+
 def _taken(file: Path) -> InputError:
     return InputError(
         str(file), "this is there already.", "Name another file, or overwrite it with --force."
@@ -151,8 +163,7 @@ def _with_drafts(
     """Return the settings with public examples that the model wrote.
 
     Raises:
-        InputError: it is not said of what, the prompt is not the config's own, or the file is
-            there.
+        InputError: it is not said of what, the prompt is not the config's own.
     """
     field = "--draft-examples"
     if own is not None and own.examples is not None:
@@ -162,8 +173,6 @@ def _with_drafts(
         raise InputError(field, "nothing says what the texts are.", remedy)
     if own.template not in (None, "own"):
         raise InputError(field, "it needs the prompt of the config's own.", "Leave out --template.")
-    if not overwrite and file.exists():
-        raise _taken(file)
     config = first(own, aggregator=aggregator).config
     with monitor.progress("Drafts of public examples", "tokens") as watch:
         from dpaudit.generation.preview import draft_examples
@@ -238,10 +247,11 @@ def demo(
     folder, audits = places.path_of(out, "out"), {}
     for name, config in demo_configs(model, quick=quick).items():
         run = folder / name
+        finished = nothing_is_left(run, worth=False)
+        if finished and (other := open_run(run).manifest.model.name) != model:
+            raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")
         if not nothing_is_left(run):
             generate(config, out=run, monitor=monitor.titled(name))
-        elif (other := open_run(run).manifest.model.name) != model:
-            raise InputError("--out", f"{run} is a run of {other}.", "Name another folder.")
         audits[name] = audit(run, model=config.model.name, monitor=monitor)
         audits[name].save()
     found = compare(*audits.values(), names=tuple(audits), monitor=monitor)

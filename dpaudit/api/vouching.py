@@ -57,20 +57,30 @@ def provenance(
     )
 
 
-def revocations_of(place: str | os.PathLike[str] | None, key: SSlibKey | None) -> Listed | None:
+def revocations_of(
+    place: str | os.PathLike[str] | None, key: SSlibKey | None, most_days: int | None = None
+) -> Listed | None:
     """Return a key's list of revocations; None where none is named.
 
+    Args:
+        place: a file or an address.
+        key: whose list it must be.
+        most_days: how old the list may be; None for any age.
+
     Raises:
-        InputError: it cannot be read as this key's, or no key is given.
+        InputError: it cannot be read as this key's, is too old, or no key is given.
     """
     from dpaudit.releasing.revocation import read_list
 
     if place is None:
+        if most_days is not None:
+            problem = "no list of revocations is given."
+            raise InputError("revocations_days", problem, "Give --revocations FILE|URL with it.")
         return None
     if key is None:
         problem = "a list of revocations is signed, and no key is given."
         raise InputError("revocations", problem, "Give --key FILE.pub with it.")
-    return read_list(os.fspath(place), key)
+    return read_list(os.fspath(place), key, most_days)
 
 
 def revoke(

@@ -15,16 +15,8 @@ from pydantic import JsonValue
 
 from dpaudit.accounting import rounded_sum
 from dpaudit.auditing.guarantees import NOTHING
-from dpaudit.results import (
-    AuditResult,
-    Comparison,
-    Differing,
-    QualityColumn,
-    RunScore,
-    SameLength,
-    SampleText,
-    TokenCurve,
-)
+from dpaudit.results import AuditResult, SampleText, TokenCurve
+from dpaudit.results.comparison import Comparison, Differing, QualityColumn, RunScore, SameLength
 from dpaudit.results.quality import Measure, PerToken, Scores, Source
 from dpaudit.results.values import leaves
 

@@ -25,21 +25,17 @@ from dpaudit.auditing.checks.grouping import GroupingCost, grouping_cost, unit_r
 from dpaudit.auditing.checks.levels import Level, release_accountant
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import ApproximateClaim, ExPostClaim
-from dpaudit.results import (
-    AttackBound,
-    AuditResult,
+from dpaudit.results import AttackBound, AuditResult, ExPost, Finding, Message
+from dpaudit.results.catalogue import message
+from dpaudit.results.composition import (
     Continued,
-    ExPost,
-    Finding,
     JointCost,
-    Message,
     Release,
     Shared,
     Spent,
     Total,
     TotalRho,
 )
-from dpaudit.results.catalogue import message
 from dpaudit.results.rounding import stated
 from dpaudit.runs import (
     Claim,

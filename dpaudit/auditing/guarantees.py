@@ -19,7 +19,7 @@ import numpy as np
 from typing_extensions import override
 
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
-from dpaudit.accounting.coins import REFUTED_AT, canary_guesses
+from dpaudit.accounting.guesses import REFUTED_AT, canary_guesses
 from dpaudit.accounting.renyi import most_variation
 from dpaudit.auditing.checks.canaries import guesses
 from dpaudit.auditing.checks.costs import Costs

@@ -8,6 +8,7 @@ closed early.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from contextlib import suppress
@@ -156,10 +157,24 @@ def _run(arguments: list[str], session: Session) -> int | None:
         with cli.make_context(PROGRAM, [*arguments], obj=session) as context:
             cli.invoke(context)
     except InputError as error:
+        said = f"{_as_typed(error.where, arguments)}: {error.problem} {error.remedy}"
         # A file's name may hold line breaks: one error is one line.
-        tell(f"dpaudit: {' '.join(str(error).splitlines())}")
+        tell(f"dpaudit: {' '.join(said.splitlines())}")
         return UNUSABLE
     return None
+
+
+def _as_typed(where: str, arguments: list[str]) -> str:
+    """Return where an error is; an argument of a Python function by the name that people type."""
+    found = re.fullmatch(r"(\w+)(?:\.\d+)?((?:: .*)?)", where)
+    command = cli.commands.get(arguments[0]) if arguments else None
+    if found is None or command is None or found[1] in arguments:  # a file may have such a name
+        return where
+    for param in command.params:
+        if param.name == found[1]:
+            typed = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+            return f"{typed}{found[2]}"
+    return where
 
 
 def _show_traceback() -> None:

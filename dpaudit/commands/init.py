@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from dpaudit.commands.own_data import (
     ask_data,
     ask_plan,
     is_terminal,
+    keeping_answers,
     note_persons,
     own_data_options,
 )
@@ -32,7 +33,7 @@ from dpaudit.commands.terminal import (
 
 if TYPE_CHECKING:
     from dpaudit.api.starting import Demo, Own
-    from dpaudit.results.plan import Menu, PlanName
+    from dpaudit.results.plan import Menu
 
 #: What takes a moment.
 WORKING = "reading the records and working out the plans"
@@ -92,23 +93,27 @@ def init(
         from dpaudit.reports.preview import build
         from dpaudit.reports.text import in_a_line
         from dpaudit.results.shell import argument
+    starting.require_free(config, force)
     own, asks = None, data is not None and terminal
-    if data is not None:
-        given = ask(given, data, examples=not draft_examples) if asks else given
-        own = given.own(data)
-        if not asks:
-            note_persons(given, data)
-        if asks and given.plan is None:
-            own = _with_plan(own, given.aggregator)
-    with nullcontext() if draft_examples else TERMINAL.waiting(WORKING):
-        written = starting.init(
-            config,
-            own,
-            aggregator=given.aggregator,
-            overwrite=force,
-            draft_examples=draft_examples,
-            monitor=TERMINAL,
-        )
+    with ExitStack() as kept:
+        if data is not None:
+            if asks:
+                given = ask(given, data, examples=not draft_examples)
+                kept.enter_context(keeping_answers(str(config), data, given))
+            own = given.own(data)
+            if not asks:
+                note_persons(given, data)
+            elif given.plan is None:
+                own = _with_plan(own, given.aggregator)
+        with nullcontext() if draft_examples else TERMINAL.waiting(WORKING):
+            written = starting.init(
+                config,
+                own,
+                aggregator=given.aggregator,
+                overwrite=force,
+                draft_examples=draft_examples,
+                monitor=TERMINAL,
+            )
     seen = preview(config, monitor=TERMINAL) if written.at_hand else None
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
@@ -123,7 +128,7 @@ def init(
         if seen is not None:
             print_document(build(seen))
     if first is not None and not asks:
-        show_menu(first.menu, first.own.plan)
+        show_menu(first.menu, first.own)
     if written.needs:
         what = "the example's model and texts" if first is None else "the model"
         note(f"To install {what}: {written.needs}")
@@ -139,14 +144,27 @@ def _with_plan(own: Own, aggregator: Demo) -> Own:
     with TERMINAL.waiting(WORKING):
         first = starting.first(own, aggregator=aggregator)
     menu = starting.timed_menu(first, monitor=TERMINAL)
-    show_menu(menu, "many")
+    show_menu(menu, own)
     return replace(own, plan=ask_plan(tuple(offer.name for offer in menu.offers)))
 
 
-def show_menu(menu: Menu, chosen: PlanName) -> None:
+def show_menu(menu: Menu, own: Own) -> None:
     """Show the plans on stderr, and what the chosen one gives before them."""
     from dpaudit.reports.planning import menu_document
     from dpaudit.reports.writers import terminal
 
     if not session().quiet:
-        terminal.print_document(menu_document(menu, chosen), console(stderr=True))
+        terminal.print_document(menu_document(menu, own.plan), console(stderr=True))
+    note_fewer(menu, own)
+
+
+def note_fewer(menu: Menu, own: Own) -> None:
+    """Say what gives more texts, where the chosen plan gives fewer than were asked for."""
+    made = next(offer.texts for offer in menu.offers if offer.name == own.plan)
+    if own.texts is None or made + max(1, len(own.labels)) > own.texts:  # labels have equal numbers
+        return
+    smaller = "--tokens" if own.user is None else "--tokens or --records-per-user"
+    note(
+        f"These are fewer than the {own.texts:,} texts that you asked for. More records of each "
+        f"label, a larger limit (--epsilon) or a smaller {smaller} give more."
+    )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
+import shlex
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +18,7 @@ from dpaudit.commands.options import POSITIVE, NamedPath, TitledOption, limit_op
 from dpaudit.commands.terminal import note
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dpaudit.api.starting import Own
     from dpaudit.commands.options import Command
@@ -29,6 +32,8 @@ _PERSONS = frozenset(
 #: As in dpaudit.runs.manifest, which is not loaded for this; a test compares them.
 POSITIVE_COUNT = click.IntRange(1, 1 << 40)
 MOST_CONTEXTS = click.IntRange(1, 1 << 20)
+#: The shortest text of a first config has 8 tokens; the most are as in dpaudit.runs.manifest.
+MOST_TOKENS = click.IntRange(8, 1 << 15)
 #: As in dpaudit.results.plan; likewise.
 PLANS = ("many", "close", "careful")
 
@@ -46,6 +51,7 @@ class Given:
     records_per_user: int | None
     records: int | None
     texts: int | None
+    tokens: int | None
     epsilon: float | None
     advantage: float | None
     true_positives: dict[str, float] | None
@@ -66,6 +72,21 @@ class Given:
             for field in fields(self)
             if (getattr(self, field.name) or None) != defaults.get(field.name)
         ]
+
+    def arguments(self) -> str:
+        """Return the options that were given, as a shell takes them."""
+        found = []
+        for option in self.options:
+            value = getattr(self, option[2:].replace("-", "_"))
+            if isinstance(value, tuple):
+                listed = io.StringIO()
+                csv.writer(listed, lineterminator="").writerow(value)
+                value = listed.getvalue()
+            elif isinstance(value, dict):
+                value = f"{value['most']}@{value['at']}"
+            # after "=" even a value that begins with a hyphen is one
+            found.append(option if value is True else f"{option}={shlex.quote(str(value))}")
+        return " ".join(found)
 
     @property
     def limited(self) -> bool:
@@ -101,7 +122,7 @@ class Given:
         Raises:
             InputError: names all options that are missing.
         """
-        from dpaudit.api.starting import MODEL, MostTruePositives, Own
+        from dpaudit.api.starting import MODEL, TOKENS, MostTruePositives, Own
         from dpaudit.errors import InputError
         from dpaudit.reports.text import in_a_line
 
@@ -123,6 +144,7 @@ class Given:
             about=self.about,
             examples=self.examples,
             texts=self.texts,
+            tokens=self.tokens or TOKENS,
             epsilon=self.epsilon,
             advantage=self.advantage,
             true_positives=None
@@ -208,6 +230,13 @@ def own_data_options(command: Command) -> Command:
         type=POSITIVE_COUNT,
         metavar="N",
         help="Generate at most this many texts [default: as many as the epsilon gives].",
+    )
+    @option(
+        "--tokens",
+        type=MOST_TOKENS,
+        metavar="N",
+        help="Longest text, in tokens (a token is about three quarters of an English word). Longer "
+        "texts cost more time, and fewer fit the epsilon [default: 40].",
     )
     @option(
         "--epsilon",
@@ -367,6 +396,20 @@ def ask(given: Given, data: str, *, examples: bool = True) -> Given:
         file = NamedPath(exists=True, path_type=str)
         given = replace(given, examples=_ask(question, _Optional(file)))
     return given
+
+
+@contextmanager
+def keeping_answers(config: str, data: str, given: Given) -> Iterator[None]:
+    """Say all that was answered as a command when the body refuses something, so none is lost."""
+    from dpaudit.errors import InputError
+    from dpaudit.results.shell import argument
+
+    try:
+        yield
+    except InputError:
+        command = f"dpaudit init {argument(config, 'CONFIG')} --data {argument(data, 'FILE')}"
+        note(f"Your answers are kept in this command: {command} {given.arguments()}")
+        raise
 
 
 def ask_plan(names: tuple[PlanName, ...]) -> PlanName:

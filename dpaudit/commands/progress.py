@@ -104,7 +104,7 @@ def progress_bars(*times: ProgressColumn) -> Bars:
 @contextmanager
 def progress_bar(title: str, unit: str) -> Iterator[Progress]:
     """Show one bar, as a function of the amount done and the total; lines in a log."""
-    from dpaudit.reports.planning import span
+    from dpaudit.reports.text import span
 
     now, amount = time.monotonic, [0, 0]
     begun: tuple[float, int] | None = None
@@ -270,8 +270,8 @@ class GenerationProgress:
         if resumed:  # it took no time now
             return
         self._finished, self._written = self._finished + 1, self._written + tokens
-        now = time.monotonic()
-        self._ends = now + (now - self._begun) / max(1, self._written) * self._remaining()
+        now, tokens = time.monotonic(), self._written + sum(self._under_way.values())
+        self._ends = now + (now - self._begun) / max(1, tokens) * self._remaining()
 
     def _remaining(self) -> float:
         """Return about how many tokens there are to come: texts end as early as the others did.
@@ -328,7 +328,7 @@ class GenerationProgress:
         return f"{self._done:,} of {self._batches:,} batches done"
 
     def _left(self) -> str:
-        from dpaudit.reports.planning import span
+        from dpaudit.reports.text import span
 
         seconds = self.seconds_left()
         if seconds is None or self._done == self._batches:
@@ -390,6 +390,10 @@ def _tell_placed(title: str, placed: RecordsPlaced) -> None:
                 "part. A larger "
                 "privacy.epsilon leaves more. Choose it before a run: what was spent is private."
             )
+    if placed.large is not None:
+        from dpaudit.reports.planning import large_words
+
+        tell(f"dpaudit: warning: {title}: {large_words(*placed.large)}")
     if placed.contexts >= FEW:
         return
     tell(

@@ -70,7 +70,7 @@ def _print_template(ctx: click.Context, _: click.Parameter, wanted: bool) -> Non
     is_eager=True,
     expose_value=False,
     callback=_print_template,
-    help="Print a file for --about that explains each field, and leave.",
+    help="Print a file for --about that explains each field, and exit.",
 )
 @click.option(
     "--test-share",

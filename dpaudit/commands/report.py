@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -144,6 +145,12 @@ def report(
     "reached or is not the key's.",
 )
 @click.option(
+    "--revocations-days",
+    type=COUNT,
+    metavar="DAYS",
+    help="How old that list may be. Exit code 2 if it is older [default: any age].",
+)
+@click.option(
     "--authority",
     type=NamedPath(path_type=Path, dir_okay=False),
     metavar="FILE.pem",
@@ -157,6 +164,7 @@ def verify(
     key: Path | None,
     unsigned: bool,
     revocations: str | None,
+    revocations_days: int | None,
     authority: Path | None,
     junit: Path | None,
     sarif: Path | None,
@@ -184,21 +192,26 @@ def verify(
     from dpaudit.api import places
     from dpaudit.api.audits import audit, spare_findings, write_findings
 
-    only_released = key is not None or unsigned or revocations is not None or authority is not None
-    if only_released or places.is_released(run_dir):
+    of_release = (key, unsigned or None, revocations, revocations_days, authority)
+    if any(each is not None for each in of_release) or places.is_released(run_dir):
         if places.is_run(run_dir):
             raise click.UsageError(
-                "This is a run, and no release folder: --key, --unsigned, --revocations and "
-                "--authority are for those."
+                "This is a run, and no release folder: --key, --unsigned, --revocations, "
+                "--revocations-days and --authority are for those."
             )
         others = ("data", "model", "engine", "head", "tokenizers", "seed_files")
         if junit or sarif or not asked["find_model"] or any(asked.get(name) for name in others):
             raise click.UsageError(
-                "A release folder is verified by --key, --revocations, --authority, --level, "
-                "--policy, --commitment and the claim "
+                "A release folder is verified by --key, --revocations, --revocations-days, "
+                "--authority, --level, --policy, --commitment and the claim "
                 "(--epsilon, --rho, --delta, --relation, --unit) alone."
             )
-        _verify_released(run_dir, key, unsigned, revocations, authority, asked, as_json)
+        wanted = {
+            "revocations": revocations,
+            "revocations_days": revocations_days,
+            "authority": authority,
+        }
+        _verify_released(run_dir, key, unsigned, wanted, asked, as_json)
         return
     spare_findings(run_dir, junit, sarif)
     found = audit(run_dir, **asked)
@@ -231,8 +244,7 @@ def _verify_released(
     place: Location,
     key: Path | None,
     unsigned: bool,
-    revocations: str | None,
-    authority: Path | None,
+    beside: dict[str, Any],
     asked: AuditOptions,
     as_json: bool,
 ) -> None:
@@ -260,7 +272,7 @@ def _verify_released(
         "commitment",
     )
     wanted: dict[str, Any] = {name: value for name, value in asked.items() if name in given}
-    found = verify_release(place, key=key, revocations=revocations, authority=authority, **wanted)
+    found = verify_release(place, key=key, **beside, **wanted)
     if as_json:
         print_json(found.to_json())
     else:
@@ -305,9 +317,21 @@ def _vouched(found: VerifiedFolder) -> Iterator[str]:
     for name in found.unstamped:
         yield f"nobody looked at the time stamp {name}: give --authority FILE.pem."
     if found.revocations_as_of is not None:
-        yield f"not revoked in the list of {found.revocations_as_of}."
+        age = _age_of(found.revocations_as_of)
+        yield f"not revoked in the list of {found.revocations_as_of} ({age})."
     elif found.revocations is not None:
         yield f"whether it was revoked was not asked: --revocations {found.revocations}"
+
+
+def _age_of(made: str) -> str:
+    """Return how long ago a list was signed, in words."""
+    from dpaudit.reports.text import counted
+    from dpaudit.results.attestation import days_since
+
+    days = days_since(made, datetime.now(UTC))
+    if days < 0:
+        return "dated later than this machine's clock"
+    return f"signed {counted(days, 'day')} ago" if days else "signed less than a day ago"
 
 
 @click.command(cls=TitledCommand)

@@ -81,9 +81,10 @@ def stamp(
 ) -> None:
     """Ask an outside authority to stamp a digest (RFC 3161).
 
-    DIGEST is what `dpaudit generate` printed. Send the request to a time stamping authority, and
-    give its answer to `dpaudit release --stamp`. Nothing here uses the network. With --answer, exit
-    code 0 means that the authority stamped DIGEST.
+    DIGEST is the commitment, or the head, that `dpaudit generate` printed. Send the request to a
+    time stamping authority, and give its answer to `dpaudit release --stamp`. Nothing here uses the
+    network. With --answer, exit code 0 means that the authority stamped DIGEST, and 1 that it did
+    not.
 
     \b
     Example:
@@ -138,7 +139,8 @@ def revoke(attestation: Path | None, key: Path, reason: str, out: Path, as_json:
 
     Publish FILE where the release says that revocations are (`revocations` in --about). Receivers
     give it to `dpaudit verify FOLDER --revocations FILE|URL`. Without ATTESTATION the list is
-    signed anew as it stands: an empty one can be published with the first release.
+    signed anew as it stands: an empty one can be published with the first release, and receivers
+    may ask for a recent one.
 
     \b
     Example:
@@ -151,6 +153,6 @@ def revoke(attestation: Path | None, key: Path, reason: str, out: Path, as_json:
     print_line(
         json.dumps({"list": str(out), "revoked": count, "made": made})
         if as_json
-        else f"Revoked: {count} in {in_a_line(out)}, signed {made}"
+        else f"Revoked releases in {in_a_line(out)}: {count} (signed {made})"
     )
     note("Publish it: whoever has the release learns of this by the list alone.")

@@ -57,7 +57,7 @@ def claim_of_run(reader: RunReader, claim: Claim | None, coins: int) -> TestedCl
         return TestedClaim(None, not_compared="none-claimed")
     if not claim.terms.beforehand:
         # It is worked out at the actual coins, and the theorem needs a bound at every coin.
-        return TestedClaim(None, not_compared="ex-post")
+        return TestedClaim(None, not_compared="known-afterwards")
     manifest = reader.manifest
     by_record = claim.unit == "record" or (
         claim.unit == "context" and manifest.batching.rule == "hashed-records"

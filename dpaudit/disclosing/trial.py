@@ -15,16 +15,15 @@ from dpaudit.accounting.coins import (
     ABSTAIN,
     BatchCoins,
     Flags,
-    Floats,
-    GuessedCoins,
     Integers,
     ShownCoins,
     SplitCoins,
-    caused,
     split_check,
 )
 from dpaudit.accounting.coins import Coins as UnitCoins
 from dpaudit.accounting.control_test import TOP_UNITS, ControlTest, Statistic, control_test
+from dpaudit.accounting.guesses import GuessedCoins, caused
+from dpaudit.accounting.laws import Floats
 from dpaudit.disclosing.claims import TestedClaim
 from dpaudit.disclosing.matching import Matches, Progress, SharedRuns, shared_runs
 from dpaudit.disclosing.phrases import find_phrases, numbers_in

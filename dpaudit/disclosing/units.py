@@ -245,6 +245,11 @@ def _require_coins(manifest: Manifest, where: str) -> Batching:
             "a coin of its own, so nothing tells chance from disclosure."
         )
         remedy = "Generate a run with batching.rule: hashed."
+        if manifest.recorded is not None:
+            remedy = (
+                "Record it again with --mend batches, or let it write from a part of the records "
+                "that lots chose, and compare its texts with --shown and --held-out."
+            )
         raise InputError(f"{where}: batching.rule", problem, remedy)
     if reason == "unkeyed":
         problem = f"the run gives no key of {KEY_BYTES} bytes, by which records went to batches."

@@ -136,7 +136,8 @@ def predicates(public: AuditResult, kind: ClaimKind, beside: Beside, now: dateti
     )
     summary = Svr(
         verifier=Verifier(id=verifier(public.run.dpaudit), policies=held),
-        time_created=timestamp(now),
+        # so that two releases of one audit have ids of their own
+        time_created=timestamp(now, "microseconds"),
         properties=properties(public.evidence, kind, bool(held)),
     )
     return Predicates(found_by(public, kind, beside), summary)

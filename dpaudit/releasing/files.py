@@ -58,10 +58,17 @@ def read_fields(path: Path, kind: type[_Kind], what: str, remedy: str) -> tuple[
 def input_error(
     path: str, error: ValidationError, kind: type[BaseModel], remedy: str
 ) -> InputError:
-    """Return the error that names a field of what people write, and what is allowed there."""
+    """Return the error that names a field of what people write, and what is allowed there.
+
+    Args:
+        path: of the file; empty where the fields are arguments.
+        error: of the fields.
+        kind: that holds them.
+        remedy: as a sentence.
+    """
     first: Any = error.errors(include_url=False)[0]
     field = ".".join(str(part)[:60] for part in first["loc"])
-    where = f"{path}: {field}" if field else path
+    where = ": ".join(filter(None, (path, field)))
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(field, _fields_of(kind), n=1)
         return InputError(
@@ -72,6 +79,8 @@ def input_error(
     if first["type"] == "value_error":
         return InputError(where, f"{first['msg'].removeprefix('Value error, ')}.", remedy)
     allowed = _ALLOWED.get(first["type"]) or first["msg"].removeprefix("Input should be ")
+    if first["type"] == "string_too_long":
+        allowed = f"at most {first['ctx']['max_length']:,} characters"
     if first["type"] == "string_pattern_mismatch":
         allowed = PATTERNS.get(first["ctx"]["pattern"], allowed)
     return InputError(where, f"the value is {in_short(first['input'])}.", f"Allowed: {allowed}.")

@@ -24,16 +24,17 @@ from dpaudit.releasing.policy import PolicyFile
 from dpaudit.releasing.sign_off import require_sign_offs
 from dpaudit.releasing.stamp import read_stamps
 from dpaudit.releasing.texts import has_labels, rows_of, split_rows, tables
-from dpaudit.reports.annexes import render_dpia, render_hipaa
+from dpaudit.reports.annexes import render_dpia, render_hipaa, render_questions
 from dpaudit.reports.card import Released, render_card
 from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.write import documents, write_files
 from dpaudit.results import AuditResult
-from dpaudit.results.attestation import ATTESTATION, SIGN_OFFS
+from dpaudit.results.attestation import SIGN_OFFS
 from dpaudit.results.publication import (
     CARD,
     DPIA,
     HIPAA,
+    QUESTIONS,
     REGISTRY,
     REPORT,
     About,
@@ -42,7 +43,7 @@ from dpaudit.results.publication import (
 from dpaudit.results.quality import Quality
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.batches import Sample
-from dpaudit.runs.layout import SAMPLES
+from dpaudit.runs.layout import ATTESTATION, SAMPLES
 
 _ABOUT = "`dpaudit release --about-template` lists and explains the fields."
 
@@ -212,7 +213,10 @@ def _annexes(public: AuditResult, kind: ClaimKind, about: About) -> dict[str, by
     """Return drafts for the house's own files by their paths; none where it says nothing."""
     if about == About():
         return {}
-    found = {DPIA: render_dpia(public, kind, about).encode()}
+    found = {
+        QUESTIONS: render_questions(public, kind, about).encode(),
+        DPIA: render_dpia(public, kind, about).encode(),
+    }
     if about.hipaa is not None:
         found[HIPAA] = render_hipaa(public, kind, about).encode()
     return found

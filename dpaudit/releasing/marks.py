@@ -19,7 +19,7 @@ from securesystemslib.signer import SSlibKey
 from dpaudit.releasing.attestation import MAX_BYTES, Attestation, Beside, Predicates
 from dpaudit.releasing.revocation import Listed
 from dpaudit.results import Finding, Message, Settings
-from dpaudit.results.attestation import ATTESTATION, Audit, Tool
+from dpaudit.results.attestation import Audit, Tool
 from dpaudit.results.catalogue import message
 from dpaudit.results.publication import (
     CARD,
@@ -32,6 +32,7 @@ from dpaudit.results.publication import (
     SideCar,
 )
 from dpaudit.runs import InputError, strict_json, strict_yaml
+from dpaudit.runs.layout import ATTESTATION
 
 #: Of the footer and of the front matter.
 KEY = "dpaudit"

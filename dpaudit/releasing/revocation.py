@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 import urllib.request
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
@@ -20,18 +20,19 @@ from securesystemslib.signer import CryptoSigner, SSlibKey
 from dpaudit.releasing.attestation import MAX_BYTES, Attestation, envelopes, opened
 from dpaudit.results import Finding, Message
 from dpaudit.results.attestation import (
-    ATTESTATION,
     MAX_REVOKED,
     KeySubject,
     RevocationList,
     RevocationsStatement,
     Revoked,
     Sha256,
+    days_since,
     timestamp,
 )
 from dpaudit.results.catalogue import message
 from dpaudit.results.quality_file import replace_file
 from dpaudit.runs import InputError
+from dpaudit.runs.layout import ATTESTATION
 
 #: Seconds to wait for a server.
 _PATIENCE = 20.0
@@ -55,17 +56,35 @@ class Listed(NamedTuple):
         ]
 
 
-def read_list(place: str, key: SSlibKey) -> Listed:
+def read_list(
+    place: str, key: SSlibKey, most_days: int | None = None, now: datetime | None = None
+) -> Listed:
     """Read a key's list from a file, or from an address that begins with https:// or http://.
 
+    Args:
+        place: the file or address.
+        key: whose list it must be.
+        most_days: how old the list may be; None for any age. One that is dated more than a day
+            ahead is refused, too: it would never be too old.
+        now: when; by default the clock's.
+
     Raises:
-        InputError: it cannot be reached or read, or is not signed with this key. Nothing is known
-            of any release then.
+        InputError: it cannot be reached or read, is not signed with this key, or is too old.
+            Nothing is known of any release then.
     """
     read: Callable[[str], bytes] = _file
     if place.startswith(("https://", "http://")):
         read = _fetched
-    return _listed(place, read(place), key)
+    found = _listed(place, read(place), key)
+    days = days_since(found.made, now or datetime.now(UTC))
+    if most_days is not None and not -1 <= days < most_days:
+        raise InputError(
+            place,
+            f"this list was signed on {found.made}, and may be {most_days} days old at most: "
+            "nobody knows what was revoked since.",
+            "Get a newer list from its publisher, who signs it anew with `dpaudit revoke`.",
+        )
+    return found
 
 
 def revoke(

@@ -88,7 +88,7 @@ def sign_off(
             }
         )
     except ValidationError as error:
-        raise input_error("sign-off", error, SignOff, "Write it in plain lines.") from None
+        raise input_error("", error, SignOff, "Write it in plain lines.") from None
     statement = SignOffStatement(subject=(RunSubject(digest=Sha256(sha256=head)),), predicate=said)
     content += envelopes([statement], signer)
     write_private(path, content)

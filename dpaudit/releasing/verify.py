@@ -58,7 +58,6 @@ from dpaudit.results import (
     Zcdp,
 )
 from dpaudit.results.attestation import (
-    ATTESTATION,
     SIGN_OFFS,
     Attacks,
     AttestedBound,
@@ -81,6 +80,7 @@ from dpaudit.results.publication import (
     HIPAA,
     JSONL,
     PARQUET,
+    QUESTIONS,
     REGISTRY,
     REPORT,
     SIDE_CAR,
@@ -89,6 +89,7 @@ from dpaudit.results.publication import (
     VerifiedFolder,
 )
 from dpaudit.runs import InputError, strict_json
+from dpaudit.runs.layout import ATTESTATION
 
 if TYPE_CHECKING:
     from dpaudit.auditing.run import Question
@@ -104,7 +105,7 @@ _NEEDED = (
     *(f"{REPORT}/{name}" for name in ("report.html", "report.json", "report.md", "junit.xml")),
 )
 _TEST = (f"{PARQUET}/test.parquet", f"{JSONL}/test.jsonl", f"{JSONL}/test.jsonl{SIDE_CAR}")
-_ALLOWED = {*_NEEDED, *_TEST, DPIA, HIPAA, *STAMPS.values(), SIGN_OFFS}
+_ALLOWED = {*_NEEDED, *_TEST, DPIA, HIPAA, QUESTIONS, *STAMPS.values(), SIGN_OFFS}
 #: Files and folders that are listed: a release has a dozen.
 _MOST_ENTRIES = 1_000
 #: Bytes of a table of texts, which was written from memory, and of any other file; values of a

@@ -16,8 +16,8 @@ from pydantic.alias_generators import to_camel
 from dpaudit.mechanisms import Fields, FirstVersion, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.results.audit import AttackSettings
+from dpaudit.runs.layout import ATTESTATION as ATTESTATION
 
-ATTESTATION: Final = "attestation.intoto.jsonl"
 #: Reviewers' sign-offs: in a run's report folder, and in a release folder.
 SIGN_OFFS = "sign-offs.intoto.jsonl"
 STATEMENT: Final = "https://in-toto.io/Statement/v1"
@@ -44,12 +44,18 @@ MAX_REVOKED = 1 << 11
 Words = Annotated[str, Field(max_length=MAX_WORDS)]
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 _Checks = Annotated[tuple[Name, ...], Field(max_length=MAX_CHECKS, strict=False)]
-_DIGEST, _TIME = r"^[0-9a-f]{64}$", r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$"
+_DIGEST = r"^[0-9a-f]{64}$"
+_TIME = r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}(\.[0-9]{6})?Z$"
 
 
-def timestamp(now: datetime) -> str:
-    """Return a time as statements write it: UTC, whole seconds."""
-    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def timestamp(now: datetime, timespec: Literal["seconds", "microseconds"] = "seconds") -> str:
+    """Return a time as statements write it, in UTC."""
+    return now.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=timespec) + "Z"
+
+
+def days_since(time: str, now: datetime) -> int:
+    """Return how many whole days ago a statement's time was; below 0 where it is later."""
+    return (now - datetime.fromisoformat(time)).days
 
 
 def _require_time(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import override
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.accounting.release import MOST_RECORDS, costliest
@@ -33,7 +34,9 @@ EXIT_CODES: Final[dict[Verdict, int]] = {"pass": 0, "not_verified": 1, "fail": 1
 Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 
 #: How many characters of a released text a result holds, and of all of them.
-SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 2_000_000
+SAMPLE_LENGTH, ALL_SAMPLES_LENGTH = 20_000, 1_000_000
+#: With more batches a report's JSON has no indents, which are a third of it.
+_INDENTED = 1_000
 
 #: Pairs of numbers of batches, of which no other covers one: a run has one or two.
 _MOST_GROUPS = Field(max_length=64)
@@ -46,10 +49,12 @@ class Result(BaseModel):
 
     def to_json(self) -> str:
         """Return this as strict JSON text: no bare NaN or Infinity."""
-        return (
-            json.dumps(self.model_dump(mode="json"), indent=2, allow_nan=False, ensure_ascii=False)
-            + "\n"
-        )
+        fields = self.model_dump(mode="json")
+        return json.dumps(fields, indent=self._indent, allow_nan=False, ensure_ascii=False) + "\n"
+
+    @property
+    def _indent(self) -> int | None:
+        return 2
 
 
 class ForNeighbours(Result):
@@ -784,3 +789,8 @@ class AuditResult(Result):
     budgets: BudgetUse | None = None
     policy: AppliedPolicy | None = None
     disclosed: DisclosedTexts | None = None
+
+    @property
+    @override
+    def _indent(self) -> int | None:
+        return 2 if len(self.batches) <= _INDENTED else None

@@ -20,7 +20,9 @@ Level: TypeAlias = Literal["batch", "release", "split"]
 #: What a guess says of a unit: which batch it is in, or that it was shown.
 Rule: TypeAlias = Literal["own-batch", "shown", "fixed-size-split"]
 #: Why no claim is compared.
-NotCompared: TypeAlias = Literal["none-claimed", "ex-post", "other-neighbours", "all-shown"]
+NotCompared: TypeAlias = Literal[
+    "none-claimed", "known-afterwards", "other-neighbours", "all-shown"
+]
 
 #: The code of an error: no outcome of the test could reject.
 NO_POWER: Final = "disclose.no-power"

@@ -92,6 +92,8 @@ class Offer(Result):
         attack: what readers can do; `batch_attack`: what someone can who knows a record's batch.
             None likewise.
         seconds: on this machine, by a measured rate; None where nothing was measured.
+        stored: bytes of all steps before they are compressed, about; None where nobody asked.
+        audit: seconds of one core that an audit takes, about; None likewise.
     """
 
     name: PlanName
@@ -106,6 +108,8 @@ class Offer(Result):
     attack: AttackBound | None
     batch_attack: AttackBound | None
     seconds: float | None = None
+    stored: int | None = None
+    audit: float | None = None
 
 
 class Menu(Result):
@@ -158,6 +162,9 @@ class Plan(Result):
         seconds: on this machine, where no text ends early, with the baseline and the measurement
             of what the records added; loading the model is left out.
         stored: bytes of all steps before they are compressed.
+        audit: seconds of one core that an audit takes, by rates that were measured elsewhere.
+        large: whether these are many because every context's contribution to every token of the
+            vocabulary is recorded.
         obstacles: what keeps the run from passing its audit, as sentences; empty if nothing is
             known to.
         needs_data: whether the audit passes only where the run is replayed with the data.
@@ -166,6 +173,7 @@ class Plan(Result):
         refutable: the most that these could refute, at the claim's delta with 95% confidence, in
             nats.
         preview: texts of the public prompt alone.
+        dtype: of the model's weights and activations, as loaded.
         knows_tokenizer: whether audits know the model's tokenizer; others are to be named to them.
         menu: what else the same epsilon gives; None where the epsilon is not known before the run,
             or nobody says how many records there are about.
@@ -192,12 +200,15 @@ class Plan(Result):
     left: float | None
     seconds: float
     stored: int
+    audit: float
+    large: bool
     obstacles: tuple[str, ...]
     needs_data: bool
     public_parts: tuple[str, ...]
     canaries: int | None
     refutable: float | None
     preview: PublicPreview
+    dtype: str
     knows_tokenizer: bool
     menu: Menu | None
     held_out: float = 0.0

@@ -7,15 +7,16 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from dpaudit.mechanisms import Fields, FirstVersion
-from dpaudit.results.attestation import ATTESTATION, URL, Url
+from dpaudit.results.attestation import URL, Url
 from dpaudit.results.audit import Result
 from dpaudit.results.hub import Language, Licence
 from dpaudit.results.policy import CHECK, DIGEST
 from dpaudit.results.values import Message
+from dpaudit.runs.layout import ATTESTATION
 
 CARD, REGISTRY, REPORT = "README.md", "opendp_deployment.yaml", "report"
 #: Drafts for the house's own files, of the public form and of what the publisher says.
-DPIA, HIPAA = "annexes/dpia.md", "annexes/hipaa.md"
+DPIA, HIPAA, QUESTIONS = "annexes/dpia.md", "annexes/hipaa.md", "annexes/questions.md"
 #: Of a release: its texts are in data/SPLIT.parquet and, the same, in jsonl/SPLIT.jsonl.
 PARQUET, JSONL = "data", "jsonl"
 #: Time stamps of the run's commitment and head.

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -149,7 +149,7 @@ class ArchiveWriter:
         little = np.ascontiguousarray(values, dtype=spec.dtype)
         with _one_thread():
             packed = Blosc(**spec.codec | {"shuffle": shuffle}).encode(little)
-        self._entry(_chunk_entry(name, spec, index), packed)
+        self._entry(_chunk_entry(name, len(spec.chunk), index), packed)
 
     def close(self) -> None:
         """Write the zip's directory and close the file. Raises InputError as `writing` does."""
@@ -220,17 +220,25 @@ class ArchiveReader:
         self._zip = zipfile.ZipFile(cast(IO[bytes], self._bounded))
         self._bounded.most = MAX_CHUNK_BYTES + _BLOSC_BYTES + MAX_HEADER_BYTES
         self._specs: dict[str, ArraySpec] = {}
-        self._apart = False
+        self._metadata: dict[str, bytes] = {}
+        self._steps, self._apart = 0, False
 
     def metadata(self, array: str = "") -> dict[str, Any]:
         """Return the zarr.json of an array, or of the group; nothing of it is checked."""
-        entry = self._zip.getinfo(_metadata_entry(array))
-        if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
-            raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
-        metadata = load(self._zip.read(entry))
+        metadata = load(self._metadata_bytes(array))
         if not isinstance(metadata, dict):
-            raise ValueError(f"{entry.filename} is not an object")
+            raise ValueError(f"{_metadata_entry(array)} is not an object")
         return metadata
+
+    def _metadata_bytes(self, array: str) -> bytes:
+        """Return the bytes of a zarr.json, which are read once."""
+        found = self._metadata.get(array)
+        if found is None:
+            entry = self._zip.getinfo(_metadata_entry(array))
+            if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
+                raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
+            found = self._metadata[array] = self._zip.read(entry)
+        return found
 
     def expect(
         self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]
@@ -263,40 +271,42 @@ class ArchiveReader:
         expected = {_metadata_entry("")}
         for name, spec in specs.items():
             self._require_declared(name, spec, name in attributed)
-            chunks = {
-                _chunk_entry(name, spec, index) for index in range(1 if spec.whole else steps)
-            }
-            expected |= chunks | {_metadata_entry(name)}
+            chunks = _chunk_entries(name, len(spec.chunk), 1 if spec.whole else steps)
+            expected.update(chunks)
+            expected.add(_metadata_entry(name))
             most = spec.chunk_bytes + _BLOSC_BYTES
-            if large := next(
-                (e for e in chunks & entries.keys() if entries[e].file_size > most), None
-            ):
-                raise ValueError(
-                    f"{large} has {entries[large].file_size} bytes for an array of "
-                    f"{spec.chunk_bytes}"
-                )
+            for chunk in chunks:
+                if chunk in entries and entries[chunk].file_size > most:
+                    raise ValueError(
+                        f"{chunk} has {entries[chunk].file_size} bytes for an array of "
+                        f"{spec.chunk_bytes}"
+                    )
         if entries.keys() != expected:
             odd = sorted(entries.keys() ^ expected)
             raise ValueError(
                 f"{len(odd)} entries are missing or superfluous, the first is {odd[0][:100]!r}"
             )
         self._require_no_more_bytes(listed)
-        self._specs, self._apart = dict(specs), _lie_apart(listed)
+        self._specs, self._steps, self._apart = dict(specs), steps, _lie_apart(listed)
 
     def chunk(self, name: str) -> AnyArray:
         """Return the one chunk of an expected array that is whole."""
         spec = self._specs[name]
-        data = bytearray(self._decompressed(_chunk_entry(name, spec, 0), spec.chunk_bytes))
+        (entry,) = _chunk_entries(name, len(spec.chunk), 1)
+        data = bytearray(self._decompressed(entry, spec.chunk_bytes))
         return np.frombuffer(data, dtype=spec.dtype).reshape(spec.chunk_shape)
 
     def rows(self, names: Iterable[str], wanted: range) -> dict[str, AnyArray]:
         """Return some rows of expected arrays that have a chunk for each, [rows, ...], by name."""
         specs = {name: self._specs[name] for name in names}
         found = {name: bytearray() for name in specs}
+        entries = {
+            name: _chunk_entries(name, len(spec.chunk), self._steps) for name, spec in specs.items()
+        }
         # Row by row, as they stand in the file.
         for row in wanted:
             for name, spec in specs.items():
-                found[name] += self._decompressed(_chunk_entry(name, spec, row), spec.chunk_bytes)
+                found[name] += self._decompressed(entries[name][row], spec.chunk_bytes)
         return {
             name: np.frombuffer(found[name], spec.dtype).reshape(len(wanted), *spec.chunk)
             for name, spec in specs.items()
@@ -332,6 +342,12 @@ class ArchiveReader:
         return self._zip.read(entry)
 
     def _require_declared(self, name: str, spec: ArraySpec, attributed: bool) -> None:
+        if spec.chunk_bytes > MAX_CHUNK_BYTES:
+            raise ValueError(
+                f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read"
+            )
+        if not attributed and self._metadata_bytes(name) == _declaration(spec):
+            return
         found = self.metadata(name)
         wanted = spec.metadata(found.get("attributes", {}) if attributed else {})
         wrong = next(
@@ -342,10 +358,6 @@ class ArchiveReader:
             problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
             raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
         self._require_canonical(name, wanted)
-        if spec.chunk_bytes > MAX_CHUNK_BYTES:
-            raise ValueError(
-                f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read"
-            )
 
     def _require_canonical(self, array: str, content: Mapping[str, Any]) -> None:
         """Refuse metadata with other bytes than dpaudit writes.
@@ -353,7 +365,7 @@ class ArchiveReader:
         Other bytes could say the same and more: a field twice, of which one is read, or any number
         of blanks.
         """
-        if self._zip.read(_metadata_entry(array)) != _json_bytes(content):
+        if self._metadata_bytes(array) != _json_bytes(content):
             raise ValueError(f"{_metadata_entry(array)} is not as dpaudit writes it")
 
     def _require_no_more_bytes(self, listed: list[zipfile.ZipInfo]) -> None:
@@ -387,8 +399,22 @@ def _metadata_entry(array: str) -> str:
     return f"{array}/zarr.json" if array else "zarr.json"
 
 
-def _chunk_entry(name: str, spec: ArraySpec, index: int) -> str:
-    return f"{name}/c/{index}" + "/0" * len(spec.chunk)
+def _chunk_entry(name: str, axes: int, index: int) -> str:
+    """Return the name of a chunk's entry; `axes` counts those beside the leading one."""
+    return f"{name}/c/{index}" + "/0" * axes
+
+
+# A run's batches have the same arrays, and many of them as many steps.
+@lru_cache(maxsize=32)
+def _chunk_entries(name: str, axes: int, chunks: int) -> tuple[str, ...]:
+    """Return the names of all of an array's chunks, in order."""
+    return tuple(_chunk_entry(name, axes, index) for index in range(chunks))
+
+
+@lru_cache(maxsize=64)
+def _declaration(spec: ArraySpec) -> bytes:
+    """Return an array's zarr.json where it has no attributes."""
+    return _json_bytes(spec.metadata({}))
 
 
 def _lie_apart(listed: list[zipfile.ZipInfo]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import sys
+from typing import Final
 
 MANIFEST = "run.json"
 SAMPLES = "samples.jsonl"
@@ -18,6 +19,8 @@ HASHES = "hashes"
 JOURNAL = "journal"
 #: Stands beside texts that were made without any record, in place of run.json.
 PUBLIC = "public.json"
+#: The attestation of a release folder, which has no run.json either.
+ATTESTATION: Final = "attestation.intoto.jsonl"
 #: The default output of `dpaudit report`; not part of the record.
 REPORT = "report"
 #: The config that `dpaudit generate DATA` made; may be edited, and is not part of the record.

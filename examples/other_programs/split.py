@@ -1,6 +1,6 @@
 """Split short texts of a CSV file at random: some are shown to the programs, others held out.
 
-python split.py DATA.csv 100 shown.csv 200 held_out.csv
+python split.py DATA.csv 50 shown.csv 100 held_out.csv
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import sys
 
-from shared import read_texts, write_texts
+from programs import read_texts, write_texts
 
 WORDS = range(15, 31)
 

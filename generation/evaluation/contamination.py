@@ -23,12 +23,11 @@ from dpaudit.generation.evaluation.likelihood import enough_memory
 from dpaudit.generation.evaluation.texts import hash_fraction, normalized_text
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.models import UNUSABLE_LOGITS, LanguageModel
-from dpaudit.generation.records import read_texts
 from dpaudit.results.contamination import Contamination, Outcome, Ranks, Side
 from dpaudit.results.quality import Encoder
 from dpaudit.runs import InputError
 
-AGAINST = "--against"
+RECORDS, AGAINST = "RECORDS", "--against"
 #: With fewer texts on a side the test of the words has no power.
 FEWEST = 40
 #: At this level a difference of words voids the comparison: a larger one than that of the test
@@ -41,11 +40,10 @@ Doubles = NDArray[np.float64]
 
 
 def compare(
-    records: str,
-    others: str,
+    records: Sequence[str],
+    others: Sequence[str],
     model: ModelConfig,
     *,
-    text: str = "text",
     most: int = 1000,
     tokens: int = 128,
     level: float = 1e-3,
@@ -54,23 +52,18 @@ def compare(
     """Compare a model's likelihood of records with that of other texts of their kind.
 
     Args:
-        records: as `data.path` of a config.
-        others: likewise: texts that the model cannot have been trained on.
+        records: their texts.
+        others: texts of the same kind that the model cannot have been trained on.
         model: which one, and how to load it.
-        text: the column of texts, in both.
-        most: texts of each file that are used, chosen by a hash of each.
+        most: texts of each that are used, chosen by a hash of each.
         tokens: of a text that are read, from its beginning.
         level: of the tests, between 0 and 1.
         watch: see `Watch`.
 
     Raises:
-        InputError: a file cannot be read or has fewer than `FEWEST` texts, or the model cannot be
-            used.
+        InputError: there are fewer than `FEWEST` texts, or the model cannot be used.
     """
-    files = {
-        place: _distinct(read_texts(path, text, place, "--text"))
-        for place, path in (("RECORDS", records), (AGAINST, others))
-    }
+    files = {RECORDS: _distinct(records), AGAINST: _distinct(others)}
     twice = files["RECORDS"].keys() & files[AGAINST].keys()
     sides = []
     for place, found in files.items():

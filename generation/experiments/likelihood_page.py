@@ -18,7 +18,8 @@ from dpaudit.reports.drawing import drawable, file_of
 from dpaudit.reports.figures import LEGEND_WIDTH, LINE_HEIGHT, Drawing, Format, line_marks
 from dpaudit.reports.text import LABEL_LENGTH, counted, grouped, one_line
 from dpaudit.reports.wording import neighbours, or_absent
-from dpaudit.results import Kind, Spent
+from dpaudit.results import Kind
+from dpaudit.results.composition import Spent
 from dpaudit.results.quality import PerToken
 from dpaudit.results.rounding import bound, exactly, stated
 

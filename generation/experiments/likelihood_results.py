@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from dpaudit.mechanisms import Mechanism, Relation, Unit
-from dpaudit.results import Finding, Number, Result, Spent
+from dpaudit.results import Finding, Number, Result
+from dpaudit.results.composition import Spent
 from dpaudit.results.quality import PerToken
 
 

@@ -28,7 +28,7 @@ from dpaudit.generation.records import read_public_examples, read_records
 from dpaudit.generation.rows import FIELDS
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.reports.figures import MOST_RUNS
-from dpaudit.results import Spent
+from dpaudit.results.composition import Spent
 from dpaudit.runs import InputError
 
 #: The hash's key where a config has none. It is fixed, so that the same records meet under every

@@ -258,3 +258,9 @@ def test_rho_and_epsilon_are_never_below_the_exact_value() -> None:
         rho = renyi.zcdp_of_range(eta, steps)
         exact = steps * Fraction(eta) ** 2 / 8
         assert exact <= Fraction(rho) <= exact * (1 + Fraction(1, 10**12))
+
+
+def test_a_delta_without_all_its_digits_bounds_nothing() -> None:
+    """Multiples of 6.7e-319 are rounded by 1e-6 of them, which was missing from 2588.9771818."""
+    assert zcdp_epsilon(934.9551002121601, 6.71307e-319) == math.inf
+    assert zcdp_epsilon(934.9551002121601, 2.0**-1022) < 2600

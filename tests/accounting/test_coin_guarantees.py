@@ -12,15 +12,9 @@ import math
 import numpy as np
 import pytest
 
-from dpaudit.accounting.coins import (
-    ABSTAIN,
-    BatchCoins,
-    GroupCoins,
-    GuessedCoins,
-    ShownCoins,
-    ever_shown,
-    tail,
-)
+from dpaudit.accounting.coins import ABSTAIN, BatchCoins, GroupCoins, ShownCoins, ever_shown
+from dpaudit.accounting.guesses import GuessedCoins
+from dpaudit.accounting.laws import tail
 
 CASES = [300, pytest.param(6_000, marks=pytest.mark.slow)]
 

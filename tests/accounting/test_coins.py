@@ -14,26 +14,30 @@ from scipy.stats import binom, hypergeom  # type: ignore[import-untyped]
 
 from dpaudit.accounting.coins import (
     ABSTAIN,
-    ALARM_AT,
     HELD_OUT,
-    LEAST_CANARIES,
-    REFUTED_AT,
     BatchCoins,
     GroupCoins,
-    GuessedCoins,
     ShownCoins,
     SplitCoins,
-    binomial_law,
+    ever_shown,
+    split_check,
+)
+from dpaudit.accounting.guesses import (
+    ALARM_AT,
+    LEAST_CANARIES,
+    REFUTED_AT,
+    GuessedCoins,
     canary_guesses,
     caused,
     chance_of,
-    ever_shown,
+)
+from dpaudit.accounting.laws import (
+    binomial_law,
     hypergeometric_law,
     least_right,
     lower_tail,
     lower_tails,
     right_to_reject,
-    split_check,
     tail,
     upper_tails,
 )

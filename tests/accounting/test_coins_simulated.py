@@ -12,17 +12,9 @@ from functools import cache, partial
 import numpy as np
 import pytest
 
-from dpaudit.accounting.coins import (
-    ABSTAIN,
-    REFUTED_AT,
-    BatchCoins,
-    GuessedCoins,
-    ShownCoins,
-    SplitCoins,
-    binomial_law,
-    poisson_binomial_law,
-    right_to_reject,
-)
+from dpaudit.accounting.coins import ABSTAIN, BatchCoins, ShownCoins, SplitCoins
+from dpaudit.accounting.guesses import REFUTED_AT, GuessedCoins
+from dpaudit.accounting.laws import binomial_law, poisson_binomial_law, right_to_reject
 
 pytestmark = pytest.mark.slow
 RUNS = 4_000

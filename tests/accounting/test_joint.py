@@ -33,7 +33,7 @@ from dpaudit.accounting import (
     zcdp_epsilon,
 )
 from dpaudit.accounting.composition import privacy_profile
-from dpaudit.accounting.renyi import Doubles
+from dpaudit.accounting.renyi import LARGEST, RENYI_ROOM, Doubles
 from tests.accounting.test_composition import brute_force_joint
 
 DELTA = 1e-5
@@ -214,6 +214,15 @@ def test_noise_and_gaussians_against_privacy_loss_distributions() -> None:
         ]
         found = joint_epsilon(parts, DELTA)
         assert truth.get_epsilon(DELTA) < found.epsilon < 1.12 * truth.get_epsilon(DELTA)
+
+
+def test_zcdp_is_converted_as_dp_accounting_does() -> None:
+    random = np.random.default_rng(47)
+    cases = 10.0 ** random.uniform([-14, -14], [3, -0.01], (400, 2))
+    for rho, delta in [*cases.tolist(), (1e-20, 1e-3), (1e-6, 0.999), (LARGEST, 1e-9)]:
+        accountant = RdpAccountant()
+        accountant.compose(ZCDpEvent(rho))
+        assert zcdp_epsilon(rho, delta) == accountant.get_epsilon(delta) * (1 + RENYI_ROOM)
 
 
 def test_renyi_divergences_are_converted_as_dp_accounting_does() -> None:

@@ -24,7 +24,6 @@ from dpaudit.results import (
     BatchResult,
     CheckResult,
     ClaimResult,
-    Comparison,
     Empirical,
     ExPost,
     Guarantees,
@@ -33,6 +32,7 @@ from dpaudit.results import (
     SampleText,
     TokenCurve,
 )
+from dpaudit.results.comparison import Comparison
 from tests.nesting import nested
 from tests.settings import settings
 

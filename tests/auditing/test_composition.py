@@ -21,7 +21,7 @@ from dpaudit.auditing.run import audit_run
 from dpaudit.generation.clustering.chang import Chang
 from dpaudit.generation.clustering.noise import Noise
 from dpaudit.generation.sampling import OsEntropy
-from dpaudit.results import JointCost
+from dpaudit.results.composition import JointCost
 from dpaudit.runs import InputError
 from dpaudit.runs.statements import read_statements
 

@@ -7,13 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from dpaudit.accounting.coins import (
-    ALARM_AT,
-    LEAST_CANARIES,
-    canary_guesses,
-    chance_of,
-    tail,
-)
+from dpaudit.accounting.guesses import ALARM_AT, LEAST_CANARIES, canary_guesses, chance_of
+from dpaudit.accounting.laws import tail
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports.findings import canaries_said
 from dpaudit.runs import RunReader

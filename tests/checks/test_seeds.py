@@ -47,6 +47,17 @@ def drawn(numbers, noise, tokens=50):
 
 
 @pytest.mark.parametrize("name", STREAMS)
+def test_a_seed_is_found_that_tells_late_draws_alone(name):
+    noise, honest = np.random.default_rng(UNKNOWN), np.random.default_rng(UNKNOWN + 1)
+    numbers, test = STREAMS[name](42, 1100), SeedTest(HONEST)
+    for batch in range(10):
+        told = numbers[100 * batch : 100 * (batch + 1)] if batch > 1 else honest.random(100)
+        test.take(batch, drawn(told, noise))
+    assert test.found().values["seed"] == 42
+    assert test.found().values["told"] >= 800
+
+
+@pytest.mark.parametrize("name", STREAMS)
 def test_a_known_seed_is_found_within_a_text(name):
     noise = np.random.default_rng(UNKNOWN)
     for seed in (0, 42, 20 + 1, 1234):

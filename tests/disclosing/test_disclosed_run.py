@@ -204,7 +204,7 @@ def test_claims_are_of_the_level_that_coins_test(make_run):
     assert claims["equal"].level == secret.level == "batch"
     assert claims["release"].level == "release"
     assert claims["release"].epsilon < secret.epsilon >= secret.stated[0]
-    assert claims["ex-post"].not_compared == "ex-post"
+    assert claims["ex-post"].not_compared == "known-afterwards"
     assert claims["replace"].not_compared == "other-neighbours"
     assert claims["rounds"].epsilon < claims["rounds"].stated[0]
 
@@ -232,3 +232,7 @@ def test_refuses_runs_without_coins_and_other_data(make_copied, make_run):
     with pytest.raises(InputError) as refused:
         dpaudit.disclose(made.run.path, str(made.data), level=1e-300)
     assert refused.value.code == NO_POWER and "record 1" not in str(refused.value)
+    lists = {"shown": str(made.data), "held_out": str(made.data), "split_is_random": True}
+    with pytest.raises(InputError, match="--data FILE") as refused:
+        dpaudit.disclose(made.run.path, **lists)
+    assert refused.value.where == "TEXTS"

@@ -74,6 +74,7 @@ UNRUN = {
     "dpaudit lab clusters agnews_train.csv --public dbpedia_public.csv --out clusters": CLUSTERS,
     "dpaudit compose spring autumn --with statistics.yaml --delta 1e-6": GENERATES,
     "dpaudit contamination records.csv --against later.csv": LIKELIHOODS,
+    "dpaudit contamination shown.csv --against held_out.csv": LIKELIHOODS,
     "dpaudit demo --out dpaudit-demo": GENERATES,
     "dpaudit disclose run --data records.csv": REPLAYS,
     "dpaudit evaluate run --reference records.csv --test held-out.csv": EVALUATES,

@@ -27,9 +27,12 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.cluster_results import ClusterComparison
 from dpaudit.generation.experiments.likelihood_results import Likelihoods
 from dpaudit.mechanisms import Mechanism
-from dpaudit.results import AuditResult, Comparison, JointCost
+from dpaudit.results import AuditResult
 from dpaudit.results.attestation import TestResultStatement
+from dpaudit.results.comparison import Comparison
+from dpaudit.results.composition import JointCost
 from dpaudit.results.contamination import Contamination
+from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import Policy
 from dpaudit.results.publication import About
 from dpaudit.results.quality import Quality
@@ -56,6 +59,7 @@ FIELDS: dict[str, type[BaseModel]] = {
     "comparison": Comparison,
     "composition": JointCost,
     "contamination": Contamination,
+    "disclosed-texts": DisclosedTexts,
     "clusters": ClusterComparison,
     "likelihood": Likelihoods,
     "evaluation": Quality,

@@ -27,7 +27,7 @@ from dpaudit.generation.config import Config
 from dpaudit.generation.events import RecordsPlaced
 from dpaudit.generation.planning import plan
 from dpaudit.generation.replay import replay_run
-from dpaudit.results import JointCost
+from dpaudit.results.composition import JointCost
 from dpaudit.runs import InputError, RunReader, spent_by
 from tests.trials import trial
 

@@ -281,6 +281,11 @@ def test_nothing_is_overwritten_unasked(dpaudit: Dpaudit, tmp_path: Path) -> Non
     assert (code, out) == (2, "")
     assert "--force" in err
     assert (tmp_path / "mine.yaml").read_text() == "mine"
+    (tmp_path / "records.csv").write_text("body\none\n")
+    own = ("--data", "records.csv", "--no-labels", "--records", 9, "--epsilon", 3)
+    code, _, err = dpaudit("init", "mine.yaml", *own)
+    assert code == 2
+    assert "--force" in err  # before the records are read: they have no column of texts
     assert dpaudit("init", "mine.yaml", "--force")[0] == 0
     assert "data:" in (tmp_path / "mine.yaml").read_text()
     (tmp_path / "link.yaml").symlink_to(tmp_path / "elsewhere")
@@ -768,6 +773,25 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
     assert dpaudit("init", "own.yaml", "--data", "claims.csv", "--json")[0] == 2  # asks nothing
 
 
+def test_answers_are_kept_when_the_file_is_refused(
+    dpaudit: Dpaudit, tmp_path: Path, terminal: Callable[..., None]
+) -> None:
+    file = tmp_path / "my claims.csv"
+    file.write_text('note,kind\nprivate canary,"Fire, water"\nprivate canary,Other\n')
+    terminal("note", "kind", '"Fire, water",Theft', "no", "", 1200, 2, 30, "It's a claim", "")
+    code, _, err = dpaudit("init", "own.yaml", "--data", file, "--tokens", 64)
+    assert code == 2 and "canary" not in err
+    (kept,) = (line for line in err.splitlines() if " --data " in line)
+    typed = shlex.split(kept[kept.index("init") :])
+    terminal("", "", "many")  # what had no answer is asked for again
+    code, _, err = dpaudit(*typed, "--skip-other-labels")
+    assert code == 0, err
+    config = load_config(tmp_path / "own.yaml")
+    assert (config.data.path, config.data.labels) == (str(file), ("Fire, water", "Theft"))
+    assert config.decoding.max_tokens == config.prompt.max_example_tokens == 64
+    assert "It's a claim" in (config.prompt.text or "")
+
+
 def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -783,7 +807,8 @@ def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     own += ["--examples", "public.csv"]
     code, _, err = dpaudit("init", "own.yaml", *own, "--model", tiny_folder)
     assert code == 0, err
-    assert re.search(r"many .*; about \d+ \w+ careful .*; about \d+ \w+ ", " ".join(err.split()))
+    measured = r"about \d+ \w+; about [\d.]+ \wB, audited in \d+ \w+ of one core"
+    assert re.search(f"many .*; {measured} careful .*; {measured}", " ".join(err.split()))
     assert load_config(tmp_path / "own.yaml").mechanism.clip == 1.0
 
 

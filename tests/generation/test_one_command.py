@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from dpaudit.generation.config import load_config
 from dpaudit.generation.events import BatchDone, Event
 from dpaudit.results.plan import PLANS, Plan
 from dpaudit.runs import RunReader
-from dpaudit.runs.manifest import MAX_CONTEXTS
+from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS
 
 Dpaudit = Callable[..., tuple[int, str, str]]
 
@@ -65,6 +68,32 @@ def test_one_command_writes_a_run_that_passes(
     assert dpaudit(*gate, "--relation", "add_remove")[0] == 0
     hashes = (tmp_path / "run" / "hashes").read_text()
     assert "config.yaml" not in hashes
+
+
+def test_a_run_is_audited_when_it_ends_as_it_would_be_later(
+    dpaudit: Dpaudit, tmp_path: Path, claims: list[object]
+) -> None:
+    def reports() -> dict[str, bytes]:
+        return {file.name: file.read_bytes() for file in (tmp_path / "run/report").glob("report.*")}
+
+    code, _, err = dpaudit("generate", *claims, "--out", "run", "--audit", "--workers", 1)
+    assert code == 0, err
+    made, said = reports(), " ".join(err.split())
+    (later,) = re.findall(r"dpaudit verify (run .*?)--commitment", said)
+    assert {*made} == {"report.html", "report.json", "report.md"}
+    assert dpaudit("report", *shlex.split(later), "--model", claims[-3])[0] == 0
+    assert reports() == made
+    # A run that fails its audit ends so, too.
+    config = tmp_path / "run/config.yaml"
+    seeded = yaml.safe_load(config.read_text()) | {
+        "sampling": {"generator": "test-seed", "seed": 1}
+    }
+    (tmp_path / "seeded.yaml").write_text(yaml.safe_dump(seeded))
+    options = ["--out", "other", "--unverified", "--audit", "--json"]
+    code, out, _ = dpaudit("generate", "seeded.yaml", *options)
+    assert (code, json.loads(out)["verdict"]) == (1, "fail")
+    for wrong in (["--dry-run"], ["--out", "public", "--public-only"]):
+        assert dpaudit("generate", "seeded.yaml", "--audit", *wrong)[0] == 2
 
 
 def test_a_stranger_beside_the_config_is_still_found(
@@ -139,6 +168,25 @@ def test_init_and_generate_take_the_same_options(
     assert yaml.safe_load(made)["data"]["labels"] == ["Motor", "Theft"]
     assert own_data.PLANS == PLANS
     assert own_data.MOST_CONTEXTS.max == MAX_CONTEXTS
+    assert own_data.MOST_TOKENS.max == MAX_TOKENS
+    least = yaml.safe_load(made)["decoding"]["least_tokens"]
+    assert own_data.MOST_TOKENS.min == least
+
+
+def test_the_plan_says_what_longer_texts_cost_and_what_gives_more(
+    dpaudit: Dpaudit, claims: list[object]
+) -> None:
+    plans = []
+    # two labels get equal numbers: four texts are what five asked for give
+    for texts, tokens, told in ((5, [], False), (5, ["--tokens", 80], False), (400, [], True)):
+        given = [texts if option == 4 else option for option in claims]
+        code, out, err = dpaudit("generate", *given, *tokens, "--dry-run", "--json")
+        assert (code, "--tokens" in err) == (0, told), err
+        plans.append(Plan.model_validate_json(out))
+    usual, longer, _ = plans
+    assert usual.claim is not None and longer.claim is not None and longer.menu is not None
+    assert longer.claim.epsilon > usual.claim.epsilon
+    assert (longer.menu.tokens, longer.menu.offers[0].epsilon) == (80, longer.claim.epsilon)
 
 
 RUN = Path(__file__).parents[2] / "examples" / "runs" / "bbc-median"

@@ -1,5 +1,6 @@
 """Shared forward passes against the model's own way, each other, and other architectures."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,14 @@ def shared(model: LanguageModel, rows: int = 8, tokens: int = TOKENS) -> SharedP
     return passes
 
 
-def along(passes: Passes, prompts: list[list[int]], prefix: tuple[int, ...] = ()) -> np.ndarray:
+def along(
+    passes: Passes,
+    prompts: list[list[int]],
+    prefix: tuple[int, ...] = (),
+    places: int | None = None,
+) -> np.ndarray:
     """[steps, n, V] along the continuation."""
-    batch = passes.start(prompts, prefix)
+    batch = passes.start(prompts, prefix, places)
     found = [batch.logits.clone()]
     for token in CONTINUATION:
         batch.append(token)
@@ -42,6 +48,35 @@ def test_shared_passes_give_the_models_own_logits(tiny: LanguageModel) -> None:
     own = along(Passes(tiny, 8, PLACES), ONE + OTHER)
     for rows, prefix in ((1, ()), (4, (7,)), (8, (7, 8)), (4, (7, 8)), (8, (1, 2)), (1, (7,))):
         assert gap(own, along(shared(tiny, rows), ONE + OTHER, prefix)) < 1e-4
+
+
+def test_less_padding_gives_the_same_logits_in_fewer_places(
+    tiny: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One prompt of them is longer than its label's places."""
+    own, computed = along(Passes(tiny, 8, PLACES), ONE + OTHER), list[int]()
+    forward = type(tiny.network).forward
+
+    def counted(self: Any, input_ids: torch.Tensor, **rest: Any) -> Any:
+        computed.append(input_ids.numel())
+        return forward(self, input_ids, **rest)
+
+    counted.__signature__ = inspect.signature(forward)  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(tiny.network), "forward", counted)
+    for prefix, places in (((), 9), ((7, 8), 9), ((7,), 8), ((1, 2), 9), ((7, 8), 2), ((), 99)):
+        passes = shared(tiny)
+        rows = passes.start([[9] * (PLACES - 1)] * 8)  # which leaves all its places behind
+        passes.finish(rows)
+        computed.clear()
+        found = along(passes, ONE + OTHER, prefix, places)
+        assert gap(own, found) < 1e-4
+        assert np.array_equal(found, along(shared(tiny), ONE + OTHER, prefix, places))
+        without = along(shared(tiny), [ONE[0], ONE[2]], prefix, places)
+        assert np.array_equal(found[:, [0, 2]], without), "removed contexts move no bit"
+    assert sum(computed[:1]) == 8 * PLACES
+    computed.clear()
+    along(shared(tiny), ONE, (), 9)
+    assert computed[0] == 4 * 9
 
 
 def beside_others(model: LanguageModel, lag: int, first: list[list[int]]) -> np.ndarray:

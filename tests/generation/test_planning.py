@@ -11,6 +11,7 @@ import yaml
 
 from dpaudit.generation import expected
 from dpaudit.generation.config import Config
+from dpaudit.generation.planned import planned_run
 from dpaudit.generation.planning import plan, rows_of
 from dpaudit.results.plan import Plan
 from dpaudit.runs import RunReader
@@ -41,7 +42,7 @@ def test_a_plan_is_what_the_run_turns_out_to_be(
             config.decoding.most_tokens,
         )
         assert found.stored == pytest.approx(sum(weighed) * found.tokens)
-        assert found.seconds > 0
+        assert found.seconds > 0 and found.audit > 0 and not found.large
         stated = run.manifest.claim
         assert stated is not None
         assert found.claim is None or found.claim.epsilon == stated.epsilon
@@ -63,9 +64,39 @@ def test_a_plan_says_what_else_its_epsilon_gives(make_config: Callable[..., Conf
     assert many.texts >= found.batches and others
     for offer in found.menu.offers:
         assert offer.epsilon is not None and offer.epsilon <= (found.claim.epsilon or 0)
-        assert (offer.seconds or 0) > 0
+        assert (offer.seconds or 0) > 0 and (offer.audit or 0) > 0
+        # of 50 tokens or a few more: ids, and aggregate and contributions in float64
+        step = 50 * (4 + 8 + 8 * round(offer.contexts))
+        assert offer.stored == step * offer.texts * found.menu.tokens
     assert plan(make_config()).menu is None  # an ex-post claim
     assert plan(make_config(**RECORDED | {"batching": {"slots": 3}})).menu is None
+
+
+def test_a_record_of_every_contribution_to_every_token_is_warned_about(
+    make_config: Callable[..., Config],
+    settings: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    dpaudit: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manifest = planned_run(make_config(**RECORDED)).manifest
+    # The paper's size: 1,700 batches of 64 contexts, 367 steps over 256,000 tokens in float32.
+    record = manifest.record.model_copy(update={"vocabulary": 256_000, "dtype": "float32"})
+    batching = manifest.batching.model_copy(update={"batches": 1700})
+    decoding = manifest.decoding.model_copy(update={"max_tokens": 367})
+    update = {"record": record, "batching": batching, "decoding": decoding}
+    large = expected.large_record(manifest.model_copy(update=update), 64.0)
+    assert large is not None and large[0] == 1700 * 367 * 64 * 256_000 * 4
+    assert 50 < large[1] / 3600 < 200
+    (tmp_path / "mean.yaml").write_text(yaml.safe_dump(settings(**RECORDED)))
+    top = {"mechanism": {**MEAN["mechanism"], "support": {"kind": "public-top-k", "size": 9}}}
+    (tmp_path / "top.yaml").write_text(yaml.safe_dump(settings(**RECORDED | top)))
+    monkeypatch.setattr(expected, "_LARGE", 1)
+    for name, warned in (("mean", True), ("top", False)):
+        planned = dpaudit("generate", f"{name}.yaml", "--dry-run", "--unverified")[1]
+        made = dpaudit("generate", f"{name}.yaml", "--out", name, "--unverified", "--no-worth")[2]
+        for said in (planned, made):
+            assert ("record.contexts" in said) == warned
 
 
 def test_budgets_that_buy_nothing_are_named_beforehand(
@@ -143,9 +174,12 @@ def test_a_dry_run_writes_nothing_and_says_it_in_80_columns(
         "sampling.seed:",
     ):
         assert part in said
-    assert max(map(len, said.splitlines())) <= 80
+    assert max(map(len, said.splitlines())) <= 80 and "bfloat16" not in said
     code, said, _ = dpaudit("generate", "mean.yaml", "--dry-run", "--json")
     assert (code, Plan.model_validate_json(said).longest) == (0, 5)
+    half = settings(**RECORDED, model={"dtype": "bfloat16"})
+    (tmp_path / "mean.yaml").write_text(yaml.safe_dump(half))
+    assert "bfloat16" in dpaudit("generate", "mean.yaml", "--dry-run")[1]
     assert set(tmp_path.iterdir()) == before
     for wrong in (["--dry-run", "--out", "run"], ["--dry-run", "--public-only"], []):
         assert dpaudit("generate", "mean.yaml", *wrong)[0] == 2

@@ -94,6 +94,32 @@ def test_the_time_left_is_right_from_the_second_batch_on(
     assert all(left is not None and 1 / 1.5 < left / true < 1.5 for true, left in late)
 
 
+def test_the_time_left_counts_the_tokens_of_all_batches_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A baseline's texts begin together: when the first one ends, most tokens are of the others."""
+    clock, batches, ended = Clock(monkeypatch), 24, 0
+    lengths = [12 + 3 * batch % 17 for batch in range(batches)]
+    late = []
+    with progress.progress_bars() as bars:
+        tell = GenerationProgress(bars, "baseline", STEPS)
+        tell(RunCommitted("0" * 64))
+        for batch in range(batches):
+            tell(BatchStarted(batch, batches))
+        for token in range(max(lengths)):
+            for batch in range(batches):
+                if token < lengths[batch]:
+                    clock.now += 1.0
+                    tell(StepDone(batch, token + 1))
+                if token + 1 == lengths[batch]:
+                    tell(BatchDone(batch, batches, token + 1))
+                    ended += 1
+                    if 2 <= ended <= batches / 2:
+                        late.append((clock.now, tell.seconds_left()))
+    assert len(late) > 9
+    assert all(left and 1 / 1.6 < left / (clock.now - now) < 1.6 for now, left in late), late
+
+
 def test_a_log_has_lines_about_what_takes_long(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

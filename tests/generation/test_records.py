@@ -553,6 +553,7 @@ def test_reads_files_as_other_programs_write_them(
             "data.encoding: utf-16-le.",
         ),
         ("x.csv", b"text,label\none,a\n" + b"\0" * 512, {}, "rows.zero-bytes", "line 3", "utf-16"),
+        ("x.csv", b"\0\0\1\2" + b"\0" * 512, {}, "rows.zero-bytes", "line 1", "utf-16"),
         (
             "x.jsonl",
             b'{"text": "one", "label": "a"}\n' + b"\0" * 512,

@@ -137,12 +137,13 @@ def test_a_log_has_a_line_for_each_phase_of_a_replay(
     begun = [
         "Reading the data and loading the model",
         "Replaying 7 steps; Ctrl-C keeps those that are done",
+        "Comparing the texts with the data",
+        "Auditing the run with what its replay found",
     ]
-    begun += ["Auditing the run with what its replay found"]
-    assert dpaudit("report", run, "--data", "x.csv")[2].splitlines()[:3] == begun
+    assert dpaudit("report", run, "--data", "x.csv")[2].splitlines()[:4] == begun
     lines = dpaudit("replay", run, "--data", "x y.csv", "--model", "m")[2].splitlines()
     following = f"Next: dpaudit report {run} --data 'x y.csv' --model m --evidence 4"
-    assert lines[:4] == [*begun, following]
+    assert lines[:5] == [*begun, following]
     assert dpaudit("verify", run, "--data", "x.csv", "--quiet")[2] == ""
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dpaudit.accounting import theorem1_cost
 from dpaudit.mechanisms import (
+    Median,
     Relation,
     bounds_from_central,
     central_order_statistics,
@@ -130,3 +131,16 @@ def test_what_bounds_nothing_is_refused() -> None:
             bounds_from_central(np.zeros((4, 2)), relation, group)
     with pytest.raises(ValueError, match="covers one context"):
         bounds_from_central(np.zeros((5, 2)), "add_remove", 2, definition="theorem1")
+
+
+def test_marks_below_are_counted_beyond_a_byte() -> None:
+    """A column with 256 marks too many is refused: counts of more contexts need more bits."""
+    random, contexts = np.random.default_rng(0), 640
+    values = random.uniform(-CLIP, CLIP, (contexts, 3)).astype(np.float32)
+    arrays = Median().step(values, CLIP, 2)
+    assert Median().sides_problem(arrays, None, contexts, CLIP) is None
+    marks = np.unpackbits(arrays["sides"], axis=0)
+    marks[np.flatnonzero(marks[:, 1] == 0)[:256], 1] = 1
+    forged = {**arrays, "sides": np.packbits(marks, axis=0)}
+    problem = Median().sides_problem(forged, None, contexts, CLIP)
+    assert problem is not None and problem.code == "mechanisms.contexts-below"

@@ -45,6 +45,7 @@ VOCABULARY, CLIP, LENGTH, END = 24, 3.0, 8, 23
 AT_MOST_OPEN = {
     "mechanism.support-public",
     "neighbors.regenerated",
+    "release.disclosure",
     "replay.logits",
     "replay.lower-bound",
 }

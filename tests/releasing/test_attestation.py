@@ -62,7 +62,7 @@ def test_both_statements_say_what_the_public_report_says(passed: AuditResult) ->
     }
     assert {each.name: each.digest.sha256 for each in found.subject} == FILES
     assert summary.subject == found.subject
-    assert summary.predicate.time_created == "2026-11-24T12:00:00Z"
+    assert summary.predicate.time_created == "2026-11-24T12:00:00.000000Z"
     assert "DPAUDIT_EVIDENCE_2" in summary.predicate.properties
     for statement in (found, summary):
         jsonschema.validate(statement.document(), json_schema("attestation"))

@@ -25,7 +25,7 @@ from dpaudit.reports.audit_document import render_markdown
 from dpaudit.reports.questions import standings
 from dpaudit.results import AuditResult
 from dpaudit.results.crosswalk import Question, Where, crosswalk
-from dpaudit.results.publication import About
+from dpaudit.results.publication import QUESTIONS, About
 
 Run = Any
 Releases = Callable[..., tuple[Path, AuditResult]]
@@ -173,7 +173,37 @@ def test_reports_and_the_card_list_the_questions(folder: Path, released: Release
     assert links <= set(re.findall(r'id="([^"]+)"', page_of_release))
     assert "33 questions" in (folder / "README.md").read_text("utf-8")
     _, result = released()
-    assert render_markdown(result).count("\n| 33 |") == 1
+    assert render_markdown(result).count("\n| 33\\. ") == 1
+
+
+def questions_page(folder: Path) -> tuple[list[int], dict[int, str]]:
+    """The page's four numbers, and its text by question."""
+    text = (folder / QUESTIONS).read_text("utf-8")
+    _, *parts = re.split(r"^#### (\d+)\\\. ", text, flags=re.MULTILINE)
+    (lead,) = re.findall(r"^33 questions.+$", text, re.MULTILINE)
+    counts = [int(number) for number in re.findall(r"\d+", lead)]
+    return counts, dict(zip(map(int, parts[::2]), parts[1::2], strict=True))
+
+
+def test_a_page_of_the_release_answers_by_audit_and_publisher(
+    folder: Path, full: About, released: Releases
+) -> None:
+    (asked, here, publisher, left), answers = questions_page(folder)
+    assert [*answers] == [question.number for question in crosswalk().questions]
+    assert (asked, left) == (here + publisher, 0)
+    html = (folder / "report/report.html").read_text("utf-8")
+    targets = re.findall(r"\]\(<\.\./([^>#]+)#?([^>]*)>\)", "".join(answers.values()))
+    assert len(targets) > 40
+    for name, anchor in targets:
+        assert (folder / name).is_file() and (not anchor or f'id="{anchor}"' in html)
+    report = json.loads((folder / "report/report.json").read_text("utf-8"))
+    assert f": {report['claim']['unit']}\n" in answers[1] and "claim.delta: passed" in answers[3]
+    assert full.intruder_test and full.intruder_test[:40] in answers[22]
+
+    folder, _ = released(release={"about": About(review="in May")})
+    (_, same, publisher, left), answers = questions_page(folder)
+    assert same == here and publisher + left == 33 - here and 0 < publisher < left
+    assert "in May" in answers[18] and "in May" in answers[33] and "in May" not in answers[22]
 
 
 def test_the_page_is_what_the_crosswalk_says() -> None:

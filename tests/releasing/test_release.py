@@ -31,7 +31,7 @@ from dpaudit.reports.publisher import PERSONAL, TITLES
 from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding
 from dpaudit.results.catalogue import message
-from dpaudit.results.publication import DPIA, HIPAA, About, HipaaDetermination
+from dpaudit.results.publication import DPIA, HIPAA, QUESTIONS, About, HipaaDetermination
 from dpaudit.results.quality import Quality
 from dpaudit.results.replay import Replay
 from dpaudit.results.rounding import bound, exactly
@@ -523,7 +523,7 @@ def test_nothing_that_is_private_is_in_any_byte(
         secrets |= set(reader.hashes().digests.values()) | {
             assigned.digest for assigned in reader.assignment()
         }
-        assert len(found) == len(FILES) + 5  # the test split with its side-car, and the annexes
+        assert len(found) == len(FILES) + 6  # the test split with its side-car, and the annexes
         for name, text in found.items():
             assert "MARKER" not in text and "ENCODER" not in text, name
             assert not {
@@ -943,7 +943,7 @@ def test_the_command_releases_what_passes(
     assert f": dpaudit verify new/texts --key {keys / 'key'}.pub {gate}" in " ".join(err.split())
     code, out, err = dpaudit("report", run.path, "--out", "new/texts")
     assert code == 2 and "inside a release" in err, "private reports stay out of it"
-    assert set(contents(tmp_path / "new" / "texts")) == FILES | {DPIA}
+    assert set(contents(tmp_path / "new" / "texts")) == FILES | {DPIA, QUESTIONS}
     digest = hashlib.sha256((tmp_path / "policy.yaml").read_bytes()).hexdigest()
     assert digest in (tmp_path / "new" / "texts" / "README.md").read_text()
     found = json.loads(dpaudit("release", run.path, "--out", "b", "--unsigned", "--json")[1])

@@ -22,8 +22,9 @@ from dpaudit.auditing.run import Question
 from dpaudit.releasing.keys import read_public_key, read_signer
 from dpaudit.releasing.verify import verify_folder
 from dpaudit.results import AttackSettings, AuditResult, Message
-from dpaudit.results.attestation import ATTESTATION, PAYLOAD_TYPE, AttestedBound
+from dpaudit.results.attestation import PAYLOAD_TYPE, AttestedBound
 from dpaudit.runs import InputError
+from dpaudit.runs.layout import ATTESTATION
 
 Releases = Callable[..., tuple[Path, AuditResult]]
 Command = Callable[..., tuple[int, str, str]]

@@ -30,13 +30,14 @@ from dpaudit import __version__
 from dpaudit.api.vouching import provenance
 from dpaudit.releasing.attestation import Attestation, envelopes
 from dpaudit.releasing.keys import make_key, read_public_key, read_signer
-from dpaudit.releasing.revocation import read_list
+from dpaudit.releasing.revocation import read_list, revoke
 from dpaudit.releasing.sign_off import sign_off
 from dpaudit.releasing.stamp import request
 from dpaudit.releasing.verify import verify_folder
-from dpaudit.results.attestation import ATTESTATION, SIGN_OFFS
+from dpaudit.results.attestation import SIGN_OFFS
 from dpaudit.results.publication import SIDE_CAR, About
 from dpaudit.runs import InputError, RunReader
+from dpaudit.runs.layout import ATTESTATION
 from tests.needs import needed
 
 Releases = Callable[..., tuple[Path, Any]]
@@ -169,6 +170,25 @@ def test_a_mark_of_another_attestation_is_refused(
     assert codes(verify_folder(forged, key)) == ["no-mark"] * 2
 
 
+def test_errors_name_what_was_typed(dpaudit: Command, tmp_path: Path, keys: Path) -> None:
+    bbc = Path(__file__).parents[2] / "examples/runs/bbc-median"
+    run = shutil.copytree(bbc, tmp_path / "run")
+    said = {"--name": "Ada", "--role": "officer", "--read": "texts", "--accepts": "all of it"}
+
+    def first(*words: Any) -> str:
+        code, _, err = dpaudit(*words)
+        assert code == 2
+        return err.removeprefix("dpaudit: ").partition(":")[0]
+
+    assert first("stamp", "zz", "--out", "x.tsq") == "DIGEST"
+    for option in said:
+        words = [word for pair in (said | {option: "\n" * 5000}).items() for word in pair]
+        assert first("sign-off", run, "--key", keys / "key", *words) == option
+    # a file that is called as an argument is
+    words = [word for pair in said.items() for word in pair]
+    assert first("sign-off", run, "--key", "name", *words) == "name"
+
+
 # --- revocations ----------------------------------------------------------------------------------
 
 
@@ -231,6 +251,36 @@ def test_a_revoked_release_is_refused(
         with pytest.raises(InputError):
             read_list(place, key)
     assert dpaudit("verify", folder, "--unsigned", "--revocations", "revoked")[0] == 2
+
+
+def test_a_list_of_revocations_may_be_too_old(
+    released: Releases, keys: Path, tmp_path: Path, dpaudit: Command
+) -> None:
+    folder, _ = released()
+    key, place = read_public_key(keys / "key.pub"), tmp_path / "revoked"
+    revoke(None, read_signer(keys / "key"), "", place, NOW)
+    assert read_list(str(place), key, now=NOW + timedelta(days=4000))
+    for age, days in (
+        (timedelta(days=3, seconds=-1), 3),
+        (timedelta(0), 1),
+        (timedelta(hours=-23), 1),  # of a clock that is ahead
+    ):
+        assert read_list(str(place), key, days, NOW + age).made
+    for age, days in ((timedelta(days=3), 3), (timedelta(days=-2), 3)):
+        with pytest.raises(InputError):
+            read_list(str(place), key, days, NOW + age)
+
+    revoke(None, read_signer(keys / "key"), "", place, datetime.now(UTC) - timedelta(days=40))
+    verify = ("verify", folder, "--key", keys / "key.pub", "--revocations-days")
+    for days, code in (("41", 0), ("40", 2)):
+        assert dpaudit(*verify, days, "--revocations", place)[0] == code
+    assert dpaudit(*verify, "41")[0] == 2, "no list"
+
+
+def test_releases_of_one_second_have_ids_of_their_own(released: Releases) -> None:
+    times = [NOW.replace(microsecond=each) for each in (1, 2)]
+    folders = [released(release={"now": now})[0] for now in times]
+    assert len({verify_folder(folder, None).release for folder in folders}) == 2
 
 
 def test_another_key_revokes_nothing(

@@ -27,7 +27,6 @@ from dpaudit.results import (
     BudgetUse,
     CheckResult,
     ClaimResult,
-    Comparison,
     ContextLoss,
     Empirical,
     ExpensiveToken,
@@ -44,6 +43,7 @@ from dpaudit.results import (
     TokenCurve,
     Zcdp,
 )
+from dpaudit.results.comparison import Comparison
 from tests.settings import settings
 
 HOSTILE = (

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from dpaudit.reports.costs import curve_described
@@ -45,3 +46,29 @@ def test_a_row_with_a_cost_that_is_not_finite_has_ticks_and_no_box(samples: Samp
     assert len(broken.patches) == 1
     ticks = [len(each.get_segments()) for each in broken.collections]
     assert sorted(ticks)[-2:] == [len(batches) - 1, len(batches)]
+
+
+def test_a_report_of_ten_thousand_batches_stays_small(samples: Samples) -> None:
+    """Its figure has the outermost ticks, and no two closer than it can show."""
+    result, random = samples["median"](), np.random.default_rng(0)
+    batches = tuple(
+        result.batches[0].model_copy(update={"id": number, "exact": cost, "theorem1": cost})
+        for number, cost in enumerate(random.gamma(2.0, size=10_000).tolist())
+    )
+    texts = tuple(
+        result.samples[0].model_copy(update={"batch": number, "text": "x" * 100, "costs": None})
+        for number in range(10_000)
+    )
+    many = result.model_copy(update={"batches": batches, "samples": texts})
+    (axes,) = drawn(batch_spread(many)).axes
+    ticks = sorted(
+        (np.array([segment[0, 0] for segment in each.get_segments()]) for each in axes.collections),
+        key=len,
+    )[-1]
+    values = sorted(batch.exact for batch in batches if batch.exact is not None)
+    ticks.sort()
+    assert len(ticks) <= 2001 and {values[0], values[-1]} <= set(ticks.tolist()) <= set(values)
+    below = ticks[np.searchsorted(ticks, values, side="right") - 1]
+    assert (np.array(values) - below).max() < (values[-1] - values[0]) / 1999
+    assert len(many.to_json().encode()) < 5e6
+    assert AuditResult.model_validate_json(many.to_json()) == many

@@ -31,7 +31,8 @@ from dpaudit.reports.terminal import (
     summary,
 )
 from dpaudit.reports.writers.terminal import print_document
-from dpaudit.results import AuditResult, Comparison, TextCounts
+from dpaudit.results import AuditResult, TextCounts
+from dpaudit.results.comparison import Comparison
 
 Results = dict[str, AuditResult]
 Golden = Callable[[str, str], None]

@@ -20,7 +20,8 @@ from dpaudit.reports.document import Paragraph, Section, Table
 from dpaudit.reports.quality import about, build, details, rows, shown
 from dpaudit.reports.terminal import summary
 from dpaudit.reports.writers.terminal import print_document
-from dpaudit.results import AuditResult, Comparison
+from dpaudit.results import AuditResult
+from dpaudit.results.comparison import Comparison
 from dpaudit.results.quality import (
     Added,
     Baseline,

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.accounting.coins import ALARM_AT, canary_guesses, chance_of, tail
+from dpaudit.accounting.guesses import ALARM_AT, canary_guesses, chance_of
+from dpaudit.accounting.laws import tail
 from dpaudit.auditing.checks.claim import batch_claim
 from dpaudit.auditing.checks.costs import Costs
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence

@@ -13,7 +13,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
@@ -28,11 +28,13 @@ from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.auditing.checks.steps import BatchView, StepView
 from dpaudit.auditing.checks.subsets import contexts_in_draw
 from dpaudit.results import Finding, Value
-from dpaudit.runs.known_keys import KNOWN_SEEDS
+from dpaudit.runs.known_keys import KNOWN_SEEDS, seeded_legacy
 from dpaudit.runs.manifest import Sampling
 
 #: Of a run's draws, the first so many are held against each stream.
 MOST_DRAWS = 4096
+#: So many numbers of each stream are made, as many as the draws of a run need.
+_STREAM_SIZES = (MOST_DRAWS // 16, MOST_DRAWS // 4, MOST_DRAWS)
 #: What is kept back of every bet: a number that rounding puts on the other side of an edge does not
 #: end it.
 _IDLE = 0.1
@@ -42,7 +44,7 @@ _LEAST = 2.0**-30
 FALSE_ALARMS = 1e-6
 #: Streams of numbers in [0, 1), by the generator's name.
 STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
-    "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).random_sample(size),
+    "numpy.random.seed": lambda seed, size: seeded_legacy(seed).random_sample(size),
     "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).random(size),
     "random.seed": lambda seed, size: [
         each.random()
@@ -53,9 +55,7 @@ STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
 #: Streams of normal noise, by the same names. Laplace noise of numpy has the quantiles that the
 #: streams above hold.
 NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
-    "numpy.random.seed": lambda seed, size: np.random.RandomState(seed % 2**32).standard_normal(
-        size
-    ),
+    "numpy.random.seed": lambda seed, size: seeded_legacy(seed).standard_normal(size),
     "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).standard_normal(
         size
     ),
@@ -87,10 +87,10 @@ KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNO
 
 
 # A process audits many runs, and most of them are held against the same streams.
-@lru_cache(maxsize=2)
-def _streams(seeds: tuple[Seed, ...]) -> Doubles:
-    """Return [seeds, MOST_DRAWS] the numbers that each seed gives."""
-    return np.array([STREAMS[name](seed, MOST_DRAWS) for name, seed in seeds], dtype=np.float64)
+@lru_cache(maxsize=4)
+def _streams(size: int, seeds: tuple[Seed, ...]) -> Doubles:
+    """Return [seeds, size] the first numbers that each seed gives."""
+    return np.array([STREAMS[name](seed, size) for name, seed in seeds], dtype=np.float64)
 
 
 @lru_cache(maxsize=2 * MOST_BATCHES)
@@ -147,6 +147,7 @@ class SeedTest(Evidence):
         self._told = np.zeros(self._evidence.shape, dtype=np.int64)
         self._seen = np.zeros(len(PLACES), dtype=np.int64)
         self._batches = 0
+        self._streams: Doubles = np.empty((len(self.tried), 0))
 
     def _of_all(self, numbers: Callable[[tuple[Seed, ...]], Doubles]) -> Doubles:
         """Return [..., tried, n] the numbers of all seeds that are tried."""
@@ -155,9 +156,14 @@ class SeedTest(Evidence):
             return known
         return np.concatenate([numbers(self._declared), known[..., self._known, :]], axis=-2)
 
-    @cached_property
-    def _streams(self) -> Doubles:
-        return self._of_all(_streams)
+    def _first(self, wanted: int) -> Doubles:
+        """Return [tried, wanted or more] the first numbers of all streams that are tried."""
+        have = self._streams.shape[1]
+        if have < wanted:
+            # Longer streams begin with the shorter ones.
+            size = next(size for size in _STREAM_SIZES if size >= wanted)
+            self._streams = self._of_all(partial(_streams, size))
+        return self._streams
 
     @override
     @classmethod
@@ -201,7 +207,7 @@ class SeedTest(Evidence):
     def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
         """Yield each seed's numbers for a batch's first draws, [seeds, size or less], by place."""
         for place, first in enumerate((self.draws, 0)):
-            yield place, self._streams[:, first : first + size]
+            yield place, self._first(first + size)[:, first : first + size]
         if self._batches < MOST_BATCHES:
             of_batch = self._of_all(partial(_of_batch, batch))
             yield from enumerate(of_batch[:, :, :size], 2)

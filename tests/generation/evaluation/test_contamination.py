@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +44,18 @@ def write(path: Path, rows: list[str]) -> str:
 
 @pytest.fixture
 def by_stub(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Compares files by likelihoods that a function of the text gives."""
+    """Compares texts by likelihoods that a function of the text gives."""
 
     class Model:
         digest = "0" * 64
 
     monkeypatch.setattr(contamination, "load_model", lambda config: Model())
 
-    def compare(records: str, others: str, score: Any, **asked: Any) -> Any:
+    def compare(records: list[str], others: list[str], score: Any) -> Any:
         monkeypatch.setattr(
             contamination, "log_probability", lambda model, text, tokens: score(text)
         )
-        return contamination.compare(records, others, ModelConfig(name="stub"), **asked)
+        return contamination.compare(records, others, ModelConfig(name="stub"))
 
     return compare
 
@@ -62,10 +64,9 @@ def noise(text: str) -> float:
     return float(np.random.default_rng([*text.encode()]).normal(-3, 0.5))
 
 
-def test_outcomes(by_stub: Any, tmp_path: Path) -> None:
-    mine, other = texts(1, 120), texts(2, 150)
-    records, others = write(tmp_path / "a.csv", mine), write(tmp_path / "b.csv", other)
-    known = set(mine)
+def test_outcomes(by_stub: Any) -> None:
+    records, others = texts(1, 120), texts(2, 150)
+    known = set(records)
     honest = by_stub(records, others, noise)
     assert honest.outcome == "no-sign" and honest.exit_code == 0
     memorised = by_stub(records, others, lambda text: noise(text) + (text in known))
@@ -74,16 +75,14 @@ def test_outcomes(by_stub: Any, tmp_path: Path) -> None:
     # less likely records are no sign of knowledge
     assert by_stub(records, others, lambda text: noise(text) - (text in known)).outcome == "no-sign"
     # files that differ by themselves say nothing, however likely the records are
-    apart = write(tmp_path / "c.csv", texts(3, 150, "yesterday"))
+    apart = texts(3, 150, "yesterday")
     assert by_stub(records, apart, lambda text: noise(text) + (text in known)).exit_code == 1
     assert by_stub(records, apart, noise).outcome == "files-differ"
 
 
-def test_texts_in_both_files_and_short_ones_are_left_out(by_stub: Any, tmp_path: Path) -> None:
-    mine, other = texts(1, 60), texts(2, 60)
-    records = write(tmp_path / "a.csv", [*mine, other[0].upper(), mine[0]])
-    others = write(tmp_path / "b.csv", other)
-    short = mine[5]
+def test_texts_in_both_files_and_short_ones_are_left_out(by_stub: Any) -> None:
+    mine, others = texts(1, 60), texts(2, 60)
+    records, short = [*mine, others[0].upper(), mine[0]], mine[5]
     found = by_stub(records, others, lambda text: np.nan if text == short else noise(text))
     assert (found.in_both, found.records.texts, found.records.too_short) == (1, 59, 1)
     assert found.others.texts == 59
@@ -142,6 +141,26 @@ def test_a_tiny_model_that_learned_its_records(tmp_path: Path) -> None:
         for side in (mine, other)
     ]
     assert rank_test(*scores).p < 1e-3
+
+
+LOOKING = """
+import sys
+from dpaudit.commands.cli import cli
+from dpaudit.errors import InputError
+try:
+    cli(sys.argv[1:])
+except InputError as refused:
+    print(refused.where, "torch" in sys.modules)
+"""
+
+
+def test_looks_for_the_files_before_loading_torch(tmp_path: Path) -> None:
+    mine, none = write(tmp_path / "a.csv", texts(1, 45)), str(tmp_path / "nope.csv")
+    for records, others, where in ((none, mine, "RECORDS"), (mine, none, "--against")):
+        asked = ["contamination", records, "--against", others, "--model", "none"]
+        command = [sys.executable, "-c", LOOKING, *asked]
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert found.split() == [where, "False"]
 
 
 def test_api_refuses_a_level(tmp_path: Path) -> None:
