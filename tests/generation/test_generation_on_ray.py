@@ -20,8 +20,8 @@ from dpaudit.generation.events import BatchDone, Event
 from dpaudit.generation.joined import CACHE_VARIABLE
 from dpaudit.runs import RunReader
 from dpaudit.runs.engines import RayEngine
-from dpaudit.runs.engines.ray import connected
 from tests.forging import unfinish
+from tests.generation.on_ray import actors, record, two_workers
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
@@ -40,40 +40,8 @@ SMALL = {
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[RayEngine]:
-    """On one cluster for all tests, of two CPUs however many there are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("RAY_ADDRESS", raising=False)
-        patch.setenv("RAY_worker_niceness", "0")  # by default its workers wait for all other tests
-        with connected(RayEngine(workers=2)):
-            yield RayEngine(workers=2, models=True)
-
-
-def record(location: Path) -> dict[str, str]:
-    """Digests of all files but run.json, which says when the run was made."""
-    return {
-        name: digest
-        for name, digest in RunReader(location).hashes().digests.items()
-        if name != "run.json"
-    }
-
-
-def parent(process: int) -> int:
-    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
-
-
-def actors() -> list[int]:
-    """Processes of this cluster's actors: children of a child of this process."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if (
-                b"ray::Worker" in (folder / "cmdline").read_bytes()
-                and parent(parent(int(folder.name))) == os.getpid()
-            ):
-                found.append(int(folder.name))
-        except OSError:
-            continue
-    return found
+    with two_workers():
+        yield RayEngine(workers=2, models=True)
 
 
 def test_unfinished_run_ends_on_a_cluster_as_in_one_process_though_a_worker_is_killed(

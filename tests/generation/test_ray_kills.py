@@ -19,10 +19,9 @@ import yaml
 from dpaudit.auditing.run import audit_run
 from dpaudit.generation.algorithm import generate
 from dpaudit.generation.config import Config
-from dpaudit.runs import RunReader
 from dpaudit.runs.engines import RayEngine
 from dpaudit.runs.engines import ray as engine
-from dpaudit.runs.engines.ray import connected
+from tests.generation.on_ray import actors, record, two_workers
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip("Ray is not installed", allow_module_level=True)
@@ -48,12 +47,8 @@ RAY = ("--engine", "ray", "--workers", 2)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
-    """One cluster for all commands, of two CPUs however many there are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("RAY_ADDRESS", raising=False)
-        patch.setenv("RAY_worker_niceness", "0")  # by default its workers wait for all other tests
-        with connected(RayEngine(workers=2)):
-            yield
+    with two_workers():
+        yield
 
 
 @pytest.fixture
@@ -68,9 +63,9 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bool], list[int]]:
             nonlocal waits
             waits += 1
             if waits == moment:
-                while not (actors := _actors()):  # the cluster is still starting the first
+                while not (found := actors()):  # the cluster is still starting the first
                     time.sleep(0.02)
-                for actor in actors if everyone else actors[:1]:
+                for actor in map(psutil.Process, found if everyone else found[:1]):
                     actor.kill()
                     actor.wait()
                     killed.append(actor.pid)
@@ -80,23 +75,6 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, bool], list[int]]:
         return killed
 
     return prepare
-
-
-def _actors() -> list[psutil.Process]:
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::Worker"):
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
-def record(location: Path | str) -> dict[str, str]:
-    """Digests of all files but run.json, which says when the run was made."""
-    found = RunReader(location).hashes().digests.items()
-    return {name: digest for name, digest in found if name != "run.json"}
 
 
 @pytest.mark.parametrize(("moment", "everyone"), MOMENTS)
