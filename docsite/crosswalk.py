@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from dpaudit.reports.wording import section_title
-from dpaudit.results.crosswalk import Answered, Question, Source, crosswalk
+from dpaudit.results.crosswalk import Answered, Question, crosswalk
 
 _ABOUT = """\
 # Standards
@@ -74,14 +74,10 @@ def _counts() -> Iterator[str]:
 def _questions() -> Iterator[str]:
     for source in crosswalk().sources:
         asked = [each for each in crosswalk().questions if each.source == source.id]
-        yield from ("", f"## {_short(source)}", "")
+        yield from ("", f"## {source.short}", "")
         yield "| question | before, now | answer, and where |"
         yield "|---|---|---|"
         yield from map(_row, asked)
-
-
-def _short(source: Source) -> str:
-    return source.title.split(",")[0]
 
 
 def _row(question: Question) -> str:

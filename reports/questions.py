@@ -164,7 +164,7 @@ def answers(result: AuditResult, about: About) -> Iterator[Block]:
             for each in asked
             if each.source == source.id
         ]
-        yield Section(source.title.split(",")[0], parts)
+        yield Section(source.short, parts)
 
 
 def _standing_with(question: Question, result: AuditResult, about: About) -> Standing:

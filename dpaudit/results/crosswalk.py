@@ -37,6 +37,11 @@ class Source(Fields):
     read: Literal["full", "contents", "summaries"]
     read_on: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
 
+    @property
+    def short(self) -> str:
+        """The title up to its first comma."""
+        return self.title.split(",")[0]
+
 
 class Where(Fields):
     """The places of an answer.
