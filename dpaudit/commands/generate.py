@@ -13,6 +13,7 @@ from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
     TitledCommand,
+    WholeRange,
     model_engine_options,
     output_options,
 )
@@ -62,7 +63,7 @@ _PACKAGE = "package:"
 )
 @click.option(
     "--stop-after",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     metavar="ROUNDS",
     help="Stop after this many of batching.rounds. The run costs as much as all rounds "
     "(docs/generation.md).",

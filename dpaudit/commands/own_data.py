@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dpaudit.commands.options import POSITIVE, NamedPath, TitledOption, limit_options
+from dpaudit.commands.options import POSITIVE, NamedPath, TitledOption, WholeRange, limit_options
 from dpaudit.commands.terminal import note
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ _PERSONS = frozenset(
     ("author", "client", "customer", "employee", "member", "patient", "person", "student", "user")
 )
 #: As in dpaudit.runs.manifest, which is not loaded for this; a test compares them.
-POSITIVE_COUNT = click.IntRange(1, 1 << 40)
-MOST_CONTEXTS = click.IntRange(1, 1 << 20)
+POSITIVE_COUNT = WholeRange(1, 1 << 40)
+MOST_CONTEXTS = WholeRange(1, 1 << 20)
 #: The shortest text of a first config has 8 tokens; the most are as in dpaudit.runs.manifest.
-MOST_TOKENS = click.IntRange(8, 1 << 15)
+MOST_TOKENS = WholeRange(8, 1 << 15)
 #: As in dpaudit.results.plan; likewise.
 PLANS = ("many", "close", "careful")
 

@@ -17,6 +17,7 @@ from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
     TitledCommand,
+    WholeRange,
     audit_options,
     engine_options,
     junit_option,
@@ -340,7 +341,7 @@ def _age_of(made: str) -> str:
     "--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP
 )
 @click.option(
-    "--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10]."
+    "--steps", type=WholeRange(min=0), help="Recompute this many random steps [default: 10]."
 )
 @click.option(
     "--step",
@@ -352,12 +353,12 @@ def _age_of(made: str) -> str:
 )
 @click.option(
     "--left-out",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     help="Leave out this many random contexts [default: 2].",
 )
 @click.option(
     "--trials",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     help="Texts of the attack for each canary, with it and without it [default: 6].",
 )
 @click.option(
