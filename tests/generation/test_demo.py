@@ -97,7 +97,10 @@ def test_a_run_of_another_model_is_not_taken_for_the_demos(
 
 @pytest.mark.model
 def test_demo_generates_audits_and_compares(
-    dpaudit: Callable[..., tuple[int, str, str]], tmp_path, monkeypatch: pytest.MonkeyPatch
+    dpaudit: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    empty_figures: None,
 ) -> None:
     """The command from end to end; the demo itself is in `make test-slow`."""
     configs = {name: in_little(config) for name, config in demo_configs(quick=True).items()}
