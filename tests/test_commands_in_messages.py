@@ -43,6 +43,7 @@ RUN = {
     "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
     "1 --texts 1000": "",
     "dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10": "",
+    "dpaudit budget --help": "",
     "dpaudit checks ID": "dpaudit checks sampling.distribution",
     "dpaudit checks sampling.distribution": "",
     "dpaudit checks {ids}": "dpaudit checks sampling.distribution",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dpaudit.commands.init import WORKING, note_fewer, show_menu
+from dpaudit.commands.init import WORKING, note_fewer, note_model, show_menu
 from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
@@ -147,6 +147,10 @@ def generate(
     first = _first(source, given)
     config: Settings = source if first is None else first.config
     if out is None:
+        note_model(
+            "time a few steps and to write texts of the public prompt",
+            "`dpaudit budget --help` says how to work out epsilons without a model.",
+        )
         menu = None if first is None else first.menu
         planned = generating.plan(
             config, spent=spent, unverified=unverified, menu=menu, monitor=TERMINAL

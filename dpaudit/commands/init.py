@@ -114,6 +114,9 @@ def init(
                 draft_examples=draft_examples,
                 monitor=TERMINAL,
             )
+    if written.at_hand:
+        done = f"{in_a_line(config)} is written: Ctrl-C leaves this out."
+        note_model("show texts of the public prompt", done)
     seen = preview(config, monitor=TERMINAL) if written.at_hand else None
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
@@ -143,9 +146,21 @@ def _with_plan(own: Own, aggregator: Demo) -> Own:
 
     with TERMINAL.waiting(WORKING):
         first = starting.first(own, aggregator=aggregator)
+    if starting.is_installed(own.model):
+        note_model("time the plans", "--plan leaves this out.")
     menu = starting.timed_menu(first, monitor=TERMINAL)
     show_menu(menu, own)
     return replace(own, plan=ask_plan(tuple(offer.name for offer in menu.offers)))
+
+
+def note_model(purpose: str, without: str) -> None:
+    """Say beforehand that a model is loaded, for how long about, and what does without it."""
+    # SmolLM2's dry run of 24 texts by 32 contexts takes one to two minutes of CPU time (AMD EPYC
+    # with AVX2, 2026-11-28).
+    note(
+        f"The model is loaded now, to {purpose}: one to three minutes with the example's model on "
+        f"two free cores, longer with a larger one. {without}"
+    )
 
 
 def show_menu(menu: Menu, own: Own) -> None:

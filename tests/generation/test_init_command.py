@@ -813,6 +813,7 @@ def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     own += ["--examples", "public.csv"]
     code, _, err = dpaudit("init", "own.yaml", *own, "--model", tiny_folder)
     assert code == 0, err
+    assert err.index("--plan leaves") < err.index("audited in")
     measured = r"about \d+ \w+; about [\d.]+ \wB, audited in \d+ \w+ of one core"
     assert re.search(f"many .*; {measured} careful .*; {measured}", " ".join(err.split()))
     assert load_config(tmp_path / "own.yaml").mechanism.clip == 1.0

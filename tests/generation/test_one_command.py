@@ -19,7 +19,7 @@ from dpaudit.commands.progress import GenerationProgress
 from dpaudit.generation.config import load_config
 from dpaudit.generation.events import BatchDone, Event
 from dpaudit.results.plan import PLANS, Plan
-from dpaudit.runs import RunReader
+from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS
 
 Dpaudit = Callable[..., tuple[int, str, str]]
@@ -146,6 +146,17 @@ def test_a_dry_run_of_data_writes_nothing(
         == (out.split('"seconds"')[0])
     )
     assert {*tmp_path.rglob("*")} == before
+
+
+def test_a_dry_run_says_what_does_without_a_model_before_it_loads_one(
+    dpaudit: Dpaudit, claims: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("model", "it is loaded.", "")
+
+    monkeypatch.setattr("dpaudit.api.generating.plan", refuse)
+    code, _, err = dpaudit("generate", *claims, "--dry-run")
+    assert code == 2 and err.index("`dpaudit budget --help`") < err.index("it is loaded.")
 
 
 def test_options_about_data_do_not_go_with_a_config(
