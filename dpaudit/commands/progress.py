@@ -83,9 +83,11 @@ class Bars(Protocol):
 
     disable: bool
 
-    def add_task(self, description: str, *, total: float | None, **fields: Any) -> Any: ...
+    def add_task(self, description: str, *, total: float | None, **fields: Any) -> Any:
+        """Return the number of a further bar."""
 
-    def update(self, task_id: Any, **values: Any) -> None: ...
+    def update(self, task_id: Any, **values: Any) -> None:
+        """Show how far a bar is."""
 
 
 class _NoBars:
