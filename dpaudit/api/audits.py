@@ -16,13 +16,12 @@ from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file, require_there
 from dpaudit.auditing.run import EVIDENCE, Question, audit_run
+from dpaudit.errors import in_short
 from dpaudit.mechanisms.claims import ApproximateClaim
-from dpaudit.reports import attacks, findings, levels
 from dpaudit.results import AuditResult
 from dpaudit.results.shell import WITH_MODEL
 from dpaudit.runs import Claim, InputError, KnownDigests, RunReader, read_seed
 from dpaudit.runs.reader import read_tokenizer
-from dpaudit.runs.strict_yaml import in_short
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -268,6 +267,8 @@ class Audit(Shown[AuditResult]):
         return f"Audit of {self.run}: {self.verdict}"
 
     def _rows(self) -> list[tuple[str, str]]:
+        from dpaudit.reports import attacks, findings, levels
+
         claim = self.claim
         claimed = recomputed = self.guarantee
         if claim is not None:

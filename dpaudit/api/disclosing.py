@@ -18,11 +18,11 @@ from dpaudit.disclosing.claims import TestedClaim, claim_of_run
 from dpaudit.disclosing.files import Columns, read_lines
 from dpaudit.disclosing.trial import LookedFor, try_texts
 from dpaudit.disclosing.units import units_of_files, units_of_run
+from dpaudit.errors import in_short
 from dpaudit.generation.sources import locate
 from dpaudit.reports import disclosed
 from dpaudit.results.disclosed_texts import LEVEL, DisclosedTexts, NamedSpan
 from dpaudit.runs import Claim, InputError, RunReader
-from dpaudit.runs.strict_yaml import in_short
 
 if TYPE_CHECKING:
     from pandas import DataFrame
