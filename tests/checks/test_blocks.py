@@ -95,6 +95,7 @@ def test_steps_before_one_that_cannot_be_decoded_count(
     make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(**KINDS["mean"])
+    run.rechunk(1, monkeypatch)  # a step a chunk
 
     def break_off(entries: list[Any]) -> list[Any]:
         return [
