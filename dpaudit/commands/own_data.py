@@ -399,8 +399,8 @@ def ask(given: Given, data: str, *, examples: bool = True) -> Given:
 
 
 @contextmanager
-def keeping_answers(config: str, data: str, given: Given) -> Iterator[None]:
-    """Say all that was answered as a command when the body refuses something, so none is lost."""
+def keeping_answers(config: str, data: str, given: Callable[[], Given]) -> Iterator[None]:
+    """Say all that was answered by then as a command, when the body refuses something."""
     from dpaudit.errors import InputError
     from dpaudit.results.shell import argument
 
@@ -408,7 +408,7 @@ def keeping_answers(config: str, data: str, given: Given) -> Iterator[None]:
         yield
     except InputError:
         command = f"dpaudit init {argument(config, 'CONFIG')} --data {argument(data, 'FILE')}"
-        note(f"Your answers are kept in this command: {command} {given.arguments()}")
+        note(f"Your answers are kept in this command: {command} {given().arguments()}")
         raise
 
 

@@ -799,6 +799,21 @@ def test_answers_are_kept_when_the_file_is_refused(
     assert "It's a claim" in (config.prompt.text or "")
 
 
+def test_the_chosen_plan_is_kept_with_the_answers(
+    dpaudit: Dpaudit, tmp_path: Path, terminal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("own.yaml", "it cannot be written.", "")
+
+    monkeypatch.setattr("dpaudit.api.starting.init", refuse)
+    own_records(tmp_path, 99)
+    asked = [*DIRECTIONS, *SIZES, "--texts", 4, "--text", "text", "--label", "label"]
+    terminal("", "", "", "careful")
+    code, _, err = dpaudit("init", "own.yaml", "--data", "records.csv", *asked)
+    (kept,) = (line for line in err.splitlines() if " --data " in line)
+    assert code == 2 and "--plan=careful" in shlex.split(kept)
+
+
 def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
