@@ -38,10 +38,6 @@ RUN = {
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --epsilon 3": "",
     "dpaudit budget --clip 2 --temperature 1 --records 108000 --tokens 200 --true-positives "
     "0.05@0.01": "",
-    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
-    "1 --epsilon 2": "",
-    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
-    "1 --texts 1000": "",
     "dpaudit budget --clip 9 --temperature 1.5 --records 108000 --batch-size 64 --epsilon 10": "",
     "dpaudit budget --help": "",
     "dpaudit checks ID": "dpaudit checks sampling.distribution",
@@ -70,11 +66,16 @@ RUN = {
 }
 _MODEL = "needs a model; tests/generation runs the like"
 _SHOWN = "what a report shows, its own tests run: tests/generation/test_init_command.py"
+_BUDGET = "seconds of accounting; tests/test_cli.py and tests/accounting/test_release.py run the like"
 _GEMMA = "needs packages that nothing installs; tests/generation/test_joined.py runs it on fakes"
 _VOUCHED = "needs a release; tests/releasing/test_vouching.py runs the like"
 _RELEASE = "needs a release; tests/releasing runs the like"
 #: Held against the command's options alone: as typed, and why it does not run here.
 PARSED = {
+    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
+    "1 --texts 1000": ("", _BUDGET),
+    "dpaudit budget --clip 2 --temperature 1 --records 1230 --batch-size 32 --tokens 64 --labels "
+    "1 --epsilon 2": ("", _BUDGET),
     "dpaudit demo --model gemma3-270m": ("", _GEMMA),
     "dpaudit demo --model {name}": ("dpaudit demo --model gemma3-270m", _GEMMA),
     "dpaudit demo --model {path}": ("dpaudit demo --model gemma3-270m", _GEMMA),
