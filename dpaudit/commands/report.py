@@ -224,11 +224,12 @@ def verify(
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.attacks import in_short
         from dpaudit.reports.findings import still_to_make
-        from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
         # else there is nothing to print, whether or not anybody reads it
         if result.verdict != "pass":
+            from dpaudit.reports.terminal import failures
+
             print_document(failures(result))
         lacking = (f"not made: {group.described}" for group in still_to_make(result))
         for line in (
