@@ -152,9 +152,7 @@ def release(
     reader, answers = RunReader(where), [places.path_of(file, "stamps") for file in stamps]
     sign_offs_of(where)
     with needs("stamp", "to read time stamps"):
-        read_stamps(
-            answers, reader.manifest.commitment if answers else None, reader.head_or_none()
-        )
+        read_stamps(answers, reader.manifest.commitment if answers else None, reader.head_or_none())
     found = audit(where, **asked, signer=None if signer is None else signer.public_key.keyid)
     if junit is not None or sarif is not None:
         write_findings(public_form(found.result), junit=junit, sarif=sarif)
