@@ -6,6 +6,7 @@ A report has a table of them. A release with about.yaml has a page, with the pub
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from dpaudit.reports import disclosed, publisher
 from dpaudit.reports.document import (
@@ -23,8 +24,11 @@ from dpaudit.reports.findings import status_name, why_skipped
 from dpaudit.reports.wording import say, section_title
 from dpaudit.results import AuditResult
 from dpaudit.results.crosswalk import Question, Standing, crosswalk, value_at
-from dpaudit.results.publication import CARD, QUESTIONS, REGISTRY, REPORT, About
+from dpaudit.results.release_layout import CARD, QUESTIONS, REGISTRY, REPORT
 from dpaudit.results.rounding import bound, exactly
+
+if TYPE_CHECKING:
+    from dpaudit.results.publication import About
 
 #: The check of a trial of the texts.
 _TRIAL = "release.disclosure"
@@ -42,6 +46,8 @@ def standings(result: AuditResult) -> dict[Standing, int]:
 
 def in_short(result: AuditResult, about: About) -> str:
     """Say for a card where its release answers which questions."""
+    from dpaudit.results.publication import About
+
     found = standings(result)
     if about != About():
         return say("card-answers", file=QUESTIONS, questions=sum(found.values()))

@@ -81,6 +81,7 @@ def report(
     from dpaudit import InputError
     from dpaudit.api import places
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
+    from dpaudit.reports.drawing import spare_documentation
     from dpaudit.reports.reproducing import rests_on
     from dpaudit.reports.terminal import summary
     from dpaudit.reports.text import in_a_line
@@ -107,6 +108,7 @@ def report(
     show_document(result, as_json, summary)
     write_findings(result, sarif=sarif)
     if audited.claim is not None or out is not None or places.holds_reports(folder):
+        spare_documentation()
         paths = found.save(folder)
         if not as_json:
             print_line(
@@ -224,11 +226,12 @@ def verify(
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.attacks import in_short
         from dpaudit.reports.findings import still_to_make
-        from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
         # else there is nothing to print, whether or not anybody reads it
         if result.verdict != "pass":
+            from dpaudit.reports.terminal import failures
+
             print_document(failures(result))
         lacking = (f"not made: {group.described}" for group in still_to_make(result))
         for line in (

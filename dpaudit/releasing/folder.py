@@ -29,18 +29,9 @@ from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.write import documents, write_files
 from dpaudit.results import AuditResult
 from dpaudit.results.attestation import SIGN_OFFS
-from dpaudit.results.publication import (
-    CARD,
-    DPIA,
-    HIPAA,
-    QUESTIONS,
-    REGISTRY,
-    REPORT,
-    About,
-    ReleasedFolder,
-    SignedOff,
-)
+from dpaudit.results.publication import About, ReleasedFolder, SignedOff
 from dpaudit.results.quality import Quality
+from dpaudit.results.release_layout import CARD, DPIA, HIPAA, QUESTIONS, REGISTRY, REPORT
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.batches import Sample
 from dpaudit.runs.layout import ATTESTATION, SAMPLES

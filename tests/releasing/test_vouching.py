@@ -36,7 +36,8 @@ from dpaudit.releasing.sign_off import sign_off
 from dpaudit.releasing.stamp import request
 from dpaudit.releasing.verify import verify_folder
 from dpaudit.results.attestation import SIGN_OFFS
-from dpaudit.results.publication import SIDE_CAR, About
+from dpaudit.results.publication import About
+from dpaudit.results.release_layout import SIDE_CAR
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import ATTESTATION
 from tests.needs import needed
