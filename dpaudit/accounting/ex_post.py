@@ -170,12 +170,26 @@ class ExPostAccountant:
         """
         if batch in self._closed:
             raise ValueError(f"batch {batch} is closed")
+        return self.add(batch, self.costs(steps))
+
+    def costs(self, steps: ReducedSteps) -> Doubles:
+        """Return [k, contexts + 1, 3] what steps cost where 0, 1, ... contexts of the change fall.
+
+        Nothing is charged. Steps may be of several batches.
+
+        Raises:
+            ValueError: a value is not a finite number, or the record does not bound the change.
+        """
         if not (np.isfinite(steps.largest).all() and not np.isnan(steps.log_sums).any()):
             raise ValueError("a value is not a finite number")
         costs = np.zeros((len(steps.spans), self.change.contexts + 1, 3))
         for contexts in range(1, self.change.contexts + 1):
             box = self._mechanism.box(steps.arrays, ContextChange(self.change.relation, contexts))
             costs[:, contexts] = self._cost(box, steps)
+        return costs
+
+    def add(self, batch: int, costs: Doubles) -> Doubles:
+        """Add k steps' `costs` to a batch that is not closed, in order; return them as `charge`."""
         sums = self._open.setdefault(batch, [np.zeros_like(costs[0])])
         for each in costs:
             sums.append(_add_up(sums[-1], each))
