@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import Cost, ExPostAccountant
-from dpaudit.accounting.ex_post import exact_costs
+from dpaudit.accounting.ex_post import StepCosts, step_costs
 from dpaudit.auditing.checks.draws import NO_TOKENS, Draw, DrawnSteps
 from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedSteps, Spans, log_probabilities
 from dpaudit.results import Finding, finding_of
@@ -103,6 +103,7 @@ class StepsView:
         self._among = among
         self._shared = dict[Callable[[StepsView], NDArray[Any]], NDArray[Any]]()
         self._held = dict[str, bool]()
+        self._by_change = dict[ContextChange, StepCosts]()
         self.manifest, self.header, self.recorded = manifest, header, recorded
         self.apart, self._accountant = apart, accountant
         self.positions, self.earlier, self.mechanism = positions, earlier, manifest.mechanism
@@ -249,9 +250,16 @@ class StepsView:
         if self._accountant is None or self.reduced is None:
             return None
         try:
-            return self._accountant.costs(self.reduced)
+            return self._accountant.costs(self.reduced, self._step_costs)
         except ValueError:
             return None
+
+    def _step_costs(self, change: ContextChange) -> StepCosts:
+        """Return `step_costs` of the steps, all of whose tokens have columns; worked out once."""
+        assert self.reduced is not None, "its callers have looked"
+        if change not in self._by_change:
+            self._by_change[change] = step_costs(self.mechanism, change, self.reduced)
+        return self._by_change[change]
 
     @cached_property
     def additions(self) -> Additions | None:
@@ -264,11 +272,10 @@ class StepsView:
         if steps is None or here is None:
             return None
         try:
-            box = mechanism.box(steps.arrays, ContextChange("add_remove"))
-            bounds = np.stack(exact_costs(box, steps, mechanism.temperature))
+            found = self._step_costs(ContextChange("add_remove"))
         except ValueError:  # no bound follows from such a record
             return None
-        towards = np.full(len(box[1]), -mechanism.clip)
+        towards = np.full(int(steps.spans.lengths.sum()), -mechanism.clip)
         towards[steps.tokens] = mechanism.clip
         reached = np.empty((2, len(self)))
         for sign, moved in zip((1, -1), reached, strict=True):
@@ -279,7 +286,7 @@ class StepsView:
                 more, steps.tokens, steps.spans, mechanism.temperature, steps.log_sums
             )
             moved[:] = sign * (there - here)
-        return Additions(bounds, reached, float(np.finfo(box[1].dtype).eps))
+        return Additions(found.costs[:, 1:].T, reached, found.eps)
 
     @cached_property
     def drawn(self) -> DrawnSteps | None:
