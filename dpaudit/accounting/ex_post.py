@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -217,6 +218,7 @@ class ExPostAccountant:
         """
         if not (np.isfinite(steps.largest).all() and not np.isnan(steps.log_sums).any()):
             raise ValueError("a value is not a finite number")
+        of_change = of_change or partial(step_costs, self._mechanism, steps=steps)
         costs = np.zeros((len(steps.spans), self.change.contexts + 1, 3))
         for contexts in range(1, self.change.contexts + 1):
             change = ContextChange(self.change.relation, contexts)

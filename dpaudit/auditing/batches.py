@@ -96,7 +96,7 @@ class BatchAuditor:
         self._reader = RunReader(location)
         self._view = RunView(self._reader, change)
         self._gathered, self._loaded = all_gathered(), loaded_here()
-        self._at_a_time = 1  # until one was read
+        self._at_a_time = 2  # until some were read
 
     def group(self, batches: Sequence[int]) -> list[BatchFound]:
         """Read some batches: together, as many at a time as there is memory for, where it helps.
@@ -223,8 +223,9 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
         run.unreadable[STEPS] = input_problem(error, STEPS)
         return
     make_auditor = partial(GroupAuditor, run.reader.location, run.change)
-    groups = _in_groups(batches)
-    with closing((engine or _engine_for(run.reader)).map(make_auditor, groups)) as found:
+    engine = engine or _engine_for(run.reader)
+    groups = _in_groups(batches, engine.workers if isinstance(engine, LocalEngine) else cores())
+    with closing(engine.map(make_auditor, groups)) as found:
         for done, batch in enumerate(chain.from_iterable(found), start=1):
             _merge(run, batch, kinds)
             if progress:
@@ -243,9 +244,11 @@ class GroupAuditor:
         return self._auditor.group(batches)
 
 
-def _in_groups(batches: Sequence[int]) -> list[Sequence[int]]:
-    """Return batches in tasks of several, of which every core has some."""
-    each = max(1, min(MOST_AT_A_TIME, len(batches) // (2 * cores())))
+def _in_groups(batches: Sequence[int], workers: int) -> list[Sequence[int]]:
+    """Return batches in tasks of several; if there are several workers, each has some tasks."""
+    each = MOST_AT_A_TIME
+    if workers > 1:
+        each = max(1, min(each, len(batches) // (2 * workers)))
     return [batches[first : first + each] for first in range(0, len(batches), each)]
 
 
