@@ -6,10 +6,11 @@ sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import EqualContexts
+from dpaudit.auditing.checks import steps
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
 from dpaudit.auditing.checks.registry import (
     Gathered,
@@ -25,7 +27,7 @@ from dpaudit.auditing.checks.registry import (
     held_apart,
     loaded_here,
 )
-from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView, looked_at_together
 from dpaudit.auditing.guarantees import CurveSums
 from dpaudit.auditing.samples import ExpensiveTokens
 from dpaudit.mechanisms import ContextChange
@@ -43,6 +45,8 @@ _REPORTED: tuple[type[Evidence], ...] = (CurveSums, ExpensiveTokens, BudgetSums,
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a
 #: third of it.
 PROCESS_BYTES = 1 << 24
+#: Batches that are read together, at most.
+MOST_AT_A_TIME = 16
 
 
 def all_gathered() -> tuple[Gathered, ...]:
@@ -92,6 +96,59 @@ class BatchAuditor:
         self._reader = RunReader(location)
         self._view = RunView(self._reader, change)
         self._gathered, self._loaded = all_gathered(), loaded_here()
+        self._at_a_time = 2  # until some were read
+
+    def group(self, batches: Sequence[int]) -> list[BatchFound]:
+        """Read some batches: together, as many at a time as there is memory for, where it helps.
+
+        What is found of each is the same, to the last bit, as alone.
+        """
+        found = list[BatchFound]()
+        while len(found) < len(batches):
+            left = batches[len(found) :]
+            several = self._read_together(left[: self._at_a_time]) if self._at_a_time > 1 else None
+            found += several or [self(left[0])]
+        return found
+
+    def _read_together(self, batches: Sequence[int]) -> list[BatchFound] | None:
+        """Read batches of which nothing is wrong with any step; None for all others."""
+        found = [BatchFound(batch, looked=self._loaded) for batch in batches]
+        try:
+            with ExitStack() as opened:
+                views = [
+                    BatchView(self._view, opened.enter_context(self._reader.batch(batch)))
+                    for batch in batches
+                ]
+                self._learn_size(views)
+                if len(views) < 2 or sum(view.bytes for view in views) > 2 * steps.BLOCK_BYTES:
+                    return None
+                together = looked_at_together(views)
+                if together is None:
+                    return None
+                for each, batch, view in zip(found, views, together, strict=True):
+                    looking = _Looking(each)
+                    self._begin(each, batch, looking)
+                    each.steps = len(view)
+                    with np.errstate(all="ignore"):
+                        looking.look(view)
+                    looking.end()
+        except FAILURES:  # each alone says which of them fails, and why
+            return None
+        return found
+
+    def _learn_size(self, views: Sequence[BatchView]) -> None:
+        """Note how many batches like these are worth reading at a time."""
+        largest = max(view.bytes for view in views)
+        self._at_a_time = max(1, min(MOST_AT_A_TIME, steps.BLOCK_BYTES // largest))
+
+    def _begin(self, found: BatchFound, batch: BatchView, looking: _Looking) -> None:
+        record = batch.record
+        found.digest, found.header, found.length = (
+            record.digest(),
+            record.header,
+            len(record.tokens),
+        )
+        looking.begin(batch, self._gathered)
 
     def __call__(self, batch_id: int) -> BatchFound:
         """Read one batch to its end, or to where that fails."""
@@ -99,13 +156,9 @@ class BatchAuditor:
         looking = _Looking(found)
         try:
             with self._reader.batch(batch_id) as opened:
-                found.digest, found.header, found.length = (
-                    opened.digest(),
-                    opened.header,
-                    len(opened.tokens),
-                )
                 batch = BatchView(self._view, opened)
-                looking.begin(batch, self._gathered)
+                self._begin(found, batch, looking)
+                self._learn_size([batch])
                 for view in batch.blocks():
                     found.steps += len(view)
                     # Corrupt values overflow and compare oddly; the checks say so in words, numpy
@@ -169,12 +222,34 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
     except InputError as error:
         run.unreadable[STEPS] = input_problem(error, STEPS)
         return
-    make_auditor = partial(BatchAuditor, run.reader.location, run.change)
-    with closing((engine or _engine_for(run.reader)).map(make_auditor, batches)) as found:
-        for done, batch in enumerate(found, start=1):
+    make_auditor = partial(GroupAuditor, run.reader.location, run.change)
+    engine = engine or _engine_for(run.reader)
+    groups = _in_groups(batches, engine.workers if isinstance(engine, LocalEngine) else cores())
+    with closing(engine.map(make_auditor, groups)) as found:
+        for done, batch in enumerate(chain.from_iterable(found), start=1):
             _merge(run, batch, kinds)
             if progress:
                 progress(done, run.manifest.batches)
+
+
+class GroupAuditor:
+    """A worker that reads some batches at a time."""
+
+    def __init__(self, location: str, change: ContextChange | None) -> None:
+        """Open a run as `BatchAuditor` does."""
+        self._auditor = BatchAuditor(location, change)
+
+    def __call__(self, batches: Sequence[int]) -> list[BatchFound]:
+        """Read batches (`BatchAuditor.group`)."""
+        return self._auditor.group(batches)
+
+
+def _in_groups(batches: Sequence[int], workers: int) -> list[Sequence[int]]:
+    """Return batches in tasks of several; if there are several workers, each has some tasks."""
+    each = MOST_AT_A_TIME
+    if workers > 1:
+        each = max(1, min(each, len(batches) // (2 * workers)))
+    return [batches[first : first + each] for first in range(0, len(batches), each)]
 
 
 def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> None:

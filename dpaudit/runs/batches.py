@@ -214,6 +214,27 @@ class RecordedSteps:
             canary=step.canary,
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[RecordedSteps]) -> RecordedSteps:
+        """Return steps of several batches in a row: of equally many contexts, without budgets."""
+
+        def in_a_row(name: str) -> Any:
+            each = [getattr(part, name) for part in parts]
+            return None if each[0] is None else np.concatenate(each, axis=-1)
+
+        return cls(
+            tokens=in_a_row("tokens"),
+            log_probabilities=in_a_row("log_probabilities"),
+            digests=np.concatenate([part.digests for part in parts]),
+            lengths=in_a_row("lengths"),
+            arrays={
+                name: np.concatenate([part.arrays[name] for part in parts], axis=-1)
+                for name in parts[0].arrays
+            },
+            contexts=in_a_row("contexts"),
+            support=in_a_row("support"),
+        )
+
     def one(self, place: int) -> Step:
         """Return one of the steps."""
         stop = int(self.lengths[: place + 1].sum())

@@ -77,6 +77,18 @@ def test_an_audit_in_blocks_is_the_audit_step_by_step(
     assert max(sizes) > 1, "the steps of an honest run are looked at together"
 
 
+def test_whole_batches_are_looked_at_together(make_run: Any) -> None:
+    """All of them but those with another number of contexts, whose rows are not as many."""
+    for sizes, expected in (((4, 4, 4), True), ((4, 4, 5), False)):
+        run = make_run(**KINDS["mean"] | {"sizes": sizes})
+        found = BatchAuditor(str(run.path), None)._read_together(range(3))
+        assert (found is not None) == expected
+        for each in found or ():
+            alone = BatchAuditor(str(run.path), None)(each.id)
+            assert (each.digest, each.steps) == (alone.digest, alone.steps) and each.steps > 1
+            assert each.evidence.keys() == alone.evidence.keys()
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, 70.0])
 def test_steps_beside_a_wrong_one_are_looked_at_one_by_one(
     make_run: Any, monkeypatch: pytest.MonkeyPatch, value: float

@@ -384,8 +384,11 @@ def _averaged(logs: Doubles) -> Doubles:
 def _shares(text: _Intervals, strata: int) -> Doubles:
     """Return [3, T, strata] the share of each interval in each of the equal strata of [0, 1)."""
     edges = np.arange(strata) / strata
-    shares = np.clip(text.high[..., None] - edges, 0.0, 1 / strata)
-    shares -= np.clip(text.low[..., None] - edges, 0.0, 1 / strata)
+    shares, below = text.high[..., None] - edges, text.low[..., None] - edges
+    for each in (shares, below):  # np.clip takes longer than what it calls
+        np.maximum(each, 0.0, out=each)
+        np.minimum(each, 1 / strata, out=each)
+    shares -= below
     shares *= text.inverse[:, None]
     return np.asarray(shares)
 
