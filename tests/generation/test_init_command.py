@@ -807,7 +807,7 @@ def test_the_chosen_plan_is_kept_with_the_answers(
 
     monkeypatch.setattr("dpaudit.api.starting.init", refuse)
     own_records(tmp_path, 99)
-    asked = [*DIRECTIONS, *SIZES, "--texts", 4, "--text", "text", "--label", "label"]
+    asked = [*DIRECTIONS, *PAID, *SHORT, "--texts", 4, "--text", "text", "--label", "label"]
     terminal("", "", "", "careful")
     code, _, err = dpaudit("init", "own.yaml", "--data", "records.csv", *asked)
     (kept,) = (line for line in err.splitlines() if " --data " in line)
