@@ -56,6 +56,7 @@ _FRAME = re.compile(r"([(\[<\"'])\{label\}([)\]>\"'])")
 #: What a line that asks for something ends with; texts that say something hardly do.
 _ASKING = ":"
 _ITEM = re.compile(r"[,;|\n•]")
+_NAME = re.compile(r"[@#]\w|https?://")
 _MARKED = re.compile(r"^\s*(?:[-*•#>]|\(?[0-9A-Za-z]{1,3}[.)](?:\s|$))")
 
 
@@ -158,12 +159,18 @@ def _lacks_letters(text: str) -> bool:
 
 
 def _is_list(text: str) -> bool:
-    """Return whether most lines begin with a mark or are items, or most parts between commas."""
+    """Return whether most lines, parts between commas or words are items.
+
+    A line with a mark is one, and so is a word that is an account, a hashtag or a link.
+    """
     lines = [line for line in text.split("\n") if line.strip()]
     marked = sum(bool(_MARKED.match(line)) or _is_item(line) for line in lines)
     parts = [part for part in _ITEM.split(text) if part.strip()]
-    return (len(lines) >= _LINES and marked >= _MOST_ITEMS * len(lines)) or (
-        len(parts) >= _ITEMS and sum(map(_is_item, parts)) >= _MOST_ITEMS * len(parts)
+    names = sum(bool(_NAME.match(word)) for word in text.split())
+    return (
+        (len(lines) >= _LINES and marked >= _MOST_ITEMS * len(lines))
+        or (len(parts) >= _ITEMS and sum(map(_is_item, parts)) >= _MOST_ITEMS * len(parts))
+        or (names > 0 and names >= _MOST_ITEMS * len(text.split()))
     )
 
 
