@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 
 from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.auditing.checks import steps
-from dpaudit.auditing.checks.steps import BatchView, RunView, StepView
+from dpaudit.auditing.checks.registry import Objections
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView, StepView
 from dpaudit.auditing.run import audit_run
-from dpaudit.mechanisms import Spans
+from dpaudit.mechanisms import ContextChange, Spans
 from dpaudit.results import Place
 from dpaudit.runs import DecodingRules, RunReader
 from tests.forging import list_digests
@@ -77,16 +79,32 @@ def test_an_audit_in_blocks_is_the_audit_step_by_step(
     assert max(sizes) > 1, "the steps of an honest run are looked at together"
 
 
-def test_whole_batches_are_looked_at_together(make_run: Any) -> None:
-    """All of them but those with another number of contexts, whose rows are not as many."""
-    for sizes, expected in (((4, 4, 4), True), ((4, 4, 5), False)):
-        run = make_run(**KINDS["mean"] | {"sizes": sizes})
-        found = BatchAuditor(str(run.path), None)._read_together(range(3))
-        assert (found is not None) == expected
-        for each in found or ():
-            alone = BatchAuditor(str(run.path), None)(each.id)
-            assert (each.digest, each.steps) == (alone.digest, alone.steps) and each.steps > 1
-            assert each.evidence.keys() == alone.evidence.keys()
+def test_whole_batches_are_looked_at_together(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of as many contexts; the one with another number, and with a fault, are not."""
+    sizes = (4, 4, 5, 4, 4)
+    for aggregator, contexts, damaged in itertools.product(
+        ("mean", "median"), (True, False), (0, 1)
+    ):
+        run = make_run(sizes=sizes, max_tokens=6, aggregator=aggregator, contexts=contexts)
+        seen = list[tuple[int, bool]]()
+        look = Objections.look
+
+        def spy(self: Objections, view: StepsView) -> None:
+            seen.append((view.header.id, view._among is not None))
+            look(self, view)
+
+        if damaged:
+            run.steps_file(3).write_bytes(b"no zip file")
+        with monkeypatch.context() as patch:
+            patch.setattr(Objections, "look", spy)
+            auditor = BatchAuditor(str(run.path), ContextChange("add_remove"))
+            auditor._at_a_time = 5
+            assert [each.id for each in auditor.group(range(5))] == [0, 1, 2, 3, 4]
+        together = {number for number, among in seen if among}
+        assert together == ({0, 1, 4} if damaged else {0, 1, 3, 4})
+        assert found(run.path) == alone(monkeypatch, run.path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 70.0])
