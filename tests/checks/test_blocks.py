@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -79,32 +78,28 @@ def test_an_audit_in_blocks_is_the_audit_step_by_step(
     assert max(sizes) > 1, "the steps of an honest run are looked at together"
 
 
+@pytest.mark.parametrize("aggregator", ["mean", "median"])
+@pytest.mark.parametrize("damaged", [False, True])
 def test_whole_batches_are_looked_at_together(
-    make_run: Any, monkeypatch: pytest.MonkeyPatch
+    make_run: Any, monkeypatch: pytest.MonkeyPatch, aggregator: str, damaged: bool
 ) -> None:
-    """Those of as many contexts; the one with another number, and with a fault, are not."""
-    sizes = (4, 4, 5, 4, 4)
-    for aggregator, contexts, damaged in itertools.product(
-        ("mean", "median"), (True, False), (0, 1)
-    ):
-        run = make_run(sizes=sizes, max_tokens=6, aggregator=aggregator, contexts=contexts)
-        seen = list[tuple[int, bool]]()
-        look = Objections.look
+    """Those of as many contexts; the one of another number, and one with a fault, are not."""
+    run = make_run(sizes=(4, 4, 5, 4, 4), max_tokens=6, aggregator=aggregator, contexts=True)
+    if damaged:
+        run.steps_file(3).write_bytes(b"no zip file")
+    together, look = set[int](), Objections.look
 
-        def spy(self: Objections, view: StepsView) -> None:
-            seen.append((view.header.id, view._among is not None))
-            look(self, view)
+    def spy(self: Objections, view: StepsView) -> None:
+        together.update([view.header.id] if view._among is not None else ())
+        look(self, view)
 
-        if damaged:
-            run.steps_file(3).write_bytes(b"no zip file")
-        with monkeypatch.context() as patch:
-            patch.setattr(Objections, "look", spy)
-            auditor = BatchAuditor(str(run.path), ContextChange("add_remove"))
-            auditor._at_a_time = 5
-            assert [each.id for each in auditor.group(range(5))] == [0, 1, 2, 3, 4]
-        together = {number for number, among in seen if among}
-        assert together == ({0, 1, 4} if damaged else {0, 1, 3, 4})
-        assert found(run.path) == alone(monkeypatch, run.path)
+    with monkeypatch.context() as patch:
+        patch.setattr(Objections, "look", spy)
+        auditor = BatchAuditor(str(run.path), ContextChange("add_remove"))
+        auditor._at_a_time = 5
+        assert [each.id for each in auditor.group(range(5))] == [0, 1, 2, 3, 4]
+    assert together == ({0, 1, 4} if damaged else {0, 1, 3, 4})
+    assert found(run.path) == alone(monkeypatch, run.path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 70.0])
