@@ -79,14 +79,17 @@ def test_an_audit_in_blocks_is_the_audit_step_by_step(
 
 
 @pytest.mark.parametrize("aggregator", ["mean", "median"])
-@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize("fault", ["none", "no zip", "another digest"])
 def test_whole_batches_are_looked_at_together(
-    make_run: Any, monkeypatch: pytest.MonkeyPatch, aggregator: str, damaged: bool
+    make_run: Any, monkeypatch: pytest.MonkeyPatch, aggregator: str, fault: str
 ) -> None:
-    """Those of as many contexts; the one of another number, and one with a fault, are not."""
+    """Those of as many contexts are, and a fault in one of them is found in that one."""
     run = make_run(sizes=(4, 4, 5, 4, 4), max_tokens=6, aggregator=aggregator, contexts=True)
-    if damaged:
+    if fault == "no zip":
         run.steps_file(3).write_bytes(b"no zip file")
+    elif fault == "another digest":
+        run.rewrite(3, lambda draft: draft.edit(1, aggregate_digest=bytes(32)))
+        list_digests(run.path)
     together, look = set[int](), Objections.look
 
     def spy(self: Objections, view: StepsView) -> None:
@@ -98,8 +101,13 @@ def test_whole_batches_are_looked_at_together(
         auditor = BatchAuditor(str(run.path), ContextChange("add_remove"))
         auditor._at_a_time = 5
         assert [each.id for each in auditor.group(range(5))] == [0, 1, 2, 3, 4]
-    assert together == ({0, 1, 4} if damaged else {0, 1, 3, 4})
-    assert found(run.path) == alone(monkeypatch, run.path)
+    assert together == ({0, 1, 4} if fault == "no zip" else {0, 1, 3, 4})
+    result = found(run.path)
+    assert result == alone(monkeypatch, run.path)
+    failed = [check["values"] for check in result["checks"] if check["id"] == "record.aggregate"]
+    if fault == "another digest":
+        assert failed[0]["problems"] == 1
+        assert failed[0]["place"] == Place(batch=3, step=1).model_dump()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 70.0])
