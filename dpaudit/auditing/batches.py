@@ -6,6 +6,7 @@ sums.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
@@ -98,80 +99,77 @@ class BatchAuditor:
         self._gathered, self._loaded = all_gathered(), loaded_here()
         self._at_a_time = 2  # until some were read
 
-    def group(self, batches: Sequence[int]) -> list[BatchFound]:
+    def group(self, numbers: Sequence[int]) -> list[BatchFound]:
         """Read some batches: together, as many at a time as there is memory for, where it helps.
 
         What is found of each is the same, to the last bit, as alone.
         """
         found = list[BatchFound]()
-        while len(found) < len(batches):
-            left = batches[len(found) :]
-            several = self._read_together(left[: self._at_a_time]) if self._at_a_time > 1 else None
-            found += several or [self(left[0])]
-        return found
-
-    def _read_together(self, batches: Sequence[int]) -> list[BatchFound] | None:
-        """Read batches of which nothing is wrong with any step; None for all others."""
-        found = [BatchFound(batch, looked=self._loaded) for batch in batches]
-        try:
+        while len(found) < len(numbers):
+            several = numbers[len(found) : len(found) + self._at_a_time]
             with ExitStack() as opened:
-                views = [
-                    BatchView(self._view, opened.enter_context(self._reader.batch(batch)))
-                    for batch in batches
+                batches = dict[int, BatchView]()
+                for number in several if len(several) > 1 else ():
+                    with suppress(InputError):  # it is told below
+                        record = opened.enter_context(self._reader.batch(number))
+                        batches[number] = BatchView(self._view, record)
+                views = self._looked_at_together(list(batches.values()))
+                found += [
+                    self._read(number, batches.get(number), views.get(number)) for number in several
                 ]
-                self._learn_size(views)
-                if len(views) < 2 or sum(view.bytes for view in views) > 2 * steps.BLOCK_BYTES:
-                    return None
-                together = looked_at_together(views)
-                if together is None:
-                    return None
-                for each, batch, view in zip(found, views, together, strict=True):
-                    looking = _Looking(each)
-                    self._begin(each, batch, looking)
-                    each.steps = len(view)
-                    with np.errstate(all="ignore"):
-                        looking.look(view)
-                    looking.end()
-        except FAILURES:  # each alone says which of them fails, and why
-            return None
         return found
 
-    def _learn_size(self, views: Sequence[BatchView]) -> None:
-        """Note how many batches like these are worth reading at a time."""
-        largest = max(view.bytes for view in views)
-        self._at_a_time = max(1, min(MOST_AT_A_TIME, steps.BLOCK_BYTES // largest))
+    def _looked_at_together(self, batches: Sequence[BatchView]) -> dict[int, StepsView]:
+        """Return the views of those batches that can be looked at with others."""
+        if not batches:
+            return {}
+        taken = [batch.bytes for batch in batches]
+        self._at_a_time = max(1, min(MOST_AT_A_TIME, steps.BLOCK_BYTES // max(taken)))
+        if sum(taken) > 2 * steps.BLOCK_BYTES:
+            return {}
+        alike = defaultdict[tuple[int, bool], list[BatchView]](list)
+        for batch in batches:
+            alike[batch.header.contexts, batch.header.canary is None].append(batch)
+        found = dict[int, StepsView]()
+        for several in alike.values():
+            views = None
+            with suppress(*FAILURES):  # each alone says which of them fails, and why
+                views = looked_at_together(several) if len(several) > 1 else []
+            if views is None:
+                self._at_a_time = 1  # nor will others be
+            for batch, view in zip(several, views or (), strict=False):
+                found[batch.header.id] = view
+        return found
 
-    def _begin(self, found: BatchFound, batch: BatchView, looking: _Looking) -> None:
-        record = batch.record
-        found.digest, found.header, found.length = (
-            record.digest(),
-            record.header,
-            len(record.tokens),
-        )
-        looking.begin(batch, self._gathered)
-
-    def __call__(self, batch_id: int) -> BatchFound:
+    def __call__(self, number: int) -> BatchFound:
         """Read one batch to its end, or to where that fails."""
-        found = BatchFound(batch_id, looked=self._loaded)
+        return self._read(number, None, None)
+
+    def _read(self, number: int, batch: BatchView | None, view: StepsView | None) -> BatchFound:
+        """Read a batch, which may be open, and all of whose steps may be in view."""
+        found = BatchFound(number, looked=self._loaded)
         looking = _Looking(found)
         try:
-            with self._reader.batch(batch_id) as opened:
-                batch = BatchView(self._view, opened)
-                self._begin(found, batch, looking)
-                self._learn_size([batch])
-                for view in batch.blocks():
-                    found.steps += len(view)
+            with ExitStack() as opened:
+                if batch is None:
+                    batch = BatchView(self._view, opened.enter_context(self._reader.batch(number)))
+                record = batch.record
+                found.digest, found.header = record.digest(), record.header
+                found.length = len(record.tokens)
+                looking.begin(batch, self._gathered)
+                for each in batch.blocks() if view is None else [view]:
+                    found.steps += len(each)
                     # Corrupt values overflow and compare oddly; the checks say so in words, numpy
                     # need not.
                     with np.errstate(all="ignore"):
-                        looking.look(view)
+                        looking.look(each)
         except InputError as error:
-            found.unreadable = input_problem(error, steps_file(batch_id))
+            found.unreadable = input_problem(error, steps_file(number))
         except FAILURES as error:
             failure = failure_of(self._reader.manifest.plug_ins, error)
             if failure is None:
                 raise
-            found.unreadable = input_problem(failure, steps_file(batch_id))
+            found.unreadable = input_problem(failure, steps_file(number))
         looking.end()
         return found
 

@@ -11,9 +11,10 @@ import pytest
 
 from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.auditing.checks import steps
-from dpaudit.auditing.checks.steps import BatchView, RunView, StepView
+from dpaudit.auditing.checks.registry import Objections
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView, StepView
 from dpaudit.auditing.run import audit_run
-from dpaudit.mechanisms import Spans
+from dpaudit.mechanisms import ContextChange, Spans
 from dpaudit.results import Place
 from dpaudit.runs import DecodingRules, RunReader
 from tests.forging import list_digests
@@ -77,16 +78,36 @@ def test_an_audit_in_blocks_is_the_audit_step_by_step(
     assert max(sizes) > 1, "the steps of an honest run are looked at together"
 
 
-def test_whole_batches_are_looked_at_together(make_run: Any) -> None:
-    """All of them but those with another number of contexts, whose rows are not as many."""
-    for sizes, expected in (((4, 4, 4), True), ((4, 4, 5), False)):
-        run = make_run(**KINDS["mean"] | {"sizes": sizes})
-        found = BatchAuditor(str(run.path), None)._read_together(range(3))
-        assert (found is not None) == expected
-        for each in found or ():
-            alone = BatchAuditor(str(run.path), None)(each.id)
-            assert (each.digest, each.steps) == (alone.digest, alone.steps) and each.steps > 1
-            assert each.evidence.keys() == alone.evidence.keys()
+@pytest.mark.parametrize("aggregator", ["mean", "median"])
+@pytest.mark.parametrize("fault", ["none", "no zip", "another digest"])
+def test_whole_batches_are_looked_at_together(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch, aggregator: str, fault: str
+) -> None:
+    """Those of as many contexts are, and a fault in one of them is found in that one."""
+    run = make_run(sizes=(4, 4, 5, 4, 4), max_tokens=6, aggregator=aggregator, contexts=True)
+    if fault == "no zip":
+        run.steps_file(3).write_bytes(b"no zip file")
+    elif fault == "another digest":
+        run.rewrite(3, lambda draft: draft.edit(1, aggregate_digest=bytes(32)))
+        list_digests(run.path)
+    together, look = set[int](), Objections.look
+
+    def spy(self: Objections, view: StepsView) -> None:
+        together.update([view.header.id] if view._among is not None else ())
+        look(self, view)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objections, "look", spy)
+        auditor = BatchAuditor(str(run.path), ContextChange("add_remove"))
+        auditor._at_a_time = 5
+        assert [each.id for each in auditor.group(range(5))] == [0, 1, 2, 3, 4]
+    assert together == ({0, 1, 4} if fault == "no zip" else {0, 1, 3, 4})
+    result = found(run.path)
+    assert result == alone(monkeypatch, run.path)
+    failed = [check["values"] for check in result["checks"] if check["id"] == "record.aggregate"]
+    if fault == "another digest":
+        assert failed[0]["problems"] == 1
+        assert failed[0]["place"] == Place(batch=3, step=1).model_dump()
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 70.0])

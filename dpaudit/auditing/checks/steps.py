@@ -553,20 +553,16 @@ class BatchView:
 
 
 def looked_at_together(batches: Sequence[BatchView]) -> list[StepsView] | None:
-    """Return the views of whole batches, each among all of their steps; None if they have none.
+    """Return the views of whole batches, each among all of their steps.
 
-    They have where nothing is wrong with the values of any step, and as many contexts.
+    All have as many contexts. None if something is wrong with the values of any step, and of a
+    mechanism or a canary whose steps hang together.
 
     Raises:
         InputError: a step cannot be decoded.
     """
-    first = batches[0]
-    alike = {(batch.header.contexts, batch.header.canary is None) for batch in batches}
-    if (
-        not first.manifest.mechanism.in_blocks
-        or first.manifest.mechanism.budget is not None
-        or alike != {(first.header.contexts, True)}
-    ):
+    first, mechanism = batches[0], batches[0].manifest.mechanism
+    if not mechanism.in_blocks or mechanism.budget is not None or first.header.canary is not None:
         return None
     steps = [range(len(batch.tokens)) for batch in batches]
     recorded = [
