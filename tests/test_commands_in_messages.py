@@ -65,7 +65,9 @@ RUN = {
 }
 _MODEL = "needs a model; tests/generation runs the like"
 _SHOWN = "what a report shows, its own tests run: tests/generation/test_init_command.py"
-_BUDGET = "seconds of accounting; tests/test_cli.py and tests/accounting/test_release.py run the like"
+_BUDGET = (
+    "seconds of accounting; tests/test_cli.py and tests/accounting/test_release.py run the like"
+)
 _GEMMA = "needs packages that nothing installs; tests/generation/test_joined.py runs it on fakes"
 _VOUCHED = "needs a release; tests/releasing/test_vouching.py runs the like"
 _RELEASE = "needs a release; tests/releasing runs the like"
