@@ -1,9 +1,9 @@
 """A Python that has imported dpaudit already and runs commands and programs in forks of itself.
 
 Figures are not drawn in them, which takes four fifths of a report's time: no document shows one
-that it makes. Nor does `init` sample texts of a model: tests/generation/test_preview.py does. Most
-of a short command's time is the start of Python and its imports, and documents and actions have
-dozens of them. The stub that `warm_dpaudit` makes stands in for the command, and passes on
+that it makes. Nor does `init` sample texts of a model: tests/generation/test_preview.py does.
+Most of a short command's time is the start of Python and its imports, and documents and actions
+have dozens of them. The stub that `warm_dpaudit` makes stands in for the command, and passes on
 arguments, folder, environment and files.
 """
 
