@@ -93,7 +93,11 @@ def test_whole_batches_are_looked_at_together(
     together, look = set[int](), Objections.look
 
     def spy(self: Objections, view: StepsView) -> None:
-        together.update([view.header.id] if view._among is not None else ())
+        if view._among is not None:
+            together.add(view.header.id)
+            own = StepsView(view.manifest, view.header, view.recorded, view.positions, view.earlier)
+            for name in ("columns", "aggregate", "log_probabilities", "draws"):
+                assert np.array_equal(getattr(view, name), getattr(own, name)), name
         look(self, view)
 
     with monkeypatch.context() as patch:

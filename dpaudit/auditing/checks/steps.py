@@ -125,8 +125,9 @@ class StepsView:
     def columns(self) -> NDArray[np.intp]:
         """[k] the columns of the sampled tokens; -1 where a token has none."""
         if self._among is not None:
-            whole, at = self._among
-            return whole.columns[at] - whole.spans.starts[at.start]
+            whole, steps = self._among
+            among: NDArray[np.intp] = whole.columns[steps] - whole.spans.starts[steps.start]
+            return among
         if self.support is None:
             there = (self.tokens >= 0) & (self.tokens < self.manifest.record.vocabulary)
             return np.where(there, self.tokens + self.spans.starts, -1)
