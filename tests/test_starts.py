@@ -69,6 +69,6 @@ def test_report_builds_one_document_and_no_documentation_of_matplotlib(tmp_path)
 
 
 def test_budget_loads_no_library_of_audits_or_pages():
-    settings = "--clip 2 --temperature 1 --records 6000 --tokens 10 --epsilon 5".split()
-    modules, _ = started("budget", *settings)
+    mean = ("--clip", "2", "--temperature", "1", "--records", "6000")
+    modules, _ = started("budget", *mean, "--tokens", "10", "--epsilon", "5")
     assert not modules & {"yaml", "scipy", "jinja2", "matplotlib", "dp_accounting", "pandas"}

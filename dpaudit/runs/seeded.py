@@ -97,8 +97,8 @@ def modern_words(entropy: NDArray[np.int64], size: int) -> LongWords:
 
 def doubles_of(words: LongWords) -> Doubles:
     """Return the numbers in [0, 1) that `default_rng` makes of its words."""
-    found: Doubles = (words >> np.uint64(11)) * 2.0**-53
-    return found
+    # exact: 53 bits are left
+    return (words >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
 
 
 def _states(entropy: Words) -> tuple[LongWords, LongWords, LongWords, LongWords]:
@@ -110,11 +110,13 @@ def _states(entropy: Words) -> tuple[LongWords, LongWords, LongWords, LongWords]
         word = word ^ np.uint32(constant)
         constant = constant * factor % 2**32
         word = word * np.uint32(constant)
-        return word ^ (word >> np.uint32(16))
+        found: Words = word ^ (word >> np.uint32(16))
+        return found
 
     def mixed(one: Words, other: Words) -> Words:
-        found = np.uint32(0xCA01F9DD) * one - np.uint32(0x4973F715) * other
-        return found ^ (found >> np.uint32(16))
+        difference = np.uint32(0xCA01F9DD) * one - np.uint32(0x4973F715) * other
+        found: Words = difference ^ (difference >> np.uint32(16))
+        return found
 
     words = [*np.ascontiguousarray(entropy.T)]
     words += [np.zeros(len(entropy), dtype=np.uint32)] * (_POOL - len(words))
