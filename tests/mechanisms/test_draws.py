@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -83,10 +82,6 @@ def _first_after(
     )
 
 
-#: Examples are of a few settings, and each one's cost takes a moment.
-stated = cache(gaussian_epsilon)
-
-
 def share_of_delta(
     seed: int, contexts: int, steps: int, rate: float, multiplier: float, spared: float = 1.0
 ) -> float:
@@ -96,7 +91,7 @@ def share_of_delta(
     without = texts(seed, contexts, steps, rate, multiplier * spared, 0)
     for delta in (0.03, 1e-4):
         for method in ("rdp", "optimal"):
-            epsilon = stated(GaussianDraws(multiplier, rate), steps, delta, method)  # type: ignore[arg-type]
+            epsilon = gaussian_epsilon(GaussianDraws(multiplier, rate), steps, delta, method)  # type: ignore[arg-type]
             for one, other in ((with_all, without), (without, with_all)):
                 worst = max(
                     worst, float(np.maximum(one - math.exp(epsilon) * other, 0).sum()) / delta
