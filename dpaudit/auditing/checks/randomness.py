@@ -371,7 +371,8 @@ def _log_product(factors: Doubles) -> Doubles:
     """Return [N] logs of products of [draws, N] factors between 1/2 and 2^30."""
     parts = range(0, len(factors), _FACTORS)
     products = [factors[first : first + _FACTORS].prod(axis=0) for first in parts]
-    return np.asarray(np.log(products).sum(axis=0))
+    logs: Doubles = np.log(products).sum(axis=0)
+    return logs
 
 
 def _averaged(logs: Doubles) -> Doubles:
