@@ -747,18 +747,8 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
             20,
             1.0,
         ),
-<<<<<<< HEAD
         # asks again
         (("note", "", "", 1200, 0.6, 30, "", "", "neither", "many"), (), None, 30, 2.0),
-=======
-        (
-            ("note", "", "", 1200, 0.6, 30, "", "", "neither", "many"),
-            (),
-            None,
-            30,
-            2.0,
-        ),  # asks again
->>>>>>> d-suite
     ]:
         terminal(*answers)
         code, out, err = dpaudit("init", "own.yaml", "--data", "claims.csv", "--force")

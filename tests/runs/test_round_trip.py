@@ -17,7 +17,7 @@ from numcodecs import blosc
 from zarr.storage import ZipStore
 
 from dpaudit.mechanisms import central_order_statistics, median_sides
-from dpaudit.runs import BatchHeader, RunReader, Step, batches
+from dpaudit.runs import BatchHeader, RunReader, Step
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 
 KINDS = {
