@@ -6,10 +6,12 @@ A config names one as `model.name`, once its parts are joined.
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import importlib.util
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -87,17 +89,18 @@ def building(folder: Path) -> Iterator[Path]:
     """Provide a folder beside one of the cache, which it becomes. Atomic: whole or absent.
 
     What a process left that was killed while it built the same folder is removed: it is locked as
-    long as its process lives.
+    long as its process lives. Of other machines, which may not see its lock, nothing is removed.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in folder.parent.glob(f"partial-{folder.name}-*"):
+    name = f"partial-{folder.name}-{socket.gethostname()}-"
+    for left in folder.parent.glob(f"{glob.escape(name)}*"):
         with _locked(left) as abandoned:
             if abandoned:
                 shutil.rmtree(left, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(dir=folder.parent))
     with _locked(fresh):
         # It has this name only from when it is locked.
-        partial = fresh.rename(folder.parent / f"partial-{folder.name}-{fresh.name}")
+        partial = fresh.rename(folder.parent / (name + fresh.name))
         try:
             yield partial
             try:

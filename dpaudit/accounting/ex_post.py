@@ -222,12 +222,7 @@ class ExPostAccountant:
         costs = np.zeros((len(steps.spans), self.change.contexts + 1, 3))
         for contexts in range(1, self.change.contexts + 1):
             change = ContextChange(self.change.relation, contexts)
-            found = (
-                step_costs(self._mechanism, change, steps)
-                if of_change is None
-                else of_change(change)
-            )
-            costs[:, contexts] = found.rounded_up
+            costs[:, contexts] = of_change(change).rounded_up
         return costs
 
     def add(self, batch: int, costs: Doubles) -> Doubles:

@@ -97,7 +97,7 @@ class BatchAuditor:
         self._reader = RunReader(location)
         self._view = RunView(self._reader, change)
         self._gathered, self._loaded = all_gathered(), loaded_here()
-        self._at_a_time = 2  # until some were read
+        self._at_a_time = MOST_AT_A_TIME
 
     def group(self, numbers: Sequence[int]) -> list[BatchFound]:
         """Read some batches: together, as many at a time as there is memory for, where it helps.
@@ -106,26 +106,32 @@ class BatchAuditor:
         """
         found = list[BatchFound]()
         while len(found) < len(numbers):
-            several = numbers[len(found) : len(found) + self._at_a_time]
             with ExitStack() as opened:
-                batches = dict[int, BatchView]()
-                for number in several if len(several) > 1 else ():
-                    with suppress(InputError):  # it is told below
-                        record = opened.enter_context(self._reader.batch(number))
-                        batches[number] = BatchView(self._view, record)
+                batches = self._opened(numbers[len(found) :], opened)
                 views = self._looked_at_together(list(batches.values()))
-                found += [
-                    self._read(number, batches.get(number), views.get(number)) for number in several
-                ]
+                found += [self._read(each, batches[each], views.get(each)) for each in batches]
+            if not batches:
+                found.append(self(numbers[len(found)]))
+        return found
+
+    def _opened(self, numbers: Sequence[int], opened: ExitStack) -> dict[int, BatchView]:
+        """Open the first of these batches, up to one that must be read by itself."""
+        found, taken = dict[int, BatchView](), 0
+        for number in numbers[: self._at_a_time] if self._at_a_time > 1 else ():
+            try:
+                record = opened.enter_context(self._reader.batch(number))
+                batch = BatchView(self._view, record)
+                taken += batch.bytes
+            except FAILURES:  # it is told where the batch is read alone
+                break
+            found[number] = batch
+            if taken > steps.BLOCK_BYTES:
+                break
         return found
 
     def _looked_at_together(self, batches: Sequence[BatchView]) -> dict[int, StepsView]:
         """Return the views of those batches that can be looked at with others."""
-        if not batches:
-            return {}
-        taken = [batch.bytes for batch in batches]
-        self._at_a_time = max(1, min(MOST_AT_A_TIME, steps.BLOCK_BYTES // max(taken)))
-        if sum(taken) > 2 * steps.BLOCK_BYTES:
+        if sum(batch.bytes for batch in batches) > 2 * steps.BLOCK_BYTES:
             return {}
         alike = defaultdict[tuple[int, bool], list[BatchView]](list)
         for batch in batches:

@@ -159,8 +159,8 @@ def note_model(purpose: str, without: str) -> None:
     # SmolLM2's dry run of 24 texts by 32 contexts takes one to two minutes of CPU time (AMD EPYC
     # with AVX2, 2026-11-28).
     note(
-        f"The model is loaded now, to {purpose}: one to three minutes with the example's model on "
-        f"two free cores, longer with a larger one. {without}"
+        f"This loads the model, to {purpose}: one to three minutes with the example's model on two "
+        f"free cores, longer with a larger one. {without}"
     )
 
 

@@ -416,8 +416,9 @@ def _chunk_entry(name: str, axes: int, index: int) -> str:
     return f"{name}/c/{index}" + "/0" * axes
 
 
-# A run's batches have the same arrays, and many of them as many steps.
-@lru_cache(maxsize=256)
+# A run's batches have the same arrays, and many of them as many steps. A hostile run has 32,768
+# names in each.
+@lru_cache(maxsize=32)
 def _chunk_entries(name: str, axes: int, chunks: int) -> tuple[str, ...]:
     """Return the names of all of an array's chunks, in order."""
     return tuple(_chunk_entry(name, axes, index) for index in range(chunks))

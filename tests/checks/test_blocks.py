@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView, StepVie
 from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import ContextChange, Spans
 from dpaudit.results import Place
-from dpaudit.runs import DecodingRules, RunReader
+from dpaudit.runs import DecodingRules, InputError, RunReader
 from tests.forging import list_digests
 
 LONG = {"sizes": (6, 7, 0), "max_tokens": 20}
@@ -103,15 +105,48 @@ def test_whole_batches_are_looked_at_together(
     with monkeypatch.context() as patch:
         patch.setattr(Objections, "look", spy)
         auditor = BatchAuditor(str(run.path), ContextChange("add_remove"))
-        auditor._at_a_time = 5
         assert [each.id for each in auditor.group(range(5))] == [0, 1, 2, 3, 4]
-    assert together == ({0, 1, 4} if fault == "no zip" else {0, 1, 3, 4})
+    assert together == ({0, 1} if fault == "no zip" else {0, 1, 3, 4})
     result = found(run.path)
     assert result == alone(monkeypatch, run.path)
     failed = [check["values"] for check in result["checks"] if check["id"] == "record.aggregate"]
     if fault == "another digest":
         assert failed[0]["problems"] == 1
         assert failed[0]["place"] == Place(batch=3, step=1).model_dump()
+
+
+@pytest.mark.parametrize("fault", ["too large", "no room", "exits"])
+def test_no_more_batches_are_open_than_there_is_room_for(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """One that cannot be opened beside others is read once these are closed."""
+    run, now, most = make_run(sizes=(4,) * 5), list[int](), 0
+
+    def batch(number: int, read: Any = RunReader.batch) -> Any:
+        @contextmanager
+        def opened() -> Iterator[Any]:
+            nonlocal most
+            if now and fault == "no room":
+                raise InputError("steps", "there is no room.", "Make some.")
+            if now and fault == "exits":
+                raise SystemExit("private words")
+            with read(auditor._reader, number) as record:
+                now.append(number)
+                most = max(most, len(now))
+                yield record
+                now.remove(number)
+
+        return opened()
+
+    auditor = BatchAuditor(str(run.path), None)
+    if fault == "too large":
+        monkeypatch.setattr(steps, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(auditor._reader, "batch", batch)
+    found = auditor.group(range(5))
+    assert [(each.id, each.unreadable, each.steps > 0) for each in found] == [
+        (number, None, True) for number in range(5)
+    ]
+    assert most == 1
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 70.0])

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -105,19 +106,25 @@ def test_parts_are_joined_once_and_then_any_config_may_name_them(
 
 def test_what_a_killed_join_left_is_removed_and_nothing_else(parts: Path, tmp_path: Path) -> None:
     place, digest = tmp_path / "cache" / "joined", JOINED[NAME].sha256
-    left, live, other = (
-        place / name
-        for name in (f"partial-{digest}-a", f"partial-{digest}-b", f"partial-{'0' * 64}-a")
+    here = socket.gethostname()
+    left, live, other, away = (
+        place / f"partial-{name}"
+        for name in (
+            f"{digest}-{here}-a",
+            f"{digest}-{here}-b",
+            f"{'0' * 64}-{here}-a",
+            f"{digest}-elsewhere-a",
+        )
     )
-    for folder in (left, live, other):
+    for folder in (left, live, other, away):
         folder.mkdir(parents=True)
         (folder / "model.gguf").write_bytes(b"half")
     handle = os.open(live, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)  # as of a process that still joins
     join_parts(NAME)
     os.close(handle)
-    assert {*place.iterdir()} == {live, other, place / digest}
-    assert all((folder / "model.gguf").exists() for folder in (live, other))
+    assert {*place.iterdir()} == {live, other, away, place / digest}
+    assert all((folder / "model.gguf").exists() for folder in (live, other, away))
 
 
 def test_what_is_being_joined_is_locked(parts: Path, tmp_path: Path) -> None:
