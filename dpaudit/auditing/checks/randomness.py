@@ -371,15 +371,15 @@ def _log_product(factors: Doubles) -> Doubles:
     """Return [N] logs of products of [draws, N] factors between 1/2 and 2^30."""
     parts = range(0, len(factors), _FACTORS)
     products = [factors[first : first + _FACTORS].prod(axis=0) for first in parts]
-    logs: Doubles = np.log(products).sum(axis=0)
-    return logs
+    return np.asarray(np.log(products).sum(axis=0))
 
 
 def _averaged(logs: Doubles) -> Doubles:
     """Return [views] the log of the mean of exp(x) over all x of each row."""
     largest = logs.max(axis=-1)
     means = np.exp(logs - largest[:, None]).mean(axis=-1)
-    return largest + np.array([math.log(mean) for mean in means.tolist()])
+    logs_of_means: Doubles = largest + np.array([math.log(mean) for mean in means.tolist()])
+    return logs_of_means
 
 
 def _shares(text: _Intervals, strata: int) -> Doubles:
