@@ -82,7 +82,7 @@ def _questions() -> Iterator[str]:
 
 def _row(question: Question) -> str:
     asked = f"{question.number}. {question.question} ({question.clause})"
-    answer = f"{question.answer} {question.ask}".strip()
+    answer = " ".join(filter(None, (question.answer, question.trial, question.ask)))
     if question.now == "not":
         answer = f"Not answered by dpaudit. {question.ask}"
     where = "; ".join(_places(question)) or "–"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import reprlib
+
+#: The most characters of a value in an error.
+_LINE = 80
+
 
 class InputError(ValueError):
     """An input that cannot be used.
@@ -44,3 +49,17 @@ class InputError(ValueError):
 
 class UnfinishedError(InputError):
     """A run that is not finished, and has no file yet that only a finished one has."""
+
+
+def in_short(value: object) -> str:
+    """Show a value in one line.
+
+    A small file's aliases can make one that is endless when written out.
+    """
+    writer = reprlib.Repr()
+    writer.maxstring = writer.maxother = _LINE
+    writer.maxlevel = 3
+    shown = writer.repr(value)
+    if len(shown) <= _LINE:
+        return shown
+    return shown[: _LINE - 3] + "..."

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.accounting.guesses import ALARM_AT, LEAST_CANARIES
+from dpaudit.errors import in_short
 from dpaudit.generation.sources import DATASET, overlap
 from dpaudit.generation.wording import EXAMPLE, LABEL, Wording, WordingError, require_seen
 from dpaudit.mechanisms import Fields, Mechanism, OneOf, clash
@@ -46,7 +47,7 @@ from dpaudit.runs.manifest import (
     Share,
     none_of,
 )
-from dpaudit.runs.strict_yaml import in_short, load
+from dpaudit.runs.strict_yaml import load
 
 #: exp(-700) is still a normal double, so every token keeps a probability that can be sampled.
 MAX_LOGIT_RANGE = 700.0

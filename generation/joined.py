@@ -5,11 +5,16 @@ A config names one as `model.name`, once its parts are joined.
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import hashlib
 import importlib.util
 import os
 import shutil
+import socket
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -79,6 +84,48 @@ def cache_folder() -> Path:
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("dpaudit"))
 
 
+@contextmanager
+def building(folder: Path) -> Iterator[Path]:
+    """Provide a folder beside one of the cache, which it becomes. Atomic: whole or absent.
+
+    What a process left that was killed while it built the same folder is removed: it is locked as
+    long as its process lives. Of other machines, which may not see its lock, nothing is removed.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    name = f"partial-{folder.name}-{socket.gethostname()}-"
+    for left in folder.parent.glob(f"{glob.escape(name)}*"):
+        with _locked(left) as abandoned:
+            if abandoned:
+                shutil.rmtree(left, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(dir=folder.parent))
+    with _locked(fresh):
+        # It has this name only from when it is locked.
+        partial = fresh.rename(folder.parent / (name + fresh.name))
+        try:
+            yield partial
+            try:
+                partial.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was first
+                    raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Lock a folder; False if it is gone, another process holds it, or it cannot be locked here."""
+    with ExitStack() as opened:
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            opened.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
 def joined_folder(name: str, field: str) -> Path:
     """Return the folder of a joined model's file.
 
@@ -120,9 +167,7 @@ def join_parts(name: str) -> None:
         _data(name, model, package, f"{model.file}.part{number:02}")
         for number, package in enumerate(model.packages[1:])
     ]
-    model.folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=model.folder.parent))
-    try:
+    with building(model.folder) as partial:
         digest = hashlib.sha256()
         with (partial / model.file).open("wb") as whole:
             for part in parts:
@@ -136,13 +181,6 @@ def join_parts(name: str) -> None:
                 f"{digest.hexdigest()[:12]}..., not {model.sha256[:12]}..."
             )
             raise InputError("--model", problem, f"Install them again: `{model.install}`.")
-        try:
-            partial.rename(model.folder)
-        except OSError:
-            if not model.folder.is_dir():  # else another process was first
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _data(name: str, model: JoinedModel, package: str, file: str) -> Path:

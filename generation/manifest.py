@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpaudit.accounting import (
     ApproximateAccountant,
-    AttackLimit,
     Cost,
     ReleaseAccountant,
     limit_of,
@@ -23,6 +22,7 @@ from dpaudit.accounting import (
     rounded_sum,
 )
 from dpaudit.accounting.ex_post_release import amplifies, readers_cost
+from dpaudit.accounting.release import amount_of
 from dpaudit.generation.config import LEAST_WIDTH, Config, SamplingConfig
 from dpaudit.results import Amplification, Finding
 from dpaudit.results.rounding import decimals
@@ -571,8 +571,8 @@ def with_budget(
     except ValueError as error:
         raise InputError(field, f"{error}.", "Raise it, or give clusters less.") from None
     if not budget:
-        shown = limit if isinstance(limit, AttackLimit) else f"{limit:g}"
-        raise InputError(field, f"this is {shown}, which leaves contexts nothing.", "Raise it.")
+        problem = f"this is {amount_of(limit):g}, which leaves contexts nothing."
+        raise InputError(field, problem, "Raise it.")
     down = math.nextafter(budget, 0.0) if change.budgets > 1 else budget
     mechanism = config.mechanism.model_copy(update={"budget": down})
     return config.model_copy(update={"mechanism": mechanism})

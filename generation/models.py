@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from logging import CRITICAL, getLogger
@@ -30,7 +28,7 @@ from transformers import (
 from transformers.utils.hub import cached_file
 
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.joined import JOINED, cache_folder, joined_folder
+from dpaudit.generation.joined import JOINED, building, cache_folder, joined_folder
 from dpaudit.generation.sources import PACKAGE, locate, require_file
 from dpaudit.runs import InputError
 from dpaudit.runs.layout import TOKENIZER
@@ -349,9 +347,7 @@ def converted(gguf: Path, begin: Callable[[], None] = lambda: None) -> Path:
     if folder.exists():
         return folder
     begin()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix="partial-", dir=folder.parent))
-    try:
+    with building(folder) as partial:
         auto: Any = AutoModelForCausalLM  # its methods are untyped
         quantized = auto.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
         fields: dict[str, Any] = quantized.config.to_dict()
@@ -361,8 +357,4 @@ def converted(gguf: Path, begin: Callable[[], None] = lambda: None) -> Path:
         network.load_state_dict(quantized.state_dict())
         network.save_pretrained(partial)
         AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(partial)
-        with contextlib.suppress(OSError):  # another process may have been first
-            partial.rename(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return folder

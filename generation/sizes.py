@@ -185,9 +185,17 @@ class Pricing:
         readers, known = (AttackBound.of(curve(self.tokens, self.delta)) for curve in curves)
         return readers, known
 
-    def most_rounds(self, sizes: Sizes, limit: Limit) -> int:
-        """Return how many rounds of these sizes are within a limit for readers."""
+    def most_rounds(self, sizes: Sizes, limit: Limit, texts: int | None) -> int:
+        """Return how many rounds of these sizes are within a limit for readers.
+
+        For up to `texts` texts of a label, no more rounds are looked at than these need.
+        """
         accountant = self._accountant(replace(sizes, rounds=1))
+        if texts is not None:
+            needed = min(math.ceil(texts / sizes.batches), MAX_ROUNDS)
+            spent = accountant.of_rounds(needed).spent(limit, self.tokens, self.delta)
+            if spent <= amount_of(limit):
+                return needed
         return accountant.most_rounds_within(limit, self.tokens, self.delta)
 
     def spent_of_batch(self, contexts: int, limit: Limit) -> float:
@@ -257,7 +265,7 @@ def plans(wish: Wish, contexts: int, pricing: Pricing | None) -> dict[PlanName, 
         close = Sizes.of(wish, contexts, examples)
         if close.batches < _ENOUGH_BATCHES:
             continue
-        if rounds := pricing.most_rounds(close, wish.limit):
+        if rounds := pricing.most_rounds(close, wish.limit, wish.texts_of_label):
             found.append(
                 ("close", close.in_rounds(min(rounds, MAX_ROUNDS), wish.texts_of_label), pricing)
             )
@@ -297,7 +305,7 @@ def _many(wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
         if not sizes.batches:
             raise _too_few_error(wish, sizes, pricing)
         return sizes.in_rounds(MAX_ROUNDS if texts else 1, texts)
-    rounds = pricing.most_rounds(sizes, limit) if sizes.batches > 1 else 0
+    rounds = pricing.most_rounds(sizes, limit, texts) if sizes.batches > 1 else 0
     if not rounds:
         if pricing.spent_of_batch(MOST, limit) > amount_of(limit):
             raise _too_small_error(wish, limit, pricing)
@@ -307,7 +315,7 @@ def _many(wish: Wish, contexts: int, pricing: Pricing | None) -> Sizes:
         sizes = Sizes.of(wish, fewest if sizes.batches < 2 else max(contexts, fewest))
         if not sizes.batches:
             raise _too_few_error(wish, sizes, pricing)
-        rounds = pricing.most_rounds(sizes, limit)
+        rounds = pricing.most_rounds(sizes, limit, texts)
     most = min(rounds, MAX_ROUNDS, MAX_BATCHES // (wish.labels * sizes.batches))
     return sizes.in_rounds(max(1, most), texts)
 

@@ -30,18 +30,9 @@ from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import say, section_title
 from dpaudit.reports.writers import markdown
 from dpaudit.results import AuditResult, Settings
-from dpaudit.results.publication import (
-    JSONL,
-    NOT_STATED,
-    PARQUET,
-    REGISTRY,
-    REPORT,
-    About,
-    Mark,
-    SignedOff,
-    Split,
-)
+from dpaudit.results.publication import NOT_STATED, About, Mark, SignedOff, Split
 from dpaudit.results.quality import Quality
+from dpaudit.results.release_layout import JSONL, PARQUET, REGISTRY, REPORT
 from dpaudit.results.rounding import exactly
 
 #: How the hub sorts data sets by their number of rows: the upper end of each class.

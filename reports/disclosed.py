@@ -156,8 +156,9 @@ def test_words(found: DisclosedTexts) -> str:
     if test.depends:
         said.append(
             f"By chance that has a probability of at most {_probability(test.p)} (all counts "
-            f"together). The texts depend on the {_unit(found)}s that they were made from. That "
-            "alone breaks no promise: private texts may depend on records, within their epsilon."
+            f"together, those of shared 3-grams, too). The texts depend on the {_unit(found)}s "
+            "that they were made from. That alone breaks no promise: private texts may depend on "
+            "records, within their epsilon."
         )
     elif test.avoids:
         said.append(

@@ -45,6 +45,18 @@ _WIDTH, _HEADING_HEIGHT = 4.6, 0.35  # inches
 _DOTS = 200  # per inch
 
 
+def spare_documentation() -> None:
+    """Have matplotlib write no texts on its classes' properties, which are half of its import.
+
+    For programs that end with their figures: a notebook's user may want to read these texts.
+    """
+    _hush()
+    from matplotlib.artist import Artist
+
+    # Each class of artists calls it when it is made; `Artist.set` works without.
+    Artist._update_set_signature_and_docstring = classmethod(lambda _: None)  # type: ignore[attr-defined]
+
+
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
     """Return somebody's text in a line, with marks for letters that the figures' font lacks."""
     from matplotlib.font_manager import findfont, get_font
@@ -97,8 +109,7 @@ def in_page(drawing: Drawing | None) -> str | None:
 def _drawn(
     draw: Callable[[Figure], object], height: float, file_format: Format, **saved: Any
 ) -> bytes:
-    # where it may not write, it tells of a temporary folder
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    _hush()
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -108,3 +119,8 @@ def _drawn(
         draw(figure)
         figure.savefig(buffer, format=file_format, dpi=_DOTS, **saved)
     return buffer.getvalue()
+
+
+def _hush() -> None:
+    """Have matplotlib not tell of a temporary folder where it may not write."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)

@@ -16,7 +16,7 @@ from dpaudit.reports.levels import (
 from dpaudit.reports.text import counted, one_line, span
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.plan import Menu, Offer, Plan, PlanName
-from dpaudit.results.rounding import bound, lower_bound
+from dpaudit.results.rounding import bound, decimals, lower_bound, stated
 
 #: With so many contexts on average, or more, a batch without any is seldom: of 1,000 some two.
 _SOME_EMPTY = 6
@@ -34,7 +34,7 @@ def headline(menu: Menu, texts: int, epsilon: float | None) -> str:
     """Say in a sentence what so many texts are of, by public numbers alone."""
     labels = f" with {counted(menu.labels, 'label')}" if menu.labels else ""
     given = f"{counted(texts, 'text')} of up to {counted(menu.tokens, 'token')}"
-    cost = "" if epsilon is None else f" at epsilon {bound(epsilon)} for {UNIT_NAMES[menu.unit]}"
+    cost = "" if epsilon is None else f" at epsilon {stated(epsilon)} for {UNIT_NAMES[menu.unit]}"
     return f"About {counted(menu.records, 'record')}{labels} give {given}{cost}."
 
 
@@ -70,7 +70,7 @@ def _offer_words(offer: Offer) -> str:
     ]
     if offer.epsilon is not None and offer.batch_epsilon is not None:
         said.append(
-            f"epsilon {bound(offer.epsilon)} (release level), {bound(offer.batch_epsilon)} "
+            f"epsilon {stated(offer.epsilon)} (release level), {stated(offer.batch_epsilon)} "
             "(batch level)"
         )
     if offer.attack is not None and offer.batch_attack is not None:
@@ -132,8 +132,8 @@ def _lines(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.one_label is not None:
         yield (
             "labels",
-            f"under one label, the same records reach epsilon {bound(plan.one_label)} (release "
-            "level)",
+            f"under one label, the same records reach epsilon {decimals(plan.one_label)} "
+            "(release level)",
         )
     if plan.menu is not None:
         yield from menu_lines(plan.menu)

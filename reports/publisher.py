@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dpaudit.reports.document import Block, Definitions, Entry, Link, Paragraph
 from dpaudit.reports.text import one_line
 from dpaudit.reports.wording import say
-from dpaudit.results.publication import About
+
+if TYPE_CHECKING:
+    from dpaudit.results.publication import About
 
 #: An address that a mail can be sent to, which stays whole between angle brackets.
 _ADDRESS = re.compile(r"([A-Za-z0-9.+_-]+@[A-Za-z0-9]+(?:[.-][A-Za-z0-9]+)*)")

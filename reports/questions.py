@@ -6,8 +6,9 @@ A report has a table of them. A release with about.yaml has a page, with the pub
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from dpaudit.reports import publisher
+from dpaudit.reports import disclosed, publisher
 from dpaudit.reports.document import (
     Block,
     Definitions,
@@ -19,13 +20,18 @@ from dpaudit.reports.document import (
     Table,
     Words,
 )
-from dpaudit.reports.findings import status_name
+from dpaudit.reports.findings import status_name, why_skipped
 from dpaudit.reports.wording import say, section_title
 from dpaudit.results import AuditResult
 from dpaudit.results.crosswalk import Question, Standing, crosswalk, value_at
-from dpaudit.results.publication import CARD, QUESTIONS, REGISTRY, REPORT, About
+from dpaudit.results.release_layout import CARD, QUESTIONS, REGISTRY, REPORT
 from dpaudit.results.rounding import bound, exactly
 
+if TYPE_CHECKING:
+    from dpaudit.results.publication import About
+
+#: The check of a trial of the texts.
+_TRIAL = "release.disclosure"
 _HEADER = ("Question", "Answer", "Where")
 #: Columns of words.
 _WORDS = frozenset(range(len(_HEADER)))
@@ -40,6 +46,8 @@ def standings(result: AuditResult) -> dict[Standing, int]:
 
 def in_short(result: AuditResult, about: About) -> str:
     """Say for a card where its release answers which questions."""
+    from dpaudit.results.publication import About
+
     found = standings(result)
     if about != About():
         return say("card-answers", file=QUESTIONS, questions=sum(found.values()))
@@ -91,18 +99,36 @@ def _cells(
     asked_by = f"{source.title.split(',')[0]}: {question.clause}"
     return (
         f"{question.number}. {question.question} ({asked_by})",
-        _answer(question, question.standing(result)),
+        _answer(question, question.standing(result), result),
         list(_places(question, result, anchors, sections)) or "–",
     )
 
 
-def _answer(question: Question, standing: Standing) -> str:
+def _answer(question: Question, standing: Standing, result: AuditResult) -> str:
     """Return the answer and what stays open; of what this run lacks, whom to ask."""
     if standing == "here" and question.now == "answered":
         return question.answer
     lacking = standing == "not-here" or (standing == "publisher" and question.where.of_run)
-    said = say("crosswalk-not-here") if lacking else question.answer
-    return f"{said} {question.ask}".rstrip()
+    said = [say("crosswalk-not-here") if lacking else question.answer]
+    if question.trial:
+        said += _trial(question.trial, result)
+    return " ".join(filter(None, (*said, question.ask)))
+
+
+def _trial(ask: str, result: AuditResult) -> Iterator[str]:
+    """Yield what a trial of the texts found and what its check says; without one, what to ask."""
+    tried = result.disclosed
+    if tried is not None:
+        yield f"The texts were put on trial: {disclosed.headline(tried)}."
+    said = [
+        each for each in result.checks if each.id == _TRIAL and each.id not in result.not_checked
+    ]
+    for check in said:
+        skipped = check.status == "skip"
+        words = why_skipped(result, check) if skipped else f"{status_name(result, check)}."
+        yield f"Check `{check.id}`: {words}"
+    if tried is None and all(check.status == "skip" for check in said):
+        yield ask
 
 
 def _places(
@@ -181,7 +207,7 @@ def _answered(
     """Yield what is asked by which clause, the answer, its figures, and where to read on."""
     where = question.where
     yield Paragraph(f"Clause: {question.clause}.")
-    yield Paragraph(_answer(question, standing))
+    yield Paragraph(_answer(question, standing, result))
     statuses = {check.id: status_name(result, check).lower() for check in result.checks}
     entries = [
         *(Entry(f"{path} in report.json", _shown(result, path)) for path in where.report),

@@ -7,8 +7,9 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from dpaudit.reports.audit_document import render_html, render_markdown
+from dpaudit.reports.audit_document import build
 from dpaudit.reports.machine import render_junit
+from dpaudit.reports.writers import html, markdown
 from dpaudit.results import AuditResult
 from dpaudit.results.quality_file import replace_file
 
@@ -19,10 +20,11 @@ class NoPlainFileError(FileExistsError):
 
 def documents(result: AuditResult) -> dict[str, str]:
     """Return report.html, report.json, report.md and junit.xml, by their names."""
+    page = build(result)
     return {
-        "report.html": render_html(result),
+        "report.html": html.render(page),
         "report.json": result.to_json(),
-        "report.md": render_markdown(result),
+        "report.md": markdown.render(page),
         "junit.xml": render_junit(result),
     }
 

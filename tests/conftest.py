@@ -97,6 +97,7 @@ from dpaudit.runs import (
     encoded_centers,
     texts_digest,
 )
+from dpaudit.runs import batches as batch_files
 from dpaudit.runs.batches import BatchWriter
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.manifest import Recorded, StopReason
@@ -1476,6 +1477,16 @@ class Run:
         writer = BatchWriter(path, RunReader(self.path).manifest, draft.header)
         write_texts(writer, draft)
         self.release()
+
+    def rechunk(self, size: int, patch: pytest.MonkeyPatch) -> None:
+        """Write all batches anew with chunks of so many bytes at most, and have them read so."""
+        drafts = {number: self.draft(number) for number in RunReader(self.path).batches}
+        patch.setattr(batch_files, "CHUNK_BYTES", size)
+        for number, draft in drafts.items():
+            writer = BatchWriter(
+                self.steps_file(number), RunReader(self.path).manifest, draft.header
+            )
+            write_texts(writer, draft)
 
     def release(self) -> None:
         """Write samples.jsonl anew from the steps."""

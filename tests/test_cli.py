@@ -1246,11 +1246,20 @@ def leaf_commands(group=cli, path=()):
         if isinstance(command, click.Group):
             yield from leaf_commands(command, (*path, name))
         else:
-            yield (*path, name)
+            yield (*path, name), command
+
+
+def test_what_is_no_number_is_answered_with_the_range_of_the_option():
+    for _, command in leaf_commands():
+        for kind in (param.type for param in command.params):
+            if isinstance(kind, click.IntRange | click.FloatRange):
+                with pytest.raises(click.BadParameter) as refused:
+                    kind.convert("1e", None, None)
+                assert str(kind.max if kind.min is None else kind.min) in refused.value.message
 
 
 def test_every_command_has_an_example_and_can_be_quiet():
-    for words in leaf_commands():
+    for words, _ in leaf_commands():
         result = CliRunner().invoke(cli, [*words, "--help"], catch_exceptions=False)
         assert result.exit_code == 0
         assert f"dpaudit {' '.join(words)}" in result.stdout
@@ -1289,7 +1298,11 @@ def test_no_command_is_answered_with_the_help(dpaudit):
         (["budget", "--epsilon"], "Option '--epsilon' requires an argument."),
         (
             ["budget", "--epsilon", "much"],
-            "Invalid value for '--epsilon': 'much' is not a valid float range.",
+            "Invalid value for '--epsilon': 'much' is not a finite number in the range x>0.",
+        ),
+        (
+            ["generate", "own.csv", "--tokens", "1e9"],
+            "Invalid value for '--tokens': '1e9' is not a whole number in the range 8<=x<=32768.",
         ),
         (["budget"], "Missing option '--clip'."),
         (

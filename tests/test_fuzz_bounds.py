@@ -26,7 +26,7 @@ import pytest
 
 from dpaudit.runs import RunReader
 from dpaudit.runs.archive import ArchiveWriter
-from dpaudit.runs.batches import BatchArrays, BatchHeader, _whole_arrays
+from dpaudit.runs.batches import BatchArrays, BatchHeader
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 from tests.test_fuzz import DAMAGE, KINDS
 
@@ -300,21 +300,16 @@ def step_large(run: Any, rng: random.Random) -> str:
         }
     )
     with patch("dpaudit.runs.batches.MAX_STEP_BYTES", 1 << 30):
-        arrays = BatchArrays(RunReader(run.path).manifest, contexts)
-    if sum(spec.chunk_bytes for spec in arrays.stored.values()) > 1 << 28:
+        specs = BatchArrays(RunReader(run.path).manifest, contexts).specs(1)
+    if sum(spec.chunk_bytes for spec in specs.values()) > 1 << 28:
         return "nothing"
     archive = ArchiveWriter(
         run.steps_file(0), {"header": asdict(BatchHeader(id=0, contexts=contexts, label="a"))}
     )
     ending = {"token": {"texts": [{"length": 1, "stop": "max-tokens", "text": None}]}}
-    for name, spec in (arrays.stored | _whole_arrays(1)).items():
+    for name, spec in specs.items():
         archive.declare(name, spec, ending.get(name))
-        archive.chunk(
-            name,
-            spec,
-            0,
-            np.zeros(spec.chunk_shape if spec.whole else spec.chunk, dtype=spec.dtype),
-        )
+        archive.chunk(name, spec, 0, np.zeros(spec.chunk_shape, dtype=spec.dtype))
     archive.close()
     return f"a step of {contexts} contexts and {vocabulary} tokens, {dtype}, grid {grid}"
 

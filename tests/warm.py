@@ -1,9 +1,10 @@
 """A Python that has imported dpaudit already and runs commands and programs in forks of itself.
 
 Figures are not drawn in them, which takes four fifths of a report's time: no document shows one
-that it makes. Most of a short command's time is the start of Python and its imports, and documents
-and actions have dozens of them. The stub that `warm_dpaudit` makes stands in for the command, and
-passes on arguments, folder, environment and files.
+that it makes. Nor does `init` sample texts of a model: tests/generation/test_preview.py does.
+Most of a short command's time is the start of Python and its imports, and documents and actions
+have dozens of them. The stub that `warm_dpaudit` makes stands in for the command, and passes on
+arguments, folder, environment and files.
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ def main() -> None:
 
     A request `-c PROGRAM` is a program, any other one is for dpaudit.
     """
+    from dpaudit.api import starting
     from dpaudit.commands.cli import main as dpaudit
 
     for name in LIBRARIES:
@@ -110,6 +112,7 @@ def main() -> None:
     from matplotlib.figure import Figure
 
     Figure.savefig = lambda figure, file, **_: file.write(EMPTY)
+    starting.is_installed = lambda name: False
     # or each fork, when it ends, looks at every object, and so copies all of its memory
     gc.freeze()
     arguments = accepted(socket.socket(fileno=int(sys.argv[1])))

@@ -191,16 +191,19 @@ def _draw_counts(
 def _combined(pools: Sequence[Integers], tails: Sequence[Sequence[Floats]]) -> float:
     """Return the p-value of the observed counts of all statistics together.
 
+    It is no smaller than that of any of them by itself, which few draws may say.
+
     Args:
         pools: of each statistic the observed counts, then those of all draws [1 + draws,
             thresholds].
         tails: of each statistic and threshold, the probability of each count or one beyond it.
     """
-    calibrated = []
+    calibrated, alone = [], 1.0
     for pool, own in zip(pools, tails, strict=True):
         smallest = np.min([tail[counts] for tail, counts in zip(own, pool.T, strict=True)], axis=0)
         calibrated.append(_shares_below(smallest))
-    return float(_shares_below(np.min(calibrated, axis=0))[0])
+        alone = min(alone, float(smallest[0]))
+    return max(float(_shares_below(np.min(calibrated, axis=0))[0]), alone)
 
 
 def _shares_below(values: Floats) -> NDArray[np.float64]:

@@ -9,9 +9,10 @@ numerator and low in the normaliser at once. Proofs are in docs/mathematics.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -120,6 +121,38 @@ class Cost:
         return max(self.rise, self.fall)
 
 
+class StepCosts(NamedTuple):
+    """What k steps cost under one change, in nats.
+
+    Attributes:
+        costs: [k, 3] as in `Cost`, as float64 has them.
+        allowances: [k] `rounding_allowances`.
+        eps: of the precision of the vectors that they follow from.
+    """
+
+    costs: Doubles
+    allowances: Doubles
+    eps: float
+
+    @property
+    def rounded_up(self) -> Doubles:
+        """[k, 3] bounds on the true costs."""
+        up: Doubles = np.nextafter(self.costs + self.allowances[:, None], math.inf)
+        return up
+
+
+def step_costs(mechanism: Mechanism, change: ContextChange, steps: ReducedSteps) -> StepCosts:
+    """Return what steps cost under a change.
+
+    Raises:
+        ValueError: the record does not bound it, or no bound follows from such a record.
+    """
+    box = mechanism.box(steps.arrays, change)
+    costs = _costs(box, steps.tokens, steps.spans, mechanism.temperature, steps.log_sums)
+    allowances = rounding_allowances(box[0], box[2], steps, mechanism.temperature)
+    return StepCosts(np.stack(costs, axis=-1), allowances, float(np.finfo(box[1].dtype).eps))
+
+
 class ExPostAccountant:
     """The sum of a run's ex-post cost, a step at a time. Every figure is rounded up.
 
@@ -170,12 +203,30 @@ class ExPostAccountant:
         """
         if batch in self._closed:
             raise ValueError(f"batch {batch} is closed")
+        return self.add(batch, self.costs(steps))
+
+    def costs(
+        self, steps: ReducedSteps, of_change: Callable[[ContextChange], StepCosts] | None = None
+    ) -> Doubles:
+        """Return [k, contexts + 1, 3] what steps cost where 0, 1, ... contexts of the change fall.
+
+        Nothing is charged. Steps may be of several batches. `of_change` gives their `step_costs`
+        where somebody keeps these.
+
+        Raises:
+            ValueError: a value is not a finite number, or the record does not bound the change.
+        """
         if not (np.isfinite(steps.largest).all() and not np.isnan(steps.log_sums).any()):
             raise ValueError("a value is not a finite number")
+        of_change = of_change or partial(step_costs, self._mechanism, steps=steps)
         costs = np.zeros((len(steps.spans), self.change.contexts + 1, 3))
         for contexts in range(1, self.change.contexts + 1):
-            box = self._mechanism.box(steps.arrays, ContextChange(self.change.relation, contexts))
-            costs[:, contexts] = self._cost(box, steps)
+            change = ContextChange(self.change.relation, contexts)
+            costs[:, contexts] = of_change(change).rounded_up
+        return costs
+
+    def add(self, batch: int, costs: Doubles) -> Doubles:
+        """Add k steps' `costs` to a batch that is not closed, in order; return them as `charge`."""
         sums = self._open.setdefault(batch, [np.zeros_like(costs[0])])
         for each in costs:
             sums.append(_add_up(sums[-1], each))
@@ -245,15 +296,6 @@ class ExPostAccountant:
     def _round_number(self, batch: int) -> int:
         return 0 if self._per_round is None else batch // self._per_round
 
-    def _cost(self, box: Box, steps: ReducedSteps) -> Doubles:
-        temperature = self._mechanism.temperature
-        costs = np.stack(
-            _costs(box, steps.tokens, steps.spans, temperature, steps.log_sums), axis=-1
-        )
-        allowances = rounding_allowances(box[0], box[2], steps, temperature)
-        up: Doubles = np.nextafter(costs + allowances[:, None], math.inf)
-        return up
-
 
 def _fold_batch(worst: Doubles, sums: Doubles) -> Doubles:
     """Return the largest totals over all ways of spreading a change over batches, with one more.
@@ -294,12 +336,6 @@ def _add_up(left: Doubles, right: Doubles) -> Doubles:
     """Return left + right, rounded up; exact where one of them is zero."""
     total = left + right
     return np.where((left == 0) | (right == 0), total, np.nextafter(total, np.inf))
-
-
-def exact_costs(box: Box, steps: ReducedSteps, temperature: float) -> tuple[Doubles, Doubles]:
-    """Return `exact_cost` of k steps, whose columns lie one behind another: rise and fall, [k]."""
-    _, rise, fall = _costs(box, steps.tokens, steps.spans, temperature, steps.log_sums)
-    return rise, fall
 
 
 def _in_shape(box: Box, token: ArrayLike, temperature: float) -> tuple[Any, Any, Any]:

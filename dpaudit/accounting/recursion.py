@@ -248,26 +248,24 @@ class _Pairs:
                 above the last.
             between: whether to bound it for real t, not for grid points.
         """
-        n = len(future) - 2 * self._places
+        places, n = self._places, len(future) - 2 * self._places
         worst = np.zeros(n)
         # In buffers of its own: the accountants spend their time in this loop.
-        mean, before, gap, gap_before, part = (np.empty(n) for _ in range(5))
-        for t in range(self._places + 1):
-            high, low = future[self._places - t :][:n], future[2 * self._places - t :][:n]
-            np.multiply(high, self._high[t], out=mean)
-            mean += np.multiply(low, self._low[t], out=part)
+        mean, before, excess, part = (np.empty(n) for _ in range(4))
+        gaps = future[:-places] - future[places:]
+        falls = np.maximum(gaps[:-1] - gaps[1:] * self._fall, 0.0)
+        for t in range(places + 1):
+            np.multiply(future[places - t :][:n], self._high[t], out=mean)
+            mean += np.multiply(future[2 * places - t :][:n], self._low[t], out=part)
             if not (between and t):
                 np.maximum(worst, mean, out=worst)
             if not between:
                 continue
-            np.subtract(high, low, out=gap)
             if t:
-                excess = np.subtract(gap, np.multiply(gap_before, self._fall, out=part), out=part)
-                np.maximum(excess, 0.0, out=excess)
-                excess *= self._between[t - 1]
+                np.multiply(falls[places - t :][:n], self._between[t - 1], out=excess)
                 excess += np.maximum(before, mean, out=before)
                 np.maximum(worst, excess, out=worst)
-            before, mean, gap_before, gap = mean, before, gap, gap_before
+            before, mean = mean, before
         return worst
 
 

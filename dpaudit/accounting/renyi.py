@@ -129,12 +129,7 @@ def _converted(
     renyi: tuple[RenyiTable, ...],
 ) -> float:
     """Return epsilon at delta of what dp-accounting composes."""
-    from dp_accounting import (
-        LaplaceDpEvent,
-        NeighboringRelation,
-        RandomizedResponseDpEvent,
-        ZCDpEvent,
-    )
+    from dp_accounting import LaplaceDpEvent, ZCDpEvent
     from dp_accounting.rdp import RdpAccountant
     from dp_accounting.rdp.rdp_privacy_accountant import DEFAULT_RDP_ORDERS, compute_epsilon
 
@@ -145,17 +140,30 @@ def _converted(
     orders = DEFAULT_RDP_ORDERS
     if events or renyi:
         orders = sorted({*DEFAULT_RDP_ORDERS, *_MORE_ORDERS, *listed})
-    # Only randomised response looks at the relation: between two answers, it is the worst event of
-    # its epsilon.
-    accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_ONE)
+    accountant = RdpAccountant(orders)
     accountant.compose(ZCDpEvent(rho, xi=RENYI_ROOM * events))
     for shift, times in Counter(shifts).items():
         accountant.compose(LaplaceDpEvent(1 / shift * (1 - RENYI_ROOM)), times)
+    bounds = np.array(accountant.rdp)
     for response, times in Counter(responses).items():
-        lie = 2 / (math.exp(response) + 1) if response < _MOST_RESPONSE else 0.0
-        accountant.compose(RandomizedResponseDpEvent(lie, 2), times)
-    bounds = sum((table.at(np.array(orders)) for table in renyi), np.array(accountant.rdp))
+        bounds += times * _response_divergences(response, tuple(orders))
+    bounds = sum((table.at(np.array(orders)) for table in renyi), bounds)
     return float(compute_epsilon(orders, bounds.tolist(), delta)[0]) * (1 + RENYI_ROOM)
+
+
+@lru_cache(maxsize=64)  # a tenth of a second, and the same event counts at every delta and rho
+def _response_divergences(epsilon: float, orders: tuple[float, ...]) -> Doubles:
+    """Return dp-accounting's Renyi divergences of randomised response [orders], in nats.
+
+    Between two answers, it is the worst event of its epsilon.
+    """
+    from dp_accounting import NeighboringRelation, RandomizedResponseDpEvent
+    from dp_accounting.rdp import RdpAccountant
+
+    lie = 2 / (math.exp(epsilon) + 1) if epsilon < _MOST_RESPONSE else 0.0
+    accountant = RdpAccountant(orders, NeighboringRelation.REPLACE_ONE)
+    accountant.compose(RandomizedResponseDpEvent(lie, 2))
+    return np.array(accountant.rdp)
 
 
 def most_variation(divergence: float) -> float:

@@ -16,13 +16,12 @@ from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
 from dpaudit.api.tables import Records, dataframe, records_file, require_there
 from dpaudit.auditing.run import EVIDENCE, Question, audit_run
+from dpaudit.errors import in_short
 from dpaudit.mechanisms.claims import ApproximateClaim
-from dpaudit.reports import attacks, findings, levels
 from dpaudit.results import AuditResult
 from dpaudit.results.shell import WITH_MODEL
 from dpaudit.runs import Claim, InputError, KnownDigests, RunReader, read_seed
 from dpaudit.runs.reader import read_tokenizer
-from dpaudit.runs.strict_yaml import in_short
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -186,6 +185,15 @@ class Audit(Shown[AuditResult]):
         return quality_of(self.run)
 
     @cached_property
+    def sign_offs(self) -> tuple[bytes, tuple[SignedOff, ...]]:
+        """The reviewers' sign-offs: their file, empty without one, and who signed.
+
+        Raises:
+            InputError: they cannot be read, or one is not of this run.
+        """
+        return sign_offs_of(self.run)
+
+    @cached_property
     def worth(self) -> Worth | None:
         """What the records added to the run's texts, as far as it was measured. Private."""
         worth, problem = worth_of(self.run)
@@ -259,6 +267,8 @@ class Audit(Shown[AuditResult]):
         return f"Audit of {self.run}: {self.verdict}"
 
     def _rows(self) -> list[tuple[str, str]]:
+        from dpaudit.reports import attacks, findings, levels
+
         claim = self.claim
         claimed = recomputed = self.guarantee
         if claim is not None:
@@ -540,19 +550,23 @@ def _held_to(audited: Audit, policy: PolicyFile, signer: str | None) -> AuditRes
 
     wanted = policy.policy.quality is not None and audited.verdict != "error"
     quality, problem = audited.quality if wanted else (None, "")
-    asked = policy.policy.sign_off is not None and audited.verdict != "error"
-    reviewers = _reviewers(audited.run) if asked else ()
+    reviewers: tuple[SignedOff, ...] | str = ()
+    if policy.policy.sign_off is not None and audited.verdict != "error":
+        try:
+            reviewers = audited.sign_offs[1]
+        except InputError as error:
+            reviewers = str(error)
     return apply_policy(audited.result, policy, quality, problem, signer, reviewers)
 
 
-def _reviewers(run: Location) -> tuple[SignedOff, ...] | str:
-    """Return who signed a run off, or why nobody knows."""
+def sign_offs_of(run: Location) -> tuple[bytes, tuple[SignedOff, ...]]:
+    """Return the sign-offs in a run's report folder, as `Audit.sign_offs` does."""
     from dpaudit.releasing.sign_off import require_sign_offs
 
-    try:
-        return require_sign_offs(places.reports_of(run), RunReader(run).head_or_none())[1]
-    except InputError as error:
-        return str(error)
+    reader = RunReader(run)
+    # A head is public together with its commitment alone.
+    head = None if reader.manifest.commitment is None else reader.head_or_none()
+    return require_sign_offs(places.reports_of(run), head)
 
 
 def quality_of(run: Location) -> tuple[Quality | None, str]:

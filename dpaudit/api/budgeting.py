@@ -22,6 +22,7 @@ from dpaudit.accounting.approximate import largest
 from dpaudit.accounting.release import Plan, amount_of, cost_of_texts, most_texts
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
+from dpaudit.errors import in_short
 from dpaudit.mechanisms import (
     ContextChange,
     DivisorKind,
@@ -46,7 +47,6 @@ from dpaudit.results.budget import (
 from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError, MostTruePositives, SecretBatches
 from dpaudit.runs.manifest import LIMITS, Share, given_limits
-from dpaudit.runs.strict_yaml import in_short
 
 #: Of a budget, for the rounding of what is spent of it.
 _ROOM = 1 - 2.0**-30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -14,15 +13,16 @@ from typing import TYPE_CHECKING, Literal
 from dpaudit.api import places
 from dpaudit.api.monitor import SILENT, Monitor
 from dpaudit.api.shown import Shown
-from dpaudit.api.tables import Records, dataframe, records_file, require_there
+from dpaudit.api.tables import Records, dataframe, is_table, records_file, require_there
 from dpaudit.disclosing.claims import TestedClaim, claim_of_run
 from dpaudit.disclosing.files import Columns, read_lines
 from dpaudit.disclosing.trial import LookedFor, try_texts
 from dpaudit.disclosing.units import units_of_files, units_of_run
+from dpaudit.errors import in_short
+from dpaudit.generation.sources import locate
 from dpaudit.reports import disclosed
 from dpaudit.results.disclosed_texts import LEVEL, DisclosedTexts, NamedSpan
 from dpaudit.runs import Claim, InputError, RunReader
-from dpaudit.runs.strict_yaml import in_short
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -144,9 +144,12 @@ def disclose(
     _require_numbers(epsilon, delta, level, p, seed)
     if unit not in ("words", "characters"):
         raise InputError("--unit", f"this is {in_short(unit)}.", "Give words or characters.")
+    place = None if is_table(texts) else places.location_of(texts, "TEXTS")
+    if isinstance(place, Path):  # a mistyped path is told first of all
+        locate(str(place), "TEXTS")
     split = {"shown": shown, "held_out": held_out, "label": label, "user": user, "p": p}
     _require_one_kind(data, split, split_is_random)
-    if data is None and isinstance(texts, str | os.PathLike) and places.is_run(Path(texts)):
+    if data is None and isinstance(place, Path) and places.is_run(place):
         problem = "this is a run of dpaudit, whose secret batches say which records were shown."
         raise InputError("TEXTS", problem, "Give --data FILE in place of --shown and --held-out.")
     columns, measure = Columns(text or "text", label, user), unit

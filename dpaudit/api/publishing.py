@@ -16,6 +16,7 @@ from dpaudit.api.audits import (
     asked_claim,
     audit,
     require_worth,
+    sign_offs_of,
     spare_findings,
     write_findings,
 )
@@ -98,7 +99,6 @@ def release(
     )
     from dpaudit.releasing.keys import read_signer
     from dpaudit.releasing.policy import read_policy
-    from dpaudit.releasing.sign_off import require_sign_offs
     from dpaudit.releasing.stamp import read_stamps
 
     where, folder, monitor = (
@@ -150,17 +150,16 @@ def release(
         require_split(RunReader(where), test_share)
     require_signer(rules, signer)
     reader, answers = RunReader(where), [places.path_of(file, "stamps") for file in stamps]
-    head, reports = reader.head_or_none(), places.reports_of(where)
-    require_sign_offs(reports, head)
+    sign_offs_of(where)
     with needs("stamp", "to read time stamps"):
-        read_stamps(answers, reader.manifest.commitment if answers else None, head)
+        read_stamps(answers, reader.manifest.commitment if answers else None, reader.head_or_none())
     found = audit(where, **asked, signer=None if signer is None else signer.public_key.keyid)
     if junit is not None or sarif is not None:
         write_findings(public_form(found.result), junit=junit, sarif=sarif)
     if found.verdict != "pass":
         raise AuditError(found)
     require_worth(where)
-    # Read once: the card shows the evaluation that the policy was held against.
+    # Read once: the folder has the evaluation and sign-offs that the policy was held against.
     quality, problem = found.quality
     if problem:
         monitor.warn(problem)
@@ -174,7 +173,7 @@ def release(
             quality=quality,
             test_share=test_share,
             stamps=answers,
-            reports=reports,
+            sign_offs=found.sign_offs,
         )
     return Release(written, found)
 

@@ -18,7 +18,8 @@ from dpaudit.generation import events
 from dpaudit.generation.joined import JOINED, join_parts
 from dpaudit.generation.joined import terms_to_accept as terms_to_accept
 from dpaudit.generation.rows import read_columns as read_columns
-from dpaudit.generation.sources import is_installed, locate
+from dpaudit.generation.sources import is_installed as is_installed
+from dpaudit.generation.sources import locate
 from dpaudit.generation.starting import MODEL as MODEL
 from dpaudit.generation.starting import (
     PARTS,

@@ -144,8 +144,8 @@ def sign_off(
         accepts: the risk that the reviewer accepts.
 
     Raises:
-        InputError: the run is not finished or has no commitment, an argument cannot be used, or
-            earlier sign-offs are of another run.
+        InputError: the run is not finished or has no commitment, a file of it is missing or too
+            many, an argument cannot be used, or earlier sign-offs are of another run.
     """
     from dpaudit.releasing import sign_off as signing
     from dpaudit.releasing.keys import read_signer
@@ -157,6 +157,10 @@ def sign_off(
     if head is None or reader.manifest.commitment is None:
         problem = "this run is not finished, or has no commitment."
         raise InputError(str(where), problem, "Sign a finished run of `dpaudit generate` off.")
+    # What anyone can see before an audit, which says the rest.
+    if other := reader.hashes().digests.keys() ^ {*reader.files()}:
+        problem = "the run's files are not those that it had when it was finished."
+        raise InputError(reader.where(min(other)), problem, "Restore the run from a copy.")
     return signing.sign_off(
         places.reports_of(where),
         head,

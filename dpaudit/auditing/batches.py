@@ -6,10 +6,12 @@ sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import EqualContexts
+from dpaudit.auditing.checks import steps
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
 from dpaudit.auditing.checks.registry import (
     Gathered,
@@ -25,7 +28,7 @@ from dpaudit.auditing.checks.registry import (
     held_apart,
     loaded_here,
 )
-from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView, looked_at_together
 from dpaudit.auditing.guarantees import CurveSums
 from dpaudit.auditing.samples import ExpensiveTokens
 from dpaudit.mechanisms import ContextChange
@@ -43,6 +46,8 @@ _REPORTED: tuple[type[Evidence], ...] = (CurveSums, ExpensiveTokens, BudgetSums,
 #: Steps on disk that are worth a process: half a second's work at least, where starting one takes a
 #: third of it.
 PROCESS_BYTES = 1 << 24
+#: Batches that are read together, at most.
+MOST_AT_A_TIME = 16
 
 
 def all_gathered() -> tuple[Gathered, ...]:
@@ -92,33 +97,85 @@ class BatchAuditor:
         self._reader = RunReader(location)
         self._view = RunView(self._reader, change)
         self._gathered, self._loaded = all_gathered(), loaded_here()
+        self._at_a_time = MOST_AT_A_TIME
 
-    def __call__(self, batch_id: int) -> BatchFound:
+    def group(self, numbers: Sequence[int]) -> list[BatchFound]:
+        """Read some batches: together, as many at a time as there is memory for, where it helps.
+
+        What is found of each is the same, to the last bit, as alone.
+        """
+        found = list[BatchFound]()
+        while len(found) < len(numbers):
+            with ExitStack() as opened:
+                batches = self._opened(numbers[len(found) :], opened)
+                views = self._looked_at_together(list(batches.values()))
+                found += [self._read(each, batches[each], views.get(each)) for each in batches]
+            if not batches:
+                found.append(self(numbers[len(found)]))
+        return found
+
+    def _opened(self, numbers: Sequence[int], opened: ExitStack) -> dict[int, BatchView]:
+        """Open the first of these batches, up to one that must be read by itself."""
+        found, taken = dict[int, BatchView](), 0
+        for number in numbers[: self._at_a_time] if self._at_a_time > 1 else ():
+            try:
+                record = opened.enter_context(self._reader.batch(number))
+                batch = BatchView(self._view, record)
+                taken += batch.bytes
+            except FAILURES:  # it is told where the batch is read alone
+                break
+            found[number] = batch
+            if taken > steps.BLOCK_BYTES:
+                break
+        return found
+
+    def _looked_at_together(self, batches: Sequence[BatchView]) -> dict[int, StepsView]:
+        """Return the views of those batches that can be looked at with others."""
+        if sum(batch.bytes for batch in batches) > 2 * steps.BLOCK_BYTES:
+            return {}
+        alike = defaultdict[tuple[int, bool], list[BatchView]](list)
+        for batch in batches:
+            alike[batch.header.contexts, batch.header.canary is None].append(batch)
+        found = dict[int, StepsView]()
+        for several in alike.values():
+            views = None
+            with suppress(*FAILURES):  # each alone says which of them fails, and why
+                views = looked_at_together(several) if len(several) > 1 else []
+            if views is None:
+                self._at_a_time = 1  # nor will others be
+            for batch, view in zip(several, views or (), strict=False):
+                found[batch.header.id] = view
+        return found
+
+    def __call__(self, number: int) -> BatchFound:
         """Read one batch to its end, or to where that fails."""
-        found = BatchFound(batch_id, looked=self._loaded)
+        return self._read(number, None, None)
+
+    def _read(self, number: int, batch: BatchView | None, view: StepsView | None) -> BatchFound:
+        """Read a batch, which may be open, and all of whose steps may be in view."""
+        found = BatchFound(number, looked=self._loaded)
         looking = _Looking(found)
         try:
-            with self._reader.batch(batch_id) as opened:
-                found.digest, found.header, found.length = (
-                    opened.digest(),
-                    opened.header,
-                    len(opened.tokens),
-                )
-                batch = BatchView(self._view, opened)
+            with ExitStack() as opened:
+                if batch is None:
+                    batch = BatchView(self._view, opened.enter_context(self._reader.batch(number)))
+                record = batch.record
+                found.digest, found.header = record.digest(), record.header
+                found.length = len(record.tokens)
                 looking.begin(batch, self._gathered)
-                for view in batch.blocks():
-                    found.steps += len(view)
+                for each in batch.blocks() if view is None else [view]:
+                    found.steps += len(each)
                     # Corrupt values overflow and compare oddly; the checks say so in words, numpy
                     # need not.
                     with np.errstate(all="ignore"):
-                        looking.look(view)
+                        looking.look(each)
         except InputError as error:
-            found.unreadable = input_problem(error, steps_file(batch_id))
+            found.unreadable = input_problem(error, steps_file(number))
         except FAILURES as error:
             failure = failure_of(self._reader.manifest.plug_ins, error)
             if failure is None:
                 raise
-            found.unreadable = input_problem(failure, steps_file(batch_id))
+            found.unreadable = input_problem(failure, steps_file(number))
         looking.end()
         return found
 
@@ -169,12 +226,34 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
     except InputError as error:
         run.unreadable[STEPS] = input_problem(error, STEPS)
         return
-    make_auditor = partial(BatchAuditor, run.reader.location, run.change)
-    with closing((engine or _engine_for(run.reader)).map(make_auditor, batches)) as found:
-        for done, batch in enumerate(found, start=1):
+    make_auditor = partial(GroupAuditor, run.reader.location, run.change)
+    engine = engine or _engine_for(run.reader)
+    groups = _in_groups(batches, engine.workers if isinstance(engine, LocalEngine) else cores())
+    with closing(engine.map(make_auditor, groups)) as found:
+        for done, batch in enumerate(chain.from_iterable(found), start=1):
             _merge(run, batch, kinds)
             if progress:
                 progress(done, run.manifest.batches)
+
+
+class GroupAuditor:
+    """A worker that reads some batches at a time."""
+
+    def __init__(self, location: str, change: ContextChange | None) -> None:
+        """Open a run as `BatchAuditor` does."""
+        self._auditor = BatchAuditor(location, change)
+
+    def __call__(self, batches: Sequence[int]) -> list[BatchFound]:
+        """Read batches (`BatchAuditor.group`)."""
+        return self._auditor.group(batches)
+
+
+def _in_groups(batches: Sequence[int], workers: int) -> list[Sequence[int]]:
+    """Return batches in tasks of several; if there are several workers, each has some tasks."""
+    each = MOST_AT_A_TIME
+    if workers > 1:
+        each = max(1, min(each, len(batches) // (2 * workers)))
+    return [batches[first : first + each] for first in range(0, len(batches), each)]
 
 
 def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> None:

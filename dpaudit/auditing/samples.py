@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import accumulate
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from dpaudit.auditing.checks.evidence import BatchEvidence, Evidence
@@ -63,26 +64,39 @@ class BatchTokens(BatchEvidence):
         exact = np.maximum(view.costs[:, 1], view.costs[:, 2])
         costs = np.stack([exact, view.costs[:, 1], view.costs[:, 2]], axis=-1)
         self.costs[steps] = np.where(np.isnan(costs), math.inf, costs)
-        logarithms = view.log_probabilities
-        if logarithms is None:
-            return
-        self.probabilities[steps] = [math.exp(min(each, 0.0)) for each in logarithms.tolist()]
-        spans, rows = view.spans, np.arange(len(view))
-        scores = spans.padded(view.aggregate.astype(np.float64), -math.inf)
-        own = view.columns - spans.starts
-        sampled = scores[rows, own]
-        scores[rows, own] = -math.inf
-        for place in range(ALTERNATIVES):
-            best = scores.argmax(axis=-1)
-            beyond = (scores[rows, best] - sampled) / view.mechanism.temperature
-            scores[rows, best] = -math.inf
-            there = spans.lengths > place + 1
-            ids = np.where(there, best, 0)
-            if view.support is not None:
-                ids = np.where(there, view.support[ids + spans.starts], 0)
-            self.others[steps, place] = ids
-            likely = np.minimum(np.exp(logarithms + beyond), 1.0)
-            self.likely[steps, place] = np.where(there, likely, math.nan)
+        if view.log_probabilities is not None:
+            found = view.shared(_likely)
+            self.probabilities[steps] = found[0]
+            self.likely[steps] = found[1 : ALTERNATIVES + 1].T
+            self.others[steps] = found[ALTERNATIVES + 1 :].T
+
+
+def _likely(view: StepsView) -> NDArray[np.float64]:
+    """Return [1 + 2 * ALTERNATIVES, k] probabilities of each step's token and of others.
+
+    Then ids of these others.
+    """
+    logarithms = view.log_probabilities
+    assert logarithms is not None, "its caller has looked"
+    found = np.full((1 + 2 * ALTERNATIVES, len(view)), math.nan)
+    found[0] = [math.exp(min(each, 0.0)) for each in logarithms.tolist()]
+    spans, rows = view.spans, np.arange(len(view))
+    scores = spans.padded(view.aggregate.astype(np.float64), -math.inf)
+    own = view.columns - spans.starts
+    sampled = scores[rows, own]
+    scores[rows, own] = -math.inf
+    for place in range(ALTERNATIVES):
+        best = scores.argmax(axis=-1)
+        beyond = (scores[rows, best] - sampled) / view.mechanism.temperature
+        scores[rows, best] = -math.inf
+        there = spans.lengths > place + 1
+        ids = np.where(there, best, 0)
+        if view.support is not None:
+            ids = np.where(there, view.support[ids + spans.starts], 0)
+        found[1 + ALTERNATIVES + place] = ids
+        likely = np.minimum(np.exp(logarithms + beyond), 1.0)
+        found[1 + place] = np.where(there, likely, math.nan)
+    return found
 
 
 class ExpensiveTokens(Evidence):

@@ -10,13 +10,14 @@ from dpaudit.commands.options import (
     POSITIVE,
     RELATIONS,
     FiniteRange,
+    WholeRange,
     limit_options,
     output_options,
 )
 from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import show_document
 
-_MANY = click.IntRange(min=1, max=1 << 20)
+_MANY = WholeRange(min=1, max=1 << 20)
 
 
 @click.command()
@@ -34,7 +35,7 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 )
 @click.option(
     "--records",
-    type=click.IntRange(min=1, max=10**12),
+    type=WholeRange(min=1, max=10**12),
     required=True,
     help="Number of private records.",
 )
@@ -50,7 +51,7 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 )
 @limit_options
 @click.option(
-    "--tokens", type=click.IntRange(min=0), help="Find the epsilon of this many tokens per batch."
+    "--tokens", type=WholeRange(min=0), help="Find the epsilon of this many tokens per batch."
 )
 @click.option(
     "--texts",
@@ -98,7 +99,7 @@ _MANY = click.IntRange(min=1, max=1 << 20)
 )
 @click.option(
     "--group-size",
-    type=click.IntRange(min=1, max=10**6),
+    type=WholeRange(min=1, max=10**6),
     default=1,
     show_default=True,
     help="How many contexts one unit (record or user) can change.",

@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from dpaudit.commands.options import COUNT, MOST, SHARE, NamedPath, TitledCommand, output_options
+from dpaudit.commands.options import (
+    COUNT,
+    MOST,
+    SHARE,
+    NamedPath,
+    TitledCommand,
+    WholeRange,
+    output_options,
+)
 from dpaudit.commands.progress import TERMINAL
 from dpaudit.commands.terminal import show_document
 
@@ -35,7 +43,7 @@ from dpaudit.commands.terminal import show_document
 )
 @click.option(
     "--tokens",
-    type=click.IntRange(2, MOST),
+    type=WholeRange(2, MOST),
     default=128,
     show_default=True,
     help="Tokens of a text that are read, from its beginning.",

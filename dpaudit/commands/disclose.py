@@ -16,6 +16,7 @@ from dpaudit.commands.options import (
     NamedPath,
     TitledCommand,
     TitledOption,
+    WholeRange,
     output_options,
 )
 from dpaudit.commands.progress import TERMINAL
@@ -101,7 +102,7 @@ _of_files = partial(click.option, cls=TitledOption, heading="Of any other genera
 )
 @click.option(
     "--seed",
-    type=click.IntRange(0, 2**63 - 1),
+    type=WholeRange(0, 2**63 - 1),
     help="Seed of ties and redraws [default: 0 for a run, a new one for files].",
 )
 @output_options

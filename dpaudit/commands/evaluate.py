@@ -15,6 +15,7 @@ from dpaudit.commands.options import (
     FiniteRange,
     NamedPath,
     TitledCommand,
+    WholeRange,
     model_engine_options,
     output_options,
     private_cache_option,
@@ -70,11 +71,11 @@ if TYPE_CHECKING:
     "--embedding", help="Model that embeds the texts [default: all-MiniLM-L6-v2, offline]."
 )
 @click.option(
-    "--n", type=click.IntRange(2, MOST), help="MAUVE: most texts on each side [default: 1000]."
+    "--n", type=WholeRange(2, MOST), help="MAUVE: most texts on each side [default: 1000]."
 )
 @click.option(
     "--clusters",
-    type=click.IntRange(2, MOST),
+    type=WholeRange(2, MOST),
     help="MAUVE: clusters of its k-means [default: n / 10].",
 )
 @click.option("--iterations", type=COUNT, help="MAUVE: iterations of its k-means [default: 500].")
@@ -89,15 +90,15 @@ if TYPE_CHECKING:
 @click.option("--scaling", type=POSITIVE, help="MAUVE: scaling factor [default: 5].")
 @click.option(
     "--points",
-    type=click.IntRange(2, 100_000),
+    type=WholeRange(2, 100_000),
     help="MAUVE: points of the divergence curve [default: 32].",
 )
 @click.option(
-    "--seeds", type=click.IntRange(min=1, max=1000), help="MAUVE: number of seeds [default: 5]."
+    "--seeds", type=WholeRange(min=1, max=1000), help="MAUVE: number of seeds [default: 5]."
 )
 @click.option(
     "--most-records",
-    type=click.IntRange(4, 2**40),
+    type=WholeRange(4, 2**40),
     help="Most real records of a file that are used [default: 4000].",
 )
 @click.option(
@@ -132,7 +133,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--accuracy-seeds",
-    type=click.IntRange(min=1, max=1000),
+    type=WholeRange(min=1, max=1000),
     help="Probes and fine-tuning: number of seeds [default: 3].",
 )
 @private_cache_option("of all texts")

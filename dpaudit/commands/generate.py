@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from dpaudit.commands.init import WORKING, note_fewer, show_menu
+from dpaudit.commands.init import WORKING, note_fewer, note_model, show_menu
 from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
     TitledCommand,
+    WholeRange,
     model_engine_options,
     output_options,
 )
@@ -62,7 +63,7 @@ _PACKAGE = "package:"
 )
 @click.option(
     "--stop-after",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     metavar="ROUNDS",
     help="Stop after this many of batching.rounds. The run costs as much as all rounds "
     "(docs/generation.md).",
@@ -146,6 +147,10 @@ def generate(
     first = _first(source, given)
     config: Settings = source if first is None else first.config
     if out is None:
+        note_model(
+            "time a few steps and to write texts of the public prompt",
+            "`dpaudit budget --help` says how to work out epsilons without a model.",
+        )
         menu = None if first is None else first.menu
         planned = generating.plan(
             config, spent=spent, unverified=unverified, menu=menu, monitor=TERMINAL

@@ -33,7 +33,7 @@ from dpaudit.commands.terminal import (
 
 if TYPE_CHECKING:
     from dpaudit.api.starting import Demo, Own
-    from dpaudit.results.plan import Menu
+    from dpaudit.results.plan import Menu, PlanName
 
 #: What takes a moment.
 WORKING = "reading the records and working out the plans"
@@ -99,12 +99,13 @@ def init(
         if data is not None:
             if asks:
                 given = ask(given, data, examples=not draft_examples)
-                kept.enter_context(keeping_answers(str(config), data, given))
+                kept.enter_context(keeping_answers(str(config), data, lambda: given))
             own = given.own(data)
             if not asks:
                 note_persons(given, data)
             elif given.plan is None:
-                own = _with_plan(own, given.aggregator)
+                given = replace(given, plan=_chosen_plan(own, given.aggregator))
+                own = given.own(data)
         with nullcontext() if draft_examples else TERMINAL.waiting(WORKING):
             written = starting.init(
                 config,
@@ -114,6 +115,9 @@ def init(
                 draft_examples=draft_examples,
                 monitor=TERMINAL,
             )
+    if written.at_hand:
+        done = f"{in_a_line(config)} is written: Ctrl-C leaves this out."
+        note_model("show texts of the public prompt", done)
     seen = preview(config, monitor=TERMINAL) if written.at_hand else None
     run = argument(f"{config.stem}-run", "RUN_DIR")
     then = f"dpaudit generate {argument(str(config), 'CONFIG')} --out {run}"
@@ -137,15 +141,27 @@ def init(
     note(f"Next: {then}")
 
 
-def _with_plan(own: Own, aggregator: Demo) -> Own:
+def _chosen_plan(own: Own, aggregator: Demo) -> PlanName:
     """Show the plans, with their times where they can be measured, and ask which is wanted."""
     from dpaudit.api import starting
 
     with TERMINAL.waiting(WORKING):
         first = starting.first(own, aggregator=aggregator)
+    if starting.is_installed(own.model):
+        note_model("time the plans", "--plan leaves this out.")
     menu = starting.timed_menu(first, monitor=TERMINAL)
     show_menu(menu, own)
-    return replace(own, plan=ask_plan(tuple(offer.name for offer in menu.offers)))
+    return ask_plan(tuple(offer.name for offer in menu.offers))
+
+
+def note_model(purpose: str, without: str) -> None:
+    """Say beforehand that a model is loaded, for how long about, and what does without it."""
+    # SmolLM2's dry run of 24 texts by 32 contexts takes one to two minutes of CPU time (AMD EPYC
+    # with AVX2, 2026-11-28).
+    note(
+        f"This loads the model, to {purpose}: one to three minutes with the example's model on two "
+        f"free cores, longer with a larger one. {without}"
+    )
 
 
 def show_menu(menu: Menu, own: Own) -> None:

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpaudit.commands.options import (
-    RUN_DIR,
-    TitledCommand,
-    output_options,
-)
+from dpaudit.commands.options import RUN_DIR, TitledCommand, WholeRange, output_options
 from dpaudit.commands.progress import progress_bar
 from dpaudit.commands.terminal import note, show_document, tell
 
@@ -21,14 +17,14 @@ if TYPE_CHECKING:
 @click.command(cls=TitledCommand)
 @click.argument("run_dir", type=RUN_DIR)
 @click.option(
-    "--batch", type=click.IntRange(min=0), required=True, help="Id of the batch to look into."
+    "--batch", type=WholeRange(min=0), required=True, help="Id of the batch to look into."
 )
 @click.option(
-    "--step", type=click.IntRange(min=0), help="Step of the batch to look into, counted from 0."
+    "--step", type=WholeRange(min=0), help="Step of the batch to look into, counted from 0."
 )
 @click.option(
     "--top",
-    type=click.IntRange(1, 1000),
+    type=WholeRange(1, 1000),
     default=10,
     show_default=True,
     help="How many tokens of a step to list.",

@@ -14,6 +14,7 @@ from dpaudit.commands.options import (
     FiniteRange,
     NamedPath,
     TitledCommand,
+    WholeRange,
     model_engine_options,
     output_options,
     private_cache_option,
@@ -134,13 +135,13 @@ def table(
 @click.option(
     "--normalize/--no-normalize", default=True, show_default=True, help="Make vectors unit vectors."
 )
-@click.option("--centers", type=click.IntRange(min=2), help="Cluster centres, k [default: 500].")
+@click.option("--centers", type=WholeRange(min=2), help="Cluster centres, k [default: 500].")
 @click.option(
-    "--keep", type=click.IntRange(min=1), help="Centres that rebalancing keeps, k' [default: 100]."
+    "--keep", type=WholeRange(min=1), help="Centres that rebalancing keeps, k' [default: 100]."
 )
 @click.option(
     "--dimension",
-    type=click.IntRange(min=1),
+    type=WholeRange(min=1),
     help="Dimension that Chang's method projects to [default: 16].",
 )
 @click.option("--chang-epsilon", type=POSITIVE, help="Budget of Chang's method [default: 0.1].")

@@ -66,10 +66,26 @@ class FiniteRange(click.FloatRange):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Parse one number."""
-        number: float = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number", param, ctx)
-        return number
+        try:
+            finite = math.isfinite(float(value))
+        except ValueError:
+            finite = False
+        if not finite:
+            problem = f"{value!r} is not a finite number in the range {self._describe_range()}."
+            self.fail(problem, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class WholeRange(click.IntRange):
+    """A whole number within limits, which are named whatever else is given, such as 1e9."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse one number."""
+        try:
+            return super().convert(int(value), param, ctx)
+        except ValueError:
+            problem = f"{value!r} is not a whole number in the range {self._describe_range()}."
+            self.fail(problem, param, ctx)
 
 
 class NamedPath(click.Path):
@@ -136,7 +152,7 @@ RUN_DIR = RunLocation(path_type=Path)
 POSITIVE = FiniteRange(min=0, min_open=True)
 #: Between 0 and 1, and neither of them.
 SHARE = FiniteRange(min=0, max=1, min_open=True, max_open=True)
-COUNT = click.IntRange(1, MOST)
+COUNT = WholeRange(1, MOST)
 RELATIONS = click.Choice(["add_remove", "replace"])
 DATA_HELP = "The run's private data, as data.path or data.dataset in its config."
 model_option = click.option(
@@ -249,7 +265,7 @@ def engine_options(command: Command, *, models: bool = False) -> Command:
         "--workers",
         cls=TitledOption,
         heading=_WORKERS,
-        type=click.IntRange(min=1),
+        type=WholeRange(min=1),
         help="Number of processes [default: as many as fit the machine or the cluster, and the "
         "run].",
     )
@@ -353,7 +369,7 @@ def audit_options(command: Command) -> Command:
         "--evidence",
         "--level",
         "evidence",
-        type=click.IntRange(0, 4),
+        type=WholeRange(0, 4),
         default=2,
         show_default=True,
         help="Pass only if every check up to this level was made. 3 and 4 need --data.",

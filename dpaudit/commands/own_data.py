@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dpaudit.commands.options import POSITIVE, NamedPath, TitledOption, limit_options
+from dpaudit.commands.options import POSITIVE, NamedPath, TitledOption, WholeRange, limit_options
 from dpaudit.commands.terminal import note
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ _PERSONS = frozenset(
     ("author", "client", "customer", "employee", "member", "patient", "person", "student", "user")
 )
 #: As in dpaudit.runs.manifest, which is not loaded for this; a test compares them.
-POSITIVE_COUNT = click.IntRange(1, 1 << 40)
-MOST_CONTEXTS = click.IntRange(1, 1 << 20)
+POSITIVE_COUNT = WholeRange(1, 1 << 40)
+MOST_CONTEXTS = WholeRange(1, 1 << 20)
 #: The shortest text of a first config has 8 tokens; the most are as in dpaudit.runs.manifest.
-MOST_TOKENS = click.IntRange(8, 1 << 15)
+MOST_TOKENS = WholeRange(8, 1 << 15)
 #: As in dpaudit.results.plan; likewise.
 PLANS = ("many", "close", "careful")
 
@@ -399,8 +399,8 @@ def ask(given: Given, data: str, *, examples: bool = True) -> Given:
 
 
 @contextmanager
-def keeping_answers(config: str, data: str, given: Given) -> Iterator[None]:
-    """Say all that was answered as a command when the body refuses something, so none is lost."""
+def keeping_answers(config: str, data: str, given: Callable[[], Given]) -> Iterator[None]:
+    """Say all that was answered by then as a command, when the body refuses something."""
     from dpaudit.errors import InputError
     from dpaudit.results.shell import argument
 
@@ -408,7 +408,7 @@ def keeping_answers(config: str, data: str, given: Given) -> Iterator[None]:
         yield
     except InputError:
         command = f"dpaudit init {argument(config, 'CONFIG')} --data {argument(data, 'FILE')}"
-        note(f"Your answers are kept in this command: {command} {given.arguments()}")
+        note(f"Your answers are kept in this command: {command} {given().arguments()}")
         raise
 
 

@@ -6,16 +6,13 @@ import sys
 import threading
 import time
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dpaudit.api.monitor import Monitor, Progress, Steps
 from dpaudit.commands.terminal import console, note, session, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-    from rich.progress import Progress as Bars
-    from rich.progress import ProgressColumn
 
     from dpaudit.api.generating import Event, ModelLoaded, Phase, RecordsPlaced, RunResumed
 
@@ -77,12 +74,42 @@ class Pulse:
             note(self._line())
 
 
-def progress_bars(*times: ProgressColumn) -> Bars:
-    """Return bars on stderr; disabled in a log, or with --quiet.
+class Bars(Protocol):
+    """Bars on standard error: those of rich, or none.
+
+    Attributes:
+        disable: whether none is shown.
+    """
+
+    disable: bool
+
+    def add_task(self, description: str, *, total: float | None, **fields: Any) -> Any:
+        """Return the number of a further bar."""
+
+    def update(self, task_id: Any, **values: Any) -> None:
+        """Show how far a bar is."""
+
+
+class _NoBars:
+    """Nothing, in a log or with --quiet: most audits need no library that draws on terminals."""
+
+    disable = True
+
+    def add_task(self, description: str, *, total: float | None, **fields: Any) -> Any:
+        del description, total, fields
+
+    def update(self, task_id: Any, **values: Any) -> None:
+        del task_id, values
+
+
+def progress_bars(time: str = "") -> AbstractContextManager[Bars]:
+    """Return bars on stderr; none in a log, or with --quiet.
 
     Args:
-        times: what shows the remaining time; by default that of rich.
+        time: what shows the remaining time, as a format of a task; by default that of rich.
     """
+    if session().quiet or not sys.stderr.isatty():
+        return nullcontext(_NoBars())
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
     from rich.table import Column
@@ -94,10 +121,13 @@ def progress_bars(*times: ProgressColumn) -> Bars:
             table_column=Column(no_wrap=True, overflow="ellipsis"),
         ),
         BarColumn(bar_width=None, table_column=Column(min_width=5, ratio=1)),
-        *(times or (MofNCompleteColumn(), Remaining(elapsed_when_finished=True))),
+        *(
+            [TextColumn(time, markup=False)]
+            if time
+            else [MofNCompleteColumn(), Remaining(elapsed_when_finished=True)]
+        ),
         console=console(stderr=True),
         expand=True,
-        disable=session().quiet or not sys.stderr.isatty(),
     )
 
 
@@ -165,9 +195,7 @@ class TerminalMonitor(Monitor):
     @contextmanager
     def generation(self, tokens: int) -> Iterator[Callable[[Event], None]]:
         """Show a bar, or lines for phases and batches."""
-        from rich.progress import TextColumn
-
-        with progress_bars(TextColumn("{task.fields[left]}", markup=False)) as bars:
+        with progress_bars("{task.fields[left]}") as bars:
             shown = GenerationProgress(bars, self._title, tokens)
             with shown.pulse:
                 yield shown

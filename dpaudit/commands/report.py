@@ -17,6 +17,7 @@ from dpaudit.commands.options import (
     RUN_DIR,
     NamedPath,
     TitledCommand,
+    WholeRange,
     audit_options,
     engine_options,
     junit_option,
@@ -80,6 +81,7 @@ def report(
     from dpaudit import InputError
     from dpaudit.api import places
     from dpaudit.api.audits import audit, report_place, spare_findings, write_findings
+    from dpaudit.reports.drawing import spare_documentation
     from dpaudit.reports.reproducing import rests_on
     from dpaudit.reports.terminal import summary
     from dpaudit.reports.text import in_a_line
@@ -106,6 +108,7 @@ def report(
     show_document(result, as_json, summary)
     write_findings(result, sarif=sarif)
     if audited.claim is not None or out is not None or places.holds_reports(folder):
+        spare_documentation()
         paths = found.save(folder)
         if not as_json:
             print_line(
@@ -223,11 +226,12 @@ def verify(
     elif result.claim is not None:  # else there is nothing to say but why it cannot be read
         from dpaudit.reports.attacks import in_short
         from dpaudit.reports.findings import still_to_make
-        from dpaudit.reports.terminal import failures
         from dpaudit.reports.wording import VERDICT_NAMES
 
         # else there is nothing to print, whether or not anybody reads it
         if result.verdict != "pass":
+            from dpaudit.reports.terminal import failures
+
             print_document(failures(result))
         lacking = (f"not made: {group.described}" for group in still_to_make(result))
         for line in (
@@ -340,7 +344,7 @@ def _age_of(made: str) -> str:
     "--data", type=NamedPath(path_type=str), metavar="FILE", required=True, help=DATA_HELP
 )
 @click.option(
-    "--steps", type=click.IntRange(min=0), help="Recompute this many random steps [default: 10]."
+    "--steps", type=WholeRange(min=0), help="Recompute this many random steps [default: 10]."
 )
 @click.option(
     "--step",
@@ -352,12 +356,12 @@ def _age_of(made: str) -> str:
 )
 @click.option(
     "--left-out",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     help="Leave out this many random contexts [default: 2].",
 )
 @click.option(
     "--trials",
-    type=click.IntRange(min=0),
+    type=WholeRange(min=0),
     help="Texts of the attack for each canary, with it and without it [default: 6].",
 )
 @click.option(

@@ -125,8 +125,19 @@ def note(message: str, *, wrapped: bool = False) -> None:
     if wrapped:
         from dpaudit.reports.text import wrapped as in_lines
 
-        message = in_lines(message, console(stderr=True).width, "  ")
+        message = in_lines(message, _width(), "  ")
     tell(message)
+
+
+def _width() -> int:
+    """Return how many columns a terminal has: $COLUMNS, or any standard stream's; else 80."""
+    if (asked := os.environ.get("COLUMNS", "")).isdecimal() and int(asked):
+        return int(asked)
+    for number in range(3):
+        with suppress(OSError):
+            if columns := os.get_terminal_size(number).columns:
+                return columns
+    return 80
 
 
 def print_json(text: str) -> None:

@@ -8,9 +8,10 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from dpaudit.errors import in_short
 from dpaudit.results.publication import PATTERNS
 from dpaudit.runs import InputError
-from dpaudit.runs.strict_yaml import in_short, parse, read
+from dpaudit.runs.strict_yaml import parse, read
 
 MAX_BYTES = 1 << 16
 #: What a field takes, by the error of what it does not take.

@@ -21,7 +21,6 @@ from dpaudit.releasing.attestation import Beside, envelopes, predicates
 from dpaudit.releasing.files import read_fields
 from dpaudit.releasing.marks import mark_of
 from dpaudit.releasing.policy import PolicyFile
-from dpaudit.releasing.sign_off import require_sign_offs
 from dpaudit.releasing.stamp import read_stamps
 from dpaudit.releasing.texts import has_labels, rows_of, split_rows, tables
 from dpaudit.reports.annexes import render_dpia, render_hipaa, render_questions
@@ -30,17 +29,9 @@ from dpaudit.reports.deployment import render_deployment
 from dpaudit.reports.write import documents, write_files
 from dpaudit.results import AuditResult
 from dpaudit.results.attestation import SIGN_OFFS
-from dpaudit.results.publication import (
-    CARD,
-    DPIA,
-    HIPAA,
-    QUESTIONS,
-    REGISTRY,
-    REPORT,
-    About,
-    ReleasedFolder,
-)
+from dpaudit.results.publication import About, ReleasedFolder, SignedOff
 from dpaudit.results.quality import Quality
+from dpaudit.results.release_layout import CARD, DPIA, HIPAA, QUESTIONS, REGISTRY, REPORT
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.batches import Sample
 from dpaudit.runs.layout import ATTESTATION, SAMPLES
@@ -131,7 +122,7 @@ def write_release(
     quality: Quality | None = None,
     test_share: float | None = None,
     stamps: Sequence[Path] = (),
-    reports: Path | None = None,
+    sign_offs: tuple[bytes, tuple[SignedOff, ...]] = (b"", ()),
     now: datetime | None = None,
 ) -> ReleasedFolder:
     """Write a passed run's release folder.
@@ -145,13 +136,13 @@ def write_release(
         quality: the run's evaluation, None without one.
         test_share: of the texts, in a split of their own; None for a single split.
         stamps: files of time stamping authorities' answers about the run's commitment or head.
-        reports: the run's report folder, which may hold sign-offs; None looks for none.
+        sign_offs: of the run, checked: their file, empty without one, and who signed.
         now: when; by default the clock's.
 
     Raises:
         RefusedError: the audit was no pass, or the run is not the one that was audited any more.
         InputError: there is something at `out`, the texts cannot be written, or cannot be split; a
-            stamp or a sign-off is not of this run.
+            stamp is not of this run.
         OSError: the folder cannot be written. Nothing is left of it then.
     """
     settings = result.run.settings
@@ -170,7 +161,7 @@ def write_release(
     labels = Counter(row.label for row in rows)
     # Public together with its commitment alone, whose nonce keeps others from testing guesses.
     head = None if settings.commitment is None else reader.head_or_none()
-    signed_off, reviewers = (b"", ()) if reports is None else require_sign_offs(reports, head)
+    signed_off, reviewers = sign_offs
     answers = read_stamps(stamps, settings.commitment, head)
     said = predicates(public, kind, Beside(settings.commitment, head, about.revocations), now)
     mark = mark_of(said, public.run.settings)

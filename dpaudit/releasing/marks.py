@@ -21,16 +21,8 @@ from dpaudit.releasing.revocation import Listed
 from dpaudit.results import Finding, Message, Settings
 from dpaudit.results.attestation import Audit, Tool
 from dpaudit.results.catalogue import message
-from dpaudit.results.publication import (
-    CARD,
-    JSONL,
-    PARQUET,
-    SIDE_CAR,
-    Generator,
-    Mark,
-    Provenance,
-    SideCar,
-)
+from dpaudit.results.publication import Generator, Mark, Provenance, SideCar
+from dpaudit.results.release_layout import CARD, JSONL, PARQUET, SIDE_CAR
 from dpaudit.runs import InputError, strict_json, strict_yaml
 from dpaudit.runs.layout import ATTESTATION
 

@@ -17,6 +17,7 @@ from dpaudit.accounting.worth import (
 )
 from dpaudit.auditing.checks import registered
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
+from dpaudit.errors import in_short
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
 from dpaudit.results.catalogue import message
@@ -25,7 +26,6 @@ from dpaudit.results.publication import SignedOff
 from dpaudit.results.quality import Added, Quality
 from dpaudit.results.shell import context_for
 from dpaudit.runs import InputError
-from dpaudit.runs.strict_yaml import in_short
 
 _REMEDY = (
     f"Give a mapping with policy_version: 1 and any of {', '.join(list(Policy.model_fields)[1:])}."

@@ -14,7 +14,7 @@ from typing import Any
 from cryptography import x509
 
 from dpaudit.results.attestation import timestamp
-from dpaudit.results.publication import STAMPS
+from dpaudit.results.release_layout import STAMPS
 from dpaudit.runs import InputError
 
 #: Of an answer, and of a file of certificates.

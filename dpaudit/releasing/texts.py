@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from dpaudit.releasing.marks import in_footer, side_car
-from dpaudit.results.publication import JSONL, PARQUET, SIDE_CAR, Mark, Split
+from dpaudit.results.publication import Mark, Split
+from dpaudit.results.release_layout import JSONL, PARQUET, SIDE_CAR
 from dpaudit.runs import InputError
 from dpaudit.runs.batches import Sample
 

@@ -74,7 +74,8 @@ from dpaudit.results.attestation import (
 )
 from dpaudit.results.audit import BatchCost
 from dpaudit.results.catalogue import message
-from dpaudit.results.publication import (
+from dpaudit.results.publication import SignedOff, VerifiedFolder
+from dpaudit.results.release_layout import (
     CARD,
     DPIA,
     HIPAA,
@@ -85,8 +86,6 @@ from dpaudit.results.publication import (
     REPORT,
     SIDE_CAR,
     STAMPS,
-    SignedOff,
-    VerifiedFolder,
 )
 from dpaudit.runs import InputError, strict_json
 from dpaudit.runs.layout import ATTESTATION

@@ -83,6 +83,7 @@ class Question(Fields):
         now: how a release answers it today, with all fields of about.yaml.
         answer: the answer's sense, as a sentence; empty if there is none.
         ask: what stays open, and whom to ask.
+        trial: what to ask about a trial of the texts where none was made; else its finding answers.
     """
 
     number: Annotated[int, Field(ge=1)]
@@ -94,6 +95,7 @@ class Question(Fields):
     answer: Annotated[str, Field(max_length=300)] = ""
     where: Where = Where()
     ask: Annotated[str, Field(max_length=300)] = ""
+    trial: Annotated[str, Field(max_length=300)] = ""
 
     @model_validator(mode="after")
     def _is_answered_somewhere(self) -> Question:

@@ -1,4 +1,4 @@
-"""A batch file: a zarr group (format 3) in a zip file, with a chunk per step.
+"""A batch file: a zarr group (format 3) in a zip file, with some steps to a chunk.
 
 Any zarr reader opens it.
 
@@ -15,7 +15,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -42,7 +42,7 @@ MAX_CHUNK_BYTES = 1 << 27
 MAX_METADATA_BYTES = 1 << 22
 #: The most that an entry has before its contents: numbers, its name and other fields.
 MAX_HEADER_BYTES = 1 << 17
-#: Some 250,000 entries, more than a batch of the most tokens has.
+#: Some 250,000 entries: more than there are where each of the most tokens has chunks of its own.
 MAX_DIRECTORY_BYTES = 1 << 24
 #: The most that a Blosc buffer adds to its contents.
 _BLOSC_BYTES = 16
@@ -60,22 +60,25 @@ class ArraySpec:
 
     Attributes:
         dtype: with its byte order, as in "<u4".
-        chunk: shape of a chunk without the leading axis; `rows` of them make up the array.
-        rows: length of the leading axis. None of them need be there.
-        whole: whether all rows are one chunk, not one each.
+        row: shape of a row; `rows` of them make up the array.
+        rows: length of the leading axis.
+        together: how many rows one chunk has, if there are as many. Zeros fill up the last chunk.
     """
 
     dtype: str
-    chunk: tuple[int, ...]
+    row: tuple[int, ...]
     rows: int
-    whole: bool = False
+    together: int = 1
 
     @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
         """The shape of a chunk with the leading axis."""
-        if self.whole:
-            return (self.rows, *self.chunk)
-        return (1, *self.chunk)
+        return (min(self.together, self.rows), *self.row)
+
+    @cached_property
+    def chunks(self) -> int:
+        """How many chunks there are."""
+        return -(-self.rows // self.chunk_shape[0])
 
     @cached_property
     def chunk_bytes(self) -> int:
@@ -94,7 +97,7 @@ class ArraySpec:
         if dtype.itemsize > 1:
             as_bytes["configuration"] = {"endian": "little"}
         return {
-            "shape": [self.rows, *self.chunk],
+            "shape": [self.rows, *self.row],
             "data_type": dtype.name,
             "chunk_grid": {
                 "name": "regular",
@@ -144,12 +147,13 @@ class ArchiveWriter:
         self._entry(_metadata_entry(name), _json_bytes(spec.metadata(attributes or {})))
 
     def chunk(self, name: str, spec: ArraySpec, index: int, values: AnyArray) -> None:
-        """Write one chunk of an array that was declared."""
+        """Write one chunk of an array: its rows, of which the last chunk may have fewer."""
         shuffle = getattr(Blosc, spec.codec["shuffle"].upper())
-        little = np.ascontiguousarray(values, dtype=spec.dtype)
+        little = np.zeros(spec.chunk_shape, dtype=spec.dtype)
+        little[: len(values)] = values
         with _one_thread():
             packed = Blosc(**spec.codec | {"shuffle": shuffle}).encode(little)
-        self._entry(_chunk_entry(name, len(spec.chunk), index), packed)
+        self._entry(_chunk_entry(name, len(spec.row), index), packed)
 
     def close(self) -> None:
         """Write the zip's directory and close the file. Raises InputError as `writing` does."""
@@ -221,7 +225,9 @@ class ArchiveReader:
         self._bounded.most = MAX_CHUNK_BYTES + _BLOSC_BYTES + MAX_HEADER_BYTES
         self._specs: dict[str, ArraySpec] = {}
         self._metadata: dict[str, bytes] = {}
-        self._steps, self._apart = 0, False
+        self._apart = _lie_apart(self._zip.infolist())
+        # Of each array, the chunk of several rows that was read last.
+        self._latest: dict[str, tuple[int, AnyArray]] = {}
 
     def metadata(self, array: str = "") -> dict[str, Any]:
         """Return the zarr.json of an array, or of the group; nothing of it is checked."""
@@ -237,17 +243,14 @@ class ArchiveReader:
             entry = self._zip.getinfo(_metadata_entry(array))
             if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
                 raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
-            found = self._metadata[array] = self._zip.read(entry)
+            found = self._metadata[array] = bytes(self._contents(entry))
         return found
 
-    def expect(
-        self, specs: Mapping[str, ArraySpec], steps: int, attributed: Collection[str]
-    ) -> None:
+    def expect(self, specs: Mapping[str, ArraySpec], attributed: Collection[str]) -> None:
         """Compare the file's index with the expected arrays, before any of them is decompressed.
 
         Args:
             specs: every array by name.
-            steps: how many chunks the arrays with a chunk per step have.
             attributed: arrays that may have attributes; the caller looks at these, and at the
                 group's.
 
@@ -263,7 +266,7 @@ class ArchiveReader:
         if any(_is_compressed(entry) for entry in listed):
             raise ValueError("an entry is compressed by the zip itself")
         self._require_canonical("", _group(self.metadata().get("attributes")))
-        wanted = 1 + sum(1 + (1 if spec.whole else steps) for spec in specs.values())
+        wanted = 1 + sum(1 + spec.chunks for spec in specs.values())
         if len(listed) != wanted:  # told before all their names are written out
             raise ValueError(
                 f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}"
@@ -271,7 +274,7 @@ class ArchiveReader:
         expected = {_metadata_entry("")}
         for name, spec in specs.items():
             self._require_declared(name, spec, name in attributed)
-            chunks = _chunk_entries(name, len(spec.chunk), 1 if spec.whole else steps)
+            chunks = _chunk_entries(name, len(spec.row), spec.chunks)
             expected.update(chunks)
             expected.add(_metadata_entry(name))
             most = spec.chunk_bytes + _BLOSC_BYTES
@@ -287,34 +290,43 @@ class ArchiveReader:
                 f"{len(odd)} entries are missing or superfluous, the first is {odd[0][:100]!r}"
             )
         self._require_no_more_bytes(listed)
-        self._specs, self._steps, self._apart = dict(specs), steps, _lie_apart(listed)
+        self._specs = dict(specs)
 
-    def chunk(self, name: str) -> AnyArray:
-        """Return the one chunk of an expected array that is whole."""
+    def rows(self, name: str, wanted: range | None = None) -> AnyArray:
+        """Return some rows of an expected array, or all of them: [rows, ...], which may be changed.
+
+        Raises:
+            ValueError: a chunk is not as declared.
+        """
         spec = self._specs[name]
-        (entry,) = _chunk_entries(name, len(spec.chunk), 1)
-        data = bytearray(self._decompressed(entry, spec.chunk_bytes))
-        return np.frombuffer(data, dtype=spec.dtype).reshape(spec.chunk_shape)
+        rows = range(spec.rows) if wanted is None else wanted
+        each = spec.chunk_shape[0]
+        parts = []
+        for index in range(rows.start // each, -(-rows.stop // each)):
+            first = each * index
+            chunk = self._chunk(name, spec, index)
+            parts.append(chunk[max(rows.start - first, 0) : rows.stop - first])
+        return np.concatenate(parts)
 
-    def rows(self, names: Iterable[str], wanted: range) -> dict[str, AnyArray]:
-        """Return some rows of expected arrays that have a chunk for each, [rows, ...], by name."""
-        specs = {name: self._specs[name] for name in names}
-        found = {name: bytearray() for name in specs}
-        entries = {
-            name: _chunk_entries(name, len(spec.chunk), self._steps) for name, spec in specs.items()
-        }
-        # Row by row, as they stand in the file.
-        for row in wanted:
-            for name, spec in specs.items():
-                found[name] += self._decompressed(entries[name][row], spec.chunk_bytes)
-        return {
-            name: np.frombuffer(found[name], spec.dtype).reshape(len(wanted), *spec.chunk)
-            for name, spec in specs.items()
-        }
+    def _chunk(self, name: str, spec: ArraySpec, index: int) -> AnyArray:
+        """Return the rows of one chunk, without what fills it up."""
+        latest, found = self._latest.get(name, (-1, None))
+        if found is not None and latest == index:
+            return found
+        entry = _chunk_entries(name, len(spec.row), spec.chunks)[index]
+        data = self._decompressed(entry, spec.chunk_bytes)
+        whole = np.frombuffer(data, dtype=spec.dtype).reshape(spec.chunk_shape)
+        chunk = whole[: spec.rows - index * len(whole)]
+        # Nobody looks at anything else that stands there.
+        if len(chunk) < len(whole) and data[chunk.nbytes :].strip(b"\0"):
+            raise ValueError(f"{entry} has more than zeros behind its {len(chunk)} rows")
+        if len(whole) > 1:
+            self._latest[name] = index, chunk
+        return chunk
 
     def _decompressed(self, entry: str, size: int) -> bytes:
         """Return a chunk's bytes, of this size."""
-        data = self._contents(entry)
+        data = self._contents(self._zip.getinfo(entry))
         # A Blosc buffer declares its decompressed size, block size and own size. The decoder trusts
         # these, and would read past the end of a shorter buffer.
         declared = struct.unpack_from("<4xI4xI", data)
@@ -324,12 +336,12 @@ class ArchiveReader:
         found: bytes = decompress(data)
         return found
 
-    def _contents(self, name: str) -> bytes | memoryview:
+    def _contents(self, entry: zipfile.ZipInfo) -> bytes | memoryview:
         """Read an entry: directly where it is as dpaudit writes it.
 
         The module zipfile takes longer than the decoder.
         """
-        entry = self._zip.getinfo(name)
+        name = entry.filename
         if self._apart and not entry.flag_bits:
             self.file.seek(entry.header_offset)
             named = struct.pack("<HH", len(name), 0) + name.encode()
@@ -404,14 +416,15 @@ def _chunk_entry(name: str, axes: int, index: int) -> str:
     return f"{name}/c/{index}" + "/0" * axes
 
 
-# A run's batches have the same arrays, and many of them as many steps.
+# A run's batches have the same arrays, and many of them as many steps. A hostile run has 32,768
+# names in each.
 @lru_cache(maxsize=32)
 def _chunk_entries(name: str, axes: int, chunks: int) -> tuple[str, ...]:
     """Return the names of all of an array's chunks, in order."""
     return tuple(_chunk_entry(name, axes, index) for index in range(chunks))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _declaration(spec: ArraySpec) -> bytes:
     """Return an array's zarr.json where it has no attributes."""
     return _json_bytes(spec.metadata({}))

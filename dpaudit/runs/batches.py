@@ -1,31 +1,32 @@
-"""One batch's steps on disk, written a step at a time and read a step at a time.
+"""One batch's steps on disk: written a step at a time, and read some steps at a time.
 
 A zip file without its closing directory cannot be opened, so a batch that was cut short can never
 be read as whole.
 
-Arrays (T steps of all texts, R rows, S tokens in the support at most, n contexts, w =
-record.width); codes are those of `dpaudit.runs.encoding`:
+Arrays (T steps of all texts, S tokens in the support at most, n contexts, w = record.width); codes
+are those of `dpaudit.runs.encoding`:
 
-    ...               [R, ..., S]               the mechanism's (`Mechanism.arrays`)
-    constant          [R, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all
+    ...               [T, ..., S]               the mechanism's (`Mechanism.arrays`)
+    constant          [T, ceil(S / 8)] uint8    bits of the tokens whose ascending values are all
                                                 equal (where the aggregator has an array of such
                                                 values)
-    contexts          [R, n, S]                 codes of every context's contribution
+    contexts          [T, n, S]                 codes of every context's contribution
                                                 (record.contexts, n > 0)
-    canary            [R, S]                    codes of its canary's contribution (header.canary)
-    spent             [R, n] float64            what every context has spent after the step
+    canary            [T, S]                    codes of its canary's contribution (header.canary)
+    spent             [T, n] float64            what every context has spent after the step
                                                 (mechanism.budget, n > 0)
-    support           [R, S] int32              token ids, ascending, then -1 where there are fewer
+    support           [T, S] int32              token ids, ascending, then -1 where there are fewer
                                                 (public-top-k, or decoding rules)
     token             [T] int32                 sampled token ids, one text's after another's;
                                                 written last
     log_probability   [T] float64               of the sampled token, as the sampler had it
     aggregate_digest  [T, 32] uint8             SHA-256 of the aggregate that was sampled from
 
-R is `Decoding.most_tokens`; rows at and past T were never written. What each text is, and how many
-tokens it has, are attributes of `token`. With `constant`, the columns of the aggregator's arrays
-and of contexts are those of the tokens that are not constant, in ascending order, and then those of
-the tokens that are. A step of fewer tokens has zeros behind them.
+The last three are one chunk each. A chunk of the others has the same number of steps
+(`BatchArrays.together`), and zeros behind the last step. What each text is, and how many tokens it
+has, are attributes of `token`. With `constant`, the columns of the aggregator's arrays and of
+contexts are those of the tokens that are not constant, in ascending order, and then those of the
+tokens that are. A step of fewer tokens has zeros behind them.
 """
 
 from __future__ import annotations
@@ -66,11 +67,21 @@ DIGEST_BYTES = 32
 #: The most memory of a step's arrays: 64 contexts of 256,000 tokens in float64. An audit takes up
 #: to three times as much.
 MAX_STEP_BYTES = 1 << 27
+#: Of the largest array's chunk, decompressed, unless one step has more: as many steps are one chunk
+#: as fit, a power of two. Larger ones are no faster to read, and writers hold one in memory.
+CHUNK_BYTES = 1 << 19
 MAX_TEXT = 1 << 22
 REGENERATE = (
     "Restore the file from a copy. Only if it never was whole: delete it and generate again."
 )
 _REAL = {"float32": "<f4", "float64": "<f8"}
+#: The arrays that are written once all of a batch's steps are known, as one chunk each: name, dtype
+#: and shape of a step's.
+_AT_THE_END: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    ("log_probability", "<f8", ()),
+    ("aggregate_digest", "|u1", (DIGEST_BYTES,)),
+    ("token", "<i4", ()),
+)
 _CONTEXTS, _SUPPORT, _CONSTANT, _SPENT, _CANARY = (
     "contexts",
     "support",
@@ -203,6 +214,27 @@ class RecordedSteps:
             canary=step.canary,
         )
 
+    @classmethod
+    def joined(cls, parts: Sequence[RecordedSteps]) -> RecordedSteps:
+        """Return steps of several batches in a row: of equally many contexts, without budgets."""
+
+        def in_a_row(name: str) -> Any:
+            each = [getattr(part, name) for part in parts]
+            return None if each[0] is None else np.concatenate(each, axis=-1)
+
+        return cls(
+            tokens=in_a_row("tokens"),
+            log_probabilities=in_a_row("log_probabilities"),
+            digests=np.concatenate([part.digests for part in parts]),
+            lengths=in_a_row("lengths"),
+            arrays={
+                name: np.concatenate([part.arrays[name] for part in parts], axis=-1)
+                for name in parts[0].arrays
+            },
+            contexts=in_a_row("contexts"),
+            support=in_a_row("support"),
+        )
+
     def one(self, place: int) -> Step:
         """Return one of the steps."""
         stop = int(self.lengths[: place + 1].sum())
@@ -287,7 +319,8 @@ class BatchArrays:
     Attributes:
         given: dtype and shape of a step's arrays in memory, by name, for the most tokens that a
             step can have.
-        stored: the arrays on disk that have a chunk per step, by name.
+        stored: the same of a step's arrays on disk.
+        together: how many steps a chunk has.
         beside: those of `given` without a column for each token, stored as they are.
         step_bytes: the most memory of a step's arrays that have columns.
     """
@@ -315,11 +348,11 @@ class BatchArrays:
             self._ordered = [name for name, array in described.items() if array.columns]
         if manifest.truncated:
             described[_SUPPORT] = StepArray("<i4")
-        self._tokens, most = size, manifest.decoding.most_tokens
+        self._tokens = size
         self._codes: dict[str, encoding.Code] = {}
         self.beside: dict[str, tuple[str, tuple[int, ...]]] = {}
         self.given: dict[str, tuple[str, tuple[int, ...]]] = {}
-        self.stored: dict[str, ArraySpec] = {}
+        self.stored: dict[str, tuple[str, tuple[int, ...]]] = {}
         for name, array in described.items():
             dtype = real if array.dtype == "real" else array.dtype
             shape = (*array.rows, size)
@@ -329,16 +362,25 @@ class BatchArrays:
             self.given[name] = dtype, shape
             if code := _code_for(array, dtype, grid):
                 self._codes[name] = code
-            self.stored[name] = ArraySpec(code.stored if code else dtype, shape, most)
+            self.stored[name] = code.stored if code else dtype, shape
         self.step_bytes = _require_step_size(self.given, contexts, size)
         if self._ascending:
-            self.stored[_CONSTANT] = ArraySpec("|u1", ((size + 7) // 8,), most)
+            self.stored[_CONSTANT] = "|u1", ((size + 7) // 8,)
         if manifest.mechanism.budget is not None and contexts:
             self.beside[_SPENT] = "<f8", (contexts,)
         self.given |= self.beside
-        self.stored |= {
-            name: ArraySpec(dtype, shape, most) for name, (dtype, shape) in self.beside.items()
+        self.stored |= self.beside
+        self.together = _steps_together(self.stored)
+
+    def specs(self, steps: int) -> dict[str, ArraySpec]:
+        """Return every array of a batch of so many steps, by name, in the order of the file."""
+        found = {
+            name: ArraySpec(dtype, shape, steps, self.together)
+            for name, (dtype, shape) in self.stored.items()
         }
+        for name, dtype, shape in _AT_THE_END:
+            found[name] = ArraySpec(dtype, shape, steps, steps)
+        return found
 
     def encoded(self, rows: dict[str, AnyArray]) -> dict[str, AnyArray]:
         """Return a step's arrays as they are stored.
@@ -406,6 +448,12 @@ class BatchArrays:
         return np.concatenate((row, padding), axis=-1)
 
 
+def _steps_together(stored: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
+    """Return how many steps a chunk has."""
+    largest = max(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in stored.values())
+    return 1 << (max(1, CHUNK_BYTES // largest).bit_length() - 1)
+
+
 def _in_a_row(array: AnyArray) -> AnyArray:
     """Return [..., k S] of arrays [k, ..., S]."""
     row: AnyArray = np.ascontiguousarray(np.moveaxis(array, 0, -2))
@@ -447,15 +495,6 @@ def _code_for(array: StepArray, dtype: str, grid: float | None) -> encoding.Code
     return encoding.FloatCode(dtype) if array.rows else None
 
 
-def _whole_arrays(steps: int) -> dict[str, ArraySpec]:
-    """Return the arrays that are written once all of a batch's steps are known."""
-    return {
-        "log_probability": ArraySpec("<f8", (), steps, whole=True),
-        "aggregate_digest": ArraySpec("|u1", (DIGEST_BYTES,), steps, whole=True),
-        "token": ArraySpec("<i4", (), steps, whole=True),
-    }
-
-
 class BatchWriter:
     """One batch being written, a step at a time. `RunWriter.batch` makes it.
 
@@ -473,8 +512,8 @@ class BatchWriter:
             if value is not None or name != "canary"
         }
         self._archive = ArchiveWriter(partial, {"header": written})
-        for name, spec in self._arrays.stored.items():
-            self._archive.declare(name, spec)
+        #: The steps of the chunk that is not on disk yet.
+        self._rows: dict[str, list[AnyArray]] = {name: [] for name in self._arrays.stored}
         self._sampled: list[tuple[float, bytes, int]] = []
         self._texts: list[_Text] = []
         self.finished = False
@@ -490,7 +529,7 @@ class BatchWriter:
         position = len(self._sampled)
         if position >= self._manifest.decoding.most_tokens:
             raise ValueError(f"a batch of this run holds at most {position} steps")
-        rows = self._rows(step)
+        rows = self._checked(step)
         limits = np.iinfo("<i4")
         if not limits.min <= step.token <= limits.max:
             raise ValueError(f"token {step.token} does not fit int32")
@@ -499,8 +538,19 @@ class BatchWriter:
                 f"aggregate_digest must have {DIGEST_BYTES} bytes, not {len(step.aggregate_digest)}"
             )
         for name, row in self._arrays.encoded(rows).items():
-            self._archive.chunk(name, self._arrays.stored[name], position, row)
+            self._rows[name].append(row)
         self._sampled.append((step.log_probability, step.aggregate_digest, step.token))
+        if len(self._sampled) % self._arrays.together == 0:
+            self._write_chunks()
+
+    def _write_chunks(self) -> None:
+        """Write the steps that are not on disk yet."""
+        steps = len(self._sampled)
+        specs, index = self._arrays.specs(steps), (steps - 1) // self._arrays.together
+        for name, rows in self._rows.items():
+            if rows:
+                self._archive.chunk(name, specs[name], index, np.stack(rows))
+                rows.clear()
 
     def end_text(self, *, text: str | None, stop: StopReason) -> None:
         """End a text at the last step; the next step is of another text.
@@ -530,10 +580,12 @@ class BatchWriter:
             ),
             "token": np.array(tokens),
         }
+        self._write_chunks()
         ending = {"token": _Ending(texts=tuple(self._texts)).model_dump(mode="json")}
-        for name, spec in _whole_arrays(len(tokens)).items():
+        for name, spec in self._arrays.specs(len(tokens)).items():
             self._archive.declare(name, spec, ending.get(name))
-            self._archive.chunk(name, spec, 0, values[name])
+            if name in values:
+                self._archive.chunk(name, spec, 0, values[name])
         self._archive.close()
         self.finished = True
 
@@ -541,7 +593,7 @@ class BatchWriter:
         """Close the file, if it is not finished."""
         self._archive.abandon()
 
-    def _rows(self, step: Step) -> dict[str, AnyArray]:
+    def _checked(self, step: Step) -> dict[str, AnyArray]:
         """Return a step's arrays by name, integers in the dtype that a step has them in."""
         after = None if step.spent is None else step.spent[-1]
         beside = {
@@ -632,15 +684,15 @@ class BatchReader:
             steps = declared["shape"][0]
             if type(steps) is not int or not 1 <= steps <= most:
                 raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
-            archive.expect(self._arrays.stored | _whole_arrays(steps), steps, attributed=("token",))
+            archive.expect(self._arrays.specs(steps), attributed=("token",))
             self._texts = _Ending.model_validate_json(json.dumps(declared["attributes"])).texts
             ends = [0, *accumulate(text.length for text in self._texts)]
             if ends[-1] != steps:
                 raise ValueError(f"its texts have {ends[-1]} of {steps} tokens")
             self.spans = [range(*pair) for pair in pairwise(ends)]
-            self.tokens: NDArray[np.int32] = archive.chunk("token")
-            self.log_probabilities: NDArray[np.float64] = archive.chunk("log_probability")
-            self._digest: NDArray[np.uint8] = archive.chunk("aggregate_digest")
+            self.tokens: NDArray[np.int32] = archive.rows("token")
+            self.log_probabilities: NDArray[np.float64] = archive.rows("log_probability")
+            self._digest: NDArray[np.uint8] = archive.rows("aggregate_digest")
             refused.pop_all()
 
     def __enter__(self) -> BatchReader:
@@ -704,13 +756,13 @@ class BatchReader:
             return self._steps(positions)
 
     def _steps(self, positions: range) -> RecordedSteps:
-        stored = self._archive.rows(self._arrays.stored, positions)
+        stored = {name: self._archive.rows(name, positions) for name in self._arrays.stored}
         spent = stored.pop(_SPENT, None)
         if spent is not None:
             first = np.zeros_like(spent[:1])
             if positions.start:
                 earlier = range(positions.start - 1, positions.start)
-                first = self._archive.rows([_SPENT], earlier)[_SPENT]
+                first = self._archive.rows(_SPENT, earlier)
             spent = np.stack([np.concatenate([first, spent[:-1]]), spent], axis=1)
         arrays, lengths = self._arrays.decoded(stored)
         at = slice(positions.start, positions.stop)

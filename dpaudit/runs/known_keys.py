@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import random
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+
+from dpaudit.runs.seeded import seeded_legacy
 
 #: Library defaults and commonly typed seeds.
 KNOWN_SEEDS = (
@@ -28,19 +30,22 @@ KNOWN_WORDS = (
     "token", "xxx"
 )  # fmt: skip
 
-#: A thread's generator of numpy's old kind. To seed it takes a hundredth of making another.
-_THREAD = threading.local()
+_DIGESTS: tuple[tuple[str, Callable[[bytes], Any]], ...] = tuple(
+    (name, getattr(hashlib, name))
+    for name in (
+        "sha256",
+        "sha512",
+        "sha3_256",
+        "sha3_512",
+        "blake2b",
+        "blake2s",
+        "sha384",
+        "sha1",
+        "md5",
+    )
+)
 #: This many equal bytes are no coincidence: one random key in 2^64 has them.
 TELLING_BYTES = 8
-
-
-def seeded_legacy(seed: int) -> np.random.RandomState:
-    """Return this thread's generator, as `np.random.RandomState(seed)` begins."""
-    found: np.random.RandomState | None = getattr(_THREAD, "legacy", None)
-    if found is None:
-        found = _THREAD.legacy = np.random.RandomState()
-    found.seed(seed % 2**32)
-    return found
 
 
 def known_key(key: bytes, seed: int | None = None) -> str | None:
@@ -86,13 +91,16 @@ def _seed_keys(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
     legacy = f"numpy.random.seed({seed})"
     yield legacy, seeded_legacy(seed).bytes(size)
     yield legacy, seeded_legacy(seed).randint(0, 256, size).astype(np.uint8).tobytes()
-    modern = f"numpy.random.default_rng({seed})"
-    yield modern, np.random.default_rng(abs(seed)).bytes(size)
-    yield modern, np.random.default_rng(abs(seed)).integers(0, 256, size).astype(np.uint8).tobytes()
-    yield modern, np.random.default_rng(abs(seed)).integers(0, 256, size, dtype=np.uint8).tobytes()
+    modern, generator = f"numpy.random.default_rng({seed})", np.random.default_rng(abs(seed))
+    start = generator.bit_generator.state  # to set it takes a tenth of making another
+    yield modern, generator.bytes(size)
+    for dtype in (np.int64, np.uint8):
+        generator.bit_generator.state = start
+        yield modern, generator.integers(0, 256, size, dtype=dtype).astype(np.uint8).tobytes()
     python = f"random.seed({seed})"
-    yield python, random.Random(seed).randbytes(size)  # noqa: S311
-    yield python, random.Random(seed).getrandbits(8 * size).to_bytes(size, "big")  # noqa: S311
+    made = random.Random(seed).randbytes(size)  # noqa: S311
+    yield python, made
+    yield python, made[::-1]  # getrandbits(8 * size), the greatest byte first
     drawn = random.Random(seed)  # noqa: S311
     yield python, bytes(drawn.randrange(256) for _ in range(size))
     yield from _digest_keys(str(seed).encode(), str(seed), size)
@@ -107,18 +115,8 @@ def _seed_keys(seed: int, size: int) -> Iterator[tuple[str, bytes]]:
 
 def _digest_keys(data: bytes, named: str, size: int) -> Iterator[tuple[str, bytes]]:
     """Yield data's digests by common functions, cut to this many bytes, each after its source."""
-    for name in (
-        "sha256",
-        "sha512",
-        "sha3_256",
-        "sha3_512",
-        "blake2b",
-        "blake2s",
-        "sha384",
-        "sha1",
-        "md5",
-    ):
-        yield f"{name} of {named}", hashlib.new(name, data).digest()[:size]
+    for name, digest in _DIGESTS:
+        yield f"{name} of {named}", digest(data).digest()[:size]
     if size <= hashlib.blake2b.MAX_DIGEST_SIZE:
         yield f"blake2b of {named}", hashlib.blake2b(data, digest_size=size).digest()
     if size <= hashlib.blake2s.MAX_DIGEST_SIZE:

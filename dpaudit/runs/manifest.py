@@ -39,7 +39,7 @@ from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 
-FORMAT_VERSION: Literal[2] = 2
+FORMAT_VERSION: Literal[3] = 3
 
 Origin = Literal["public", "private"]
 #: Whether a model's weights come from the private records; what nobody says is "unknown".
@@ -1440,7 +1440,7 @@ def _run_json() -> type[Fields]:
         settings[name] = FieldInfo(annotation=_type_of(kind.__name__, given, kind.__doc__))
         made[name] = FieldInfo(annotation=_type_of(f"{whole.__name__}Made", own, whole.__doc__))
     halves = {
-        "format": FieldInfo(annotation=Literal[2]),
+        "format": FieldInfo(annotation=Literal[3]),
         "sensitivity": sensitivity,
         "settings": FieldInfo(annotation=_type_of("Settings", settings, Settings.__doc__)),
         "made": FieldInfo(annotation=_type_of("Made", made, Manifest.__doc__)),

@@ -181,8 +181,10 @@ class ForbiddenTokens:
 
 def _distinct(ids: Sequence[Ids]) -> Ids:
     """Return all of some ids, once each."""
-    found: Ids = np.unique(np.concatenate(ids))
-    return found
+    found: Ids = np.sort(np.concatenate(ids))  # np.unique loads numpy.ma, which takes 20 ms
+    first = np.ones(len(found), dtype=np.bool_)
+    first[1:] = found[1:] != found[:-1]
+    return found[first]
 
 
 class _Spelling:

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
-from dpaudit.errors import InputError
+from dpaudit.errors import InputError, in_short
 from dpaudit.mechanisms import Fields, Relation, Unit
 from dpaudit.runs.manifest import NotNegative
-from dpaudit.runs.strict_yaml import in_short, load
+from dpaudit.runs.strict_yaml import load
 
 #: Of such a file, and of its items.
 MAX_BYTES, MAX_STATEMENTS = 1 << 16, 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import reprlib
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from dpaudit.errors import InputError
 
 #: The largest file, unless its reader has a limit of its own.
 MAX_BYTES = 1 << 22
-#: The most characters of a value in an error.
-_LINE = 80
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
 #: A field of configs and policies whose values are no, yes and unknown: YAML 1.1 would make
@@ -143,17 +140,3 @@ def parse(data: bytes, path: Path, what: str, remedy: str) -> Any:
     if values is None:
         raise InputError(str(path), "the file is empty.", remedy)
     return values
-
-
-def in_short(value: object) -> str:
-    """Show a value in one line.
-
-    A small file's aliases can make one that is endless when written out.
-    """
-    writer = reprlib.Repr()
-    writer.maxstring = writer.maxother = _LINE
-    writer.maxlevel = 3
-    shown = writer.repr(value)
-    if len(shown) <= _LINE:
-        return shown
-    return shown[: _LINE - 3] + "..."

@@ -48,7 +48,7 @@ _GROWTH = {
 }
 
 #: A list of texts, or of pairs of texts. Nothing is tried twice, so it takes linear time.
-_STRING = rb'"(?:[^"\\]|\\.)*+"'
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _PAIR = rb"\[\s*+" + _STRING + rb"\s*+,\s*+" + _STRING + rb"\s*+\]"
 _MERGE = rb"(?:" + _STRING + rb"|" + _PAIR + rb")"
 _MERGES = re.compile(
@@ -116,7 +116,7 @@ class Vocabulary:
         decoder = self.decoder
         if isinstance(decoder, dict) and decoder.get("type") == "ByteLevel":
             decoder = {"type": "ByteLevel"}  # its other fields are about encoding
-        tokens = [self.tokens.get(token) for token in range(1 + max(self.tokens, default=-1))]
+        tokens = [*map(self.tokens.get, range(1 + max(self.tokens, default=-1)))]
         said = json.dumps(
             {"tokens": tokens, "special": sorted(self.special), "decoder": decoder}, sort_keys=True
         )
@@ -165,9 +165,9 @@ def _read(serialised: bytes) -> Vocabulary:
         raise ValueError("this is not an object")
     if not _growth_factor(tokenizer.get("decoder")) <= MAX_GROWTH:
         raise ValueError("the decoder is not one whose work is bounded")
-    tokens = _model_tokens(tokenizer.get("model"))
-    special = _add_tokens(tokens, tokenizer.get("added_tokens") or [])
-    if any(len(token) > MAX_TOKEN_LENGTH for token in tokens.values()):
+    ids = _model_tokens(tokenizer.get("model"))
+    tokens, special = _add_tokens(ids, tokenizer.get("added_tokens") or [])
+    if max(map(len, ids), default=0) > MAX_TOKEN_LENGTH:
         raise ValueError(f"a token is longer than {MAX_TOKEN_LENGTH} characters")
     return Vocabulary(tokens, special, tokenizer.get("decoder"))
 
@@ -185,39 +185,38 @@ def pieces_of(serialised: str | bytes, vocabulary: int) -> list[bytes] | None:
     return pieces if len(pieces) == vocabulary else None
 
 
-def _model_tokens(model: Any) -> dict[int, str]:
-    """Return the text of each id, whatever the kind of model.
+def _model_tokens(model: Any) -> dict[str, int]:
+    """Return the id of each text, whatever the kind of model.
 
     Raises:
         ValueError: there are none, or two of an id.
     """
     match model:
         case {"vocab": dict(ids)}:
-            if not all(
-                type(number) is int and 0 <= number < MAX_VOCABULARY for number in ids.values()
+            if set(map(type, ids.values())) - {int} or not (
+                0 <= min(ids.values(), default=0) <= max(ids.values(), default=0) < MAX_VOCABULARY
             ):
                 raise ValueError("a token's id is no number of a token")
-            tokens = {number: token for token, number in ids.items()}
         case {"vocab": list(rows)}:
             if not all(
                 isinstance(row, list) and len(row) == 2 and isinstance(row[0], str) for row in rows
             ):
                 raise ValueError("a token is not a text and its score")
-            tokens = {number: row[0] for number, row in enumerate(rows)}
+            ids = {row[0]: number for number, row in enumerate(rows)}
         case _:
             raise ValueError("its model has no vocabulary")
-    if len(tokens) != len(model["vocab"]) or len(set(tokens.values())) != len(tokens):
+    if len(set(ids.values())) != len(model["vocab"]):
         raise ValueError("two tokens have one id, or one text")
-    return tokens
+    return dict(ids)
 
 
-def _add_tokens(tokens: dict[int, str], added: Any) -> frozenset[str]:
-    """Add a tokenizer's own tokens to the model's, and return the special ones.
+def _add_tokens(ids: dict[str, int], added: Any) -> tuple[dict[int, str], frozenset[str]]:
+    """Add a tokenizer's own tokens to the model's; return the text of each id, and special ones.
 
     Raises:
         ValueError: they are no such tokens.
     """
-    special, texts = set(), {token: number for number, token in tokens.items()}
+    special, tokens = set(), dict(zip(ids.values(), ids, strict=True))
     if not isinstance(added, list):
         raise ValueError("added_tokens is not a list")
     for entry in added:
@@ -227,7 +226,7 @@ def _add_tokens(tokens: dict[int, str], added: Any) -> frozenset[str]:
             ):
                 # The library would give a token of the model the model's id, whatever is said here.
                 if (
-                    texts.setdefault(token, number) != number
+                    ids.setdefault(token, number) != number
                     or tokens.setdefault(number, token) != token
                 ):
                     raise ValueError("an added token has the id or the text of another")
@@ -237,7 +236,7 @@ def _add_tokens(tokens: dict[int, str], added: Any) -> frozenset[str]:
                     special.add(token)
             case _:
                 raise ValueError("an added token is not an id, a text and whether it is special")
-    return frozenset(special)
+    return tokens, frozenset(special)
 
 
 def _spelling(decoder: Any) -> Callable[[bytes], bytes] | None:

@@ -118,7 +118,8 @@ class Audited(Result):
     """The results of a row's audit.
 
     Attributes:
-        failed: ids of the checks that failed or could not be made.
+        failed: ids of the checks that failed or could not be made; where none did, of those that a
+            pass lacks.
         claim: that was tested, clusters' cost included.
         theorem1: by the paper's Theorem 1 for an ex-post claim, in nats, clusters' cost included.
         equal: why both levels of the claim are equal, None if they are not.
@@ -140,7 +141,12 @@ class Audited(Result):
         found = None if claim is None else result.guarantees.epsilons(claim.kind)
         return cls(
             verdict=result.verdict,
-            failed=tuple(check.id for check in result.checks if check.status in ("fail", "error")),
+            failed=tuple(
+                check.id
+                for check in result.checks
+                if check.status in ("fail", "error")
+                or (result.verdict == "not_verified" and check.required(result.evidence))
+            ),
             claim=result.claim,
             theorem1=None if ex_post is None else ex_post.theorem1 + ex_post.rebalancing,
             equal=None if found is None else found.amplification.reason,

@@ -66,7 +66,9 @@ def environment() -> Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    script = (Path(__file__).parents[1] / "templates" / "report.js").read_text("utf-8")
+    folder = Path(__file__).parents[1] / "templates"
+    script = (folder / "report.js").read_text("utf-8")
+    style = (folder / "style.css").read_text("utf-8").removesuffix("\n")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     loaded.filters.update(
         words=_words,
@@ -77,6 +79,7 @@ def environment() -> Environment:
     loaded.globals.update(
         wording=wording,
         script=Markup(script),  # noqa: S704 - our own script
+        style=Markup(style),  # noqa: S704 - our own style; a template would be parsed
         script_digest=digest,
         show=_show,
         heading=_heading,

@@ -58,6 +58,13 @@ def test_the_smallest_p_value_is_that_of_the_observed_coins_alone():
     assert found.p == 1.0 and found.p_lower == 1 / 1000
 
 
+def test_no_seed_makes_all_counts_together_less_probable_than_one_of_them():
+    everybody = Statistic("runs", np.ones(5, dtype=np.int64), np.full(5, 20), WORDS.runs)
+    for seed in range(20):
+        found = control_test(fair(5), np.ones(5, dtype=np.int64), [everybody], 99, seed)
+        assert found.p >= found.statistics[0].p == pytest.approx(2**-5)
+
+
 def test_the_same_seed_gives_the_same_p_value():
     random = np.random.default_rng(2)
     guesses, scores = np.ones(30, dtype=np.int64), random.integers(5, 20, 30)

@@ -398,8 +398,9 @@ def test_only_the_batch_that_is_asked_for_is_read(make_run):
         batch_of(run, 0)
 
 
-def test_only_the_step_that_is_asked_for_is_read(make_run):
+def test_only_the_step_that_is_asked_for_is_read(make_run, monkeypatch):
     run = make_run(seed=1)
+    run.rechunk(1, monkeypatch)  # a step a chunk
 
     def spoil(entries):
         return [

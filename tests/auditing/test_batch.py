@@ -75,7 +75,7 @@ def test_the_report_is_the_same_for_any_number_of_processes(make_run):
         run.rezip(
             2,
             lambda entries: [
-                e._replace(data=e.data[:-1] + b"?") if e.name == "sides/c/1/0/0" else e
+                e._replace(data=e.data[:-1] + b"?") if e.name == "sides/c/0/0/0" else e
                 for e in entries
             ],
         )
@@ -111,15 +111,15 @@ def test_an_interrupted_audit_leaves_no_process_and_stops_the_bar_where_it_is(ma
 
 KILLING = """
 import os, signal
-from dpaudit.auditing.batches import BatchAuditor
+from dpaudit.auditing.batches import GroupAuditor
 from dpaudit.commands.cli import cli
 
 
-class Killing(BatchAuditor):
-    def __call__(self, batch_id):
-        if batch_id == 1:
+class Killing(GroupAuditor):
+    def __call__(self, batches):
+        if 1 in batches:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(batch_id)
+        return super().__call__(batches)
 """
 
 
@@ -127,7 +127,7 @@ def test_workers_that_are_killed_are_an_input_error(make_run, monkeypatch, tmp_p
     (tmp_path / "killing_auditor.py").write_text(KILLING)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
-        "dpaudit.auditing.batches.BatchAuditor", importlib.import_module("killing_auditor").Killing
+        "dpaudit.auditing.batches.GroupAuditor", importlib.import_module("killing_auditor").Killing
     )
     with pytest.raises(InputError, match="killed 2 times"):
         audit_run(make_run(sizes=(2, 3, 4)).path, engine=LocalEngine(2))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import pytest
 
 from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.auditing.checks import steps
-from dpaudit.auditing.checks.steps import BatchView, RunView, StepView
+from dpaudit.auditing.checks.registry import Objections
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView, StepView
 from dpaudit.auditing.run import audit_run
-from dpaudit.mechanisms import Spans
+from dpaudit.mechanisms import ContextChange, Spans
 from dpaudit.results import Place
-from dpaudit.runs import DecodingRules, RunReader
+from dpaudit.runs import DecodingRules, InputError, RunReader
 from tests.forging import list_digests
 
 LONG = {"sizes": (6, 7, 0), "max_tokens": 20}
@@ -77,6 +80,75 @@ def test_an_audit_in_blocks_is_the_audit_step_by_step(
     assert max(sizes) > 1, "the steps of an honest run are looked at together"
 
 
+@pytest.mark.parametrize("aggregator", ["mean", "median"])
+@pytest.mark.parametrize("fault", ["none", "no zip", "another digest"])
+def test_whole_batches_are_looked_at_together(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch, aggregator: str, fault: str
+) -> None:
+    """Those of as many contexts are, and a fault in one of them is found in that one."""
+    run = make_run(sizes=(4, 4, 5, 4, 4), max_tokens=6, aggregator=aggregator, contexts=True)
+    if fault == "no zip":
+        run.steps_file(3).write_bytes(b"no zip file")
+    elif fault == "another digest":
+        run.rewrite(3, lambda draft: draft.edit(1, aggregate_digest=bytes(32)))
+        list_digests(run.path)
+    together, look = set[int](), Objections.look
+
+    def spy(self: Objections, view: StepsView) -> None:
+        if view._among is not None:
+            together.add(view.header.id)
+            own = StepsView(view.manifest, view.header, view.recorded, view.positions, view.earlier)
+            for name in ("columns", "aggregate", "log_probabilities", "draws"):
+                assert np.array_equal(getattr(view, name), getattr(own, name)), name
+        look(self, view)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Objections, "look", spy)
+        auditor = BatchAuditor(str(run.path), ContextChange("add_remove"))
+        assert [each.id for each in auditor.group(range(5))] == [0, 1, 2, 3, 4]
+    assert together == ({0, 1} if fault == "no zip" else {0, 1, 3, 4})
+    result = found(run.path)
+    assert result == alone(monkeypatch, run.path)
+    failed = [check["values"] for check in result["checks"] if check["id"] == "record.aggregate"]
+    if fault == "another digest":
+        assert failed[0]["problems"] == 1
+        assert failed[0]["place"] == Place(batch=3, step=1).model_dump()
+
+
+@pytest.mark.parametrize("fault", ["too large", "no room", "exits"])
+def test_no_more_batches_are_open_than_there_is_room_for(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """One that cannot be opened beside others is read once these are closed."""
+    run, now, most = make_run(sizes=(4,) * 5), list[int](), 0
+
+    def batch(number: int, read: Any = RunReader.batch) -> Any:
+        @contextmanager
+        def opened() -> Iterator[Any]:
+            nonlocal most
+            if now and fault == "no room":
+                raise InputError("steps", "there is no room.", "Make some.")
+            if now and fault == "exits":
+                raise SystemExit("private words")
+            with read(auditor._reader, number) as record:
+                now.append(number)
+                most = max(most, len(now))
+                yield record
+                now.remove(number)
+
+        return opened()
+
+    auditor = BatchAuditor(str(run.path), None)
+    if fault == "too large":
+        monkeypatch.setattr(steps, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(auditor._reader, "batch", batch)
+    found = auditor.group(range(5))
+    assert [(each.id, each.unreadable, each.steps > 0) for each in found] == [
+        (number, None, True) for number in range(5)
+    ]
+    assert most == 1
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, 70.0])
 def test_steps_beside_a_wrong_one_are_looked_at_one_by_one(
     make_run: Any, monkeypatch: pytest.MonkeyPatch, value: float
@@ -95,6 +167,7 @@ def test_steps_before_one_that_cannot_be_decoded_count(
     make_run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make_run(**KINDS["mean"])
+    run.rechunk(1, monkeypatch)  # a step a chunk
 
     def break_off(entries: list[Any]) -> list[Any]:
         return [

@@ -62,14 +62,15 @@ def test_a_pass_says_so_and_a_public_report_does_not(make_run, monkeypatch, aggr
     run = make_run(aggregator=aggregator, contexts=True)
     clean = run.audit()
     assert "caveat.equal-contexts" not in {caveat.code for caveat in clean.caveats}
-    read = BatchAuditor.__call__
+    read = BatchAuditor.group
 
-    def alike(auditor, batch):
-        found = read(auditor, batch)
-        found.evidence[EqualContexts] = [[0, 2, 3]] if batch else []
+    def alike(auditor, batches):
+        found = read(auditor, batches)
+        for each in found:
+            each.evidence[EqualContexts] = [[0, 2, 3]] if each.id else []
         return found
 
-    monkeypatch.setattr(BatchAuditor, "__call__", alike)
+    monkeypatch.setattr(BatchAuditor, "group", alike)
     result = run.audit()
     (found,) = [caveat for caveat in result.caveats if caveat.code == "caveat.equal-contexts"]
     assert result.verdict == "pass"
@@ -80,14 +81,15 @@ def test_a_pass_says_so_and_a_public_report_does_not(make_run, monkeypatch, aggr
 def test_no_number_that_was_declared_lets_a_caveat_out(make_run, monkeypatch):
     """Two equal contexts, and users of two records."""
     run = make_run(unit="user", records_per_user=2, contexts=True, width=3)
-    clean, read = run.audit(), BatchAuditor.__call__
+    clean, read = run.audit(), BatchAuditor.group
 
-    def alike(auditor, batch):
-        found = read(auditor, batch)
-        found.evidence[EqualContexts] = [[0, 1]] if batch == 1 else []
+    def alike(auditor, batches):
+        found = read(auditor, batches)
+        for each in found:
+            each.evidence[EqualContexts] = [[0, 1]] if each.id == 1 else []
         return found
 
-    monkeypatch.setattr(BatchAuditor, "__call__", alike)
+    monkeypatch.setattr(BatchAuditor, "group", alike)
     result = run.audit()
     (found,) = [caveat for caveat in result.caveats if caveat.code == "caveat.equal-contexts"]
     assert found.values == {"contexts": 2, "batch": Place(batch=1)}

@@ -278,7 +278,7 @@ def test_memory_and_comparisons_are_bounded() -> None:
     uniforms = random.random((TEXTS + 40, 6))
     for batch, row in enumerate(uniforms.tolist()):
         test.take(batch, [draw_of(chances, u) for u in row], [4, 2])
-    assert test._kept.token.shape == (TEXTS, PLACES)
+    assert test._kept.token.shape == (PLACES, TEXTS)
     assert len(test._before.token) == LAGS
     assert (test.texts, test.draws) == (2 * len(uniforms), 6 * len(uniforms))
     assert STRETCH < PLACES

@@ -49,7 +49,7 @@ def drawn(numbers, noise, tokens=50):
 @pytest.mark.parametrize("name", STREAMS)
 def test_a_seed_is_found_that_tells_late_draws_alone(name):
     noise, honest = np.random.default_rng(UNKNOWN), np.random.default_rng(UNKNOWN + 1)
-    numbers, test = STREAMS[name](42, 1100), SeedTest(HONEST)
+    numbers, test = STREAMS[name]([42], 1100)[0], SeedTest(HONEST)
     for batch in range(10):
         told = numbers[100 * batch : 100 * (batch + 1)] if batch > 1 else honest.random(100)
         test.take(batch, drawn(told, noise))
@@ -61,7 +61,7 @@ def test_a_seed_is_found_that_tells_late_draws_alone(name):
 def test_a_known_seed_is_found_within_a_text(name):
     noise = np.random.default_rng(UNKNOWN)
     for seed in (0, 42, 20 + 1, 1234):
-        test, numbers = SeedTest(HONEST), STREAMS[name](seed, 60)
+        test, numbers = SeedTest(HONEST), STREAMS[name]([seed], 60)[0]
         test.take(0, drawn(numbers[:20], noise))
         test.take(2, drawn(numbers[20:60], noise))
         found = test.found()
@@ -83,13 +83,13 @@ def test_a_known_seed_is_found_within_a_text(name):
 def test_seeds_that_count_up_are_found():
     noise, batches = np.random.default_rng(UNKNOWN), (0, 2, 5)
     for place, numbers in {
-        "seeds.plus-batch": lambda batch: STREAMS["random.seed"](1234 + batch, 12),
+        "seeds.plus-batch": lambda batch: STREAMS["random.seed"]([1234 + batch], 12)[0],
         "seeds.with-batch": lambda batch: np.random.default_rng([1234, batch]).random(12),
         "seeds.child-of-batch": lambda batch: np.random.default_rng(
             np.random.SeedSequence(1234).spawn(6)[batch]
         ).random(12),
         "seeds.plus-draw": lambda batch: [
-            STREAMS["numpy.random.seed"](1234 + 12 * batches.index(batch) + draw, 1)[0]
+            STREAMS["numpy.random.seed"]([1234 + 12 * batches.index(batch) + draw], 1)[0][0]
             for draw in range(12)
         ],
     }.items():
@@ -106,7 +106,10 @@ def test_seeds_that_count_up_are_found():
 
 
 def test_a_declared_seed_is_tried_whatever_it_is():
-    noise, numbers = np.random.default_rng(UNKNOWN), STREAMS["numpy.random.seed"](987654321, 30)
+    noise, numbers = (
+        np.random.default_rng(UNKNOWN),
+        STREAMS["numpy.random.seed"]([987654321], 30)[0],
+    )
     declared = SeedTest(Sampling(generator="mt19937", seed=987654321))
     undeclared, other = SeedTest(HONEST), SeedTest(Sampling(generator="mt19937", seed=11111))
     for test in (declared, undeclared, other):
@@ -119,7 +122,7 @@ def test_a_declared_seed_is_tried_whatever_it_is():
 
 
 def test_numbers_that_rounding_puts_beside_an_edge_hide_nothing():
-    noise, numbers = np.random.default_rng(UNKNOWN), list(STREAMS["numpy.random.seed"](42, 60))
+    noise, numbers = np.random.default_rng(UNKNOWN), list(STREAMS["numpy.random.seed"]([42], 60)[0])
     for place in (3, 17, 40):
         numbers[place] = 0.999 - numbers[place] / 2
     test = SeedTest(HONEST)
@@ -209,7 +212,7 @@ def test_costs_between_other_neighbours_are_those_of_their_own_audits(make_run):
 @pytest.mark.parametrize("apart", [-0.9e-7, 0.0, 0.9e-7])
 def test_noise_is_told_however_single_precision_rounds_it(apart):
     seed = ("numpy.random.seed", 987654321)
-    stream = np.sort(STREAMS["numpy.random.seed"](seed[1], MOST_DRAWS))
+    stream = np.sort(STREAMS["numpy.random.seed"]([seed[1]], MOST_DRAWS)[0])
     ends = np.concatenate([stream[:4], stream[-4:]])
     found = seed_of_noise(ends + apart, [seed])
     assert (found.status, found.code, found.values["told"]) == ("fail", "noise-told", 8)

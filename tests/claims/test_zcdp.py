@@ -25,7 +25,7 @@ from dpaudit.results import Finding
 from dpaudit.results.attestation import ClaimTested
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.policy import Policy
-from dpaudit.results.publication import REGISTRY
+from dpaudit.results.release_layout import REGISTRY
 from dpaudit.runs import Claim, InputError, RunReader
 from dpaudit.runs.statements import Statement
 

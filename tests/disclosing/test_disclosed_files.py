@@ -239,6 +239,12 @@ def test_hostile_files_are_refused_without_a_word_of_them(lists, tmp_path, conte
     assert SECRET not in capsys.readouterr().err
 
 
+def test_a_mistyped_path_of_texts_is_told_first_of_all(tmp_path):
+    with pytest.raises(InputError) as refused:
+        dpaudit.disclose(tmp_path / "none.csv")
+    assert refused.value.where == "TEXTS" and "none.csv" in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("given", "where"),
     [

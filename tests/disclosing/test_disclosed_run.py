@@ -21,7 +21,9 @@ from dpaudit.auditing.disclosure import public_form
 from dpaudit.auditing.run import audit_run
 from dpaudit.disclosing.claims import claim_of_run
 from dpaudit.disclosing.units import Units, units_of_run
-from dpaudit.reports.audit_document import render_html
+from dpaudit.reports.audit_document import render_html, render_markdown
+from dpaudit.reports.disclosed import headline
+from dpaudit.results.crosswalk import crosswalk
 from dpaudit.results.disclosed_texts import NO_POWER, DisclosedTexts
 from dpaudit.runs import InputError, KeyedHash, RunReader
 from tests.trials import SECRET, trial
@@ -135,6 +137,25 @@ def test_clean_run_passes(make_copied):
     result = audited(make_copied(copied=False))
     (found,) = [check for check in result.checks if check.id == "release.disclosure"]
     assert (result.verdict, found.status, found.evidence) == ("pass", "pass", 2)
+
+
+def test_a_trial_that_was_made_is_not_asked_for(make_run):
+    """Of an ex-post claim its check does not apply: the page says so, and what the trial found."""
+
+    def answer(result: Any) -> str:
+        lines = render_markdown(result).splitlines()
+        return next(line for line in lines if line.startswith("| 20\\. "))
+
+    ask = next(each.trial for each in crosswalk().questions if each.trial)
+    result = audit_run(make_run(aggregator="median").path, disclosed=trial())
+    check = next(each for each in result.checks if each.id == "release.disclosure")
+    assert result.disclosed is not None and check.status == "skip" and not check.applicable
+    said = answer(result)
+    assert headline(result.disclosed) in said and check.detail[:40] in said and ask not in said
+    untried = answer(result.model_copy(update={"disclosed": None}))
+    assert check.detail[:40] in untried and ask in untried
+    asked = answer(make_run(aggregator="mean").audit())
+    assert ask in asked and "release.disclosure" not in asked
 
 
 def test_without_data_the_check_is_asked_for_where_data_are(make_run):

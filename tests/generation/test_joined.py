@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import importlib.util
+import os
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +16,7 @@ import pytest
 
 from dpaudit.generation import joined
 from dpaudit.generation.config import ModelConfig
-from dpaudit.generation.joined import CACHE_VARIABLE, JOINED, join_parts
+from dpaudit.generation.joined import CACHE_VARIABLE, JOINED, building, join_parts
 from dpaudit.generation.model_loading import load_model
 from dpaudit.generation.models import origin_of
 from dpaudit.generation.sources import installed_model, missing_part
@@ -99,6 +102,37 @@ def test_parts_are_joined_once_and_then_any_config_may_name_them(
         path.unlink()
     join_parts(NAME)
     assert len(cached(tmp_path)) == 1
+
+
+def test_what_a_killed_join_left_is_removed_and_nothing_else(parts: Path, tmp_path: Path) -> None:
+    place, digest = tmp_path / "cache" / "joined", JOINED[NAME].sha256
+    here = socket.gethostname()
+    left, live, other, away = (
+        place / f"partial-{name}"
+        for name in (
+            f"{digest}-{here}-a",
+            f"{digest}-{here}-b",
+            f"{'0' * 64}-{here}-a",
+            f"{digest}-elsewhere-a",
+        )
+    )
+    for folder in (left, live, other, away):
+        folder.mkdir(parents=True)
+        (folder / "model.gguf").write_bytes(b"half")
+    handle = os.open(live, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as of a process that still joins
+    join_parts(NAME)
+    os.close(handle)
+    assert {*place.iterdir()} == {live, other, away, place / digest}
+    assert all((folder / "model.gguf").exists() for folder in (live, other, away))
+
+
+def test_what_is_being_joined_is_locked(parts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "joined" / "a"
+    with building(folder) as first, building(folder) as second:
+        assert first != second and first.is_dir() and second.is_dir()
+        (second / "whole").touch()
+    assert [*folder.parent.iterdir()] == [folder] and (folder / "whole").exists()
 
 
 @pytest.mark.parametrize("fault", ["changed", "swapped", "longer", "absent"])

@@ -19,7 +19,7 @@ from dpaudit.commands.progress import GenerationProgress
 from dpaudit.generation.config import load_config
 from dpaudit.generation.events import BatchDone, Event
 from dpaudit.results.plan import PLANS, Plan
-from dpaudit.runs import RunReader
+from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS
 
 Dpaudit = Callable[..., tuple[int, str, str]]
@@ -148,6 +148,17 @@ def test_a_dry_run_of_data_writes_nothing(
     assert {*tmp_path.rglob("*")} == before
 
 
+def test_a_dry_run_says_what_does_without_a_model_before_it_loads_one(
+    dpaudit: Dpaudit, claims: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise InputError("model", "it is loaded.", "")
+
+    monkeypatch.setattr("dpaudit.api.generating.plan", refuse)
+    code, _, err = dpaudit("generate", *claims, "--dry-run")
+    assert code == 2 and err.index("`dpaudit budget --help`") < err.index("it is loaded.")
+
+
 def test_options_about_data_do_not_go_with_a_config(
     dpaudit: Dpaudit, tmp_path: Path, claims: list[object]
 ) -> None:
@@ -190,36 +201,43 @@ def test_the_plan_says_what_longer_texts_cost_and_what_gives_more(
 
 
 RUN = Path(__file__).parents[2] / "examples" / "runs" / "bbc-median"
-#: Runs a command, and fails where torch is imported by it.
+#: Runs commands, and fails where torch is imported by one of them.
 WITHOUT_TORCH = """
-import sys
+import contextlib, io, json, sys
 from dpaudit.commands.cli import main
 
-try:
-    main(sys.argv[1:])
-finally:
+for command in json.loads(sys.argv[1]):
+    code, said = 0, io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        try:
+            main(command)
+        except SystemExit as left:
+            code = left.code or 0
+    print(json.dumps([code, said.getvalue()]))
     assert not {"torch", "transformers"} & set(sys.modules)
 """
 
 
 def test_a_plan_and_a_missing_file_need_no_torch(tmp_path: Path, claims: list[object]) -> None:
-    def call(*arguments: object) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", WITHOUT_TORCH, *map(str, arguments)]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-
     # The model is not at hand, so none of its texts is shown.
     not_here = ["nobody/nothing" if each == claims[-3] else each for each in claims]
-    done = call("init", "own.yaml", "--data", *not_here)
-    assert done.returncode == 0, done.stderr
-    for command in (
+    commands: list[list[object]] = [
+        ["init", "own.yaml", "--data", *not_here],
         ["generate", "none.csv", *claims[1:], "--out", "run"],
         ["replay", RUN, "--data", "none.csv"],
         ["report", RUN, "--data", "none.csv", "--out", "report"],
         ["evaluate", RUN, "--reference", "none.csv"],
-    ):
-        done = call(*command)
-        assert done.returncode == 2 and "none.csv" in done.stderr, done.stderr
-        assert "torch" not in done.stderr
+    ]
+    typed = json.dumps([[str(word) for word in command] for command in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, typed], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (code, said), *refused = map(json.loads, done.stdout.splitlines())
+    assert code == 0, said
+    assert len(refused) == len(commands) - 1
+    for code, said in refused:
+        assert code == 2 and "none.csv" in said and "torch" not in said, said
 
 
 def test_records_in_a_package_are_data(

@@ -228,3 +228,4 @@ def test_init_shows_texts_of_a_model_at_hand(dpaudit: Dpaudit, asked: list[Any])
     code, out, err = dpaudit(*asked)
     assert code == 0, err
     assert out.count("north") >= 2 and out.count("south") >= 2 and "epsilon 0" in out
+    assert "Ctrl-C" in err  # the config is there before the model is loaded

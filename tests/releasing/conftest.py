@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,29 +29,51 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def releases() -> dict[str, tuple[Path, Path, AuditResult, object]]:
+    """Runs and the folders that were released, by what was asked for: nobody changes them."""
+    return {}
+
+
 @pytest.fixture
 def released(
-    make_run: Callable[..., Run], tmp_path: Path, keys: Path, empty_figures: None
+    make_run: Callable[..., Run],
+    releases: dict[str, tuple[Path, Path, AuditResult, object]],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    keys: Path,
+    empty_figures: None,
 ) -> Callable[..., tuple[Path, AuditResult]]:
     """A function that releases and signs a run of some kind, and returns the folder and the audit.
 
-    `release`: arguments of `write_release`.
+    Each kind is released once, and handed out in copies beside its run. `release`: arguments of
+    `write_release`.
     """
     pytest.importorskip("pyarrow")
 
     def make(
         question: Question | None = None, *, release: dict[str, Any] | None = None, **kind: Any
     ) -> Any:
-        run = make_run(**{"aggregator": "mean", "sizes": (3, 4, 5, 4)} | kind)
-        result = audit_run(run.path, question)
-        folder = tmp_path / f"texts{len(list(tmp_path.iterdir()))}"
-        write_release(
-            result,
-            RunReader(run.path),
-            folder,
-            **{"signer": read_signer(keys / "key")} | (release or {}),
-        )
-        return folder, result
+        asked = repr((question, release, kind))
+        if asked not in releases:
+            run = make_run(**{"aggregator": "mean", "sizes": (3, 4, 5, 4)} | kind)
+            result = audit_run(run.path, question)
+            kept = tmp_path_factory.mktemp("released")
+            written = kept / "texts"
+            write_release(
+                result,
+                RunReader(run.path),
+                written,
+                **{"signer": read_signer(keys / "key")} | (release or {}),
+            )
+            # with what was asked: nothing else gets its place in memory, and so its repr
+            own = Path(shutil.move(run.path, kept / "run"))
+            releases[asked] = own, written, result, (question, release, kind)
+        own, written, result, _ = releases[asked]
+        number = len(list(tmp_path.iterdir()))
+        shutil.copytree(own, tmp_path / f"released{number}")
+        folder = tmp_path / f"texts{number}"
+        return Path(shutil.copytree(written, folder)), result
 
     return make
 

@@ -25,7 +25,8 @@ from dpaudit.reports.audit_document import render_markdown
 from dpaudit.reports.questions import standings
 from dpaudit.results import AuditResult
 from dpaudit.results.crosswalk import Question, Where, crosswalk
-from dpaudit.results.publication import QUESTIONS, About
+from dpaudit.results.publication import About
+from dpaudit.results.release_layout import QUESTIONS
 
 Run = Any
 Releases = Callable[..., tuple[Path, AuditResult]]

@@ -31,8 +31,9 @@ from dpaudit.reports.publisher import PERSONAL, TITLES
 from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult, Finding
 from dpaudit.results.catalogue import message
-from dpaudit.results.publication import DPIA, HIPAA, QUESTIONS, About, HipaaDetermination
+from dpaudit.results.publication import About, HipaaDetermination
 from dpaudit.results.quality import Quality
+from dpaudit.results.release_layout import DPIA, HIPAA, QUESTIONS
 from dpaudit.results.replay import Replay
 from dpaudit.results.rounding import bound, exactly
 from dpaudit.runs import InputError, RunReader

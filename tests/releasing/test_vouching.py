@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dpaudit import __version__
+from dpaudit.api import publishing, vouching
 from dpaudit.api.vouching import provenance
 from dpaudit.releasing.attestation import Attestation, envelopes
 from dpaudit.releasing.keys import make_key, read_public_key, read_signer
@@ -35,7 +36,8 @@ from dpaudit.releasing.sign_off import sign_off
 from dpaudit.releasing.stamp import request
 from dpaudit.releasing.verify import verify_folder
 from dpaudit.results.attestation import SIGN_OFFS
-from dpaudit.results.publication import SIDE_CAR, About
+from dpaudit.results.publication import About
+from dpaudit.results.release_layout import SIDE_CAR
 from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.layout import ATTESTATION
 from tests.needs import needed
@@ -354,6 +356,44 @@ def test_a_policy_counts_reviewers_and_a_folder_shows_them(
     ada = read_public_key(tmp_path / "ada.pub").keyid
     policy.write_text(f"policy_version: 1\nsign_off: {{reviewers: 2, keys: [{ada}]}}\n")
     assert dpaudit("verify", run, "--policy", policy)[0] == 1, "one of them does not count"
+
+
+@pytest.mark.parametrize("fault", ["missing", "unnamed"])
+def test_a_run_that_lacks_a_file_is_not_signed_off(
+    make_run: Callable[..., Any], tmp_path: Path, fault: str
+) -> None:
+    run = make_run(aggregator="mean").path
+    last = sorted((run / "steps").iterdir())[-1]
+    if fault == "missing":
+        last.unlink()
+    else:  # the last entries, of two lines each, are cut off
+        hashes = run / "hashes"
+        hashes.write_text("".join(hashes.read_text().splitlines(keepends=True)[:-4]))
+    make_key(tmp_path / "ada")
+    said: dict[str, Any] = {"name": "Ada", "role": "officer", "read": ["texts"], "accepts": "3"}
+    with pytest.raises(InputError) as refused:
+        vouching.sign_off(run, key=tmp_path / "ada", **said)
+    assert Path(refused.value.where).is_relative_to(run)
+    assert not (run / "report" / SIGN_OFFS).exists()
+
+
+def test_what_a_policy_was_held_to_is_released(
+    make_run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sign-offs that change after the policy was held to them do not reach the folder."""
+    pytest.importorskip("pyarrow")
+    run = make_run(aggregator="mean", sizes=(3, 4, 5, 4)).path
+    head, policy = RunReader(run).head(), tmp_path / "policy.yaml"
+    policy.write_text("policy_version: 1\nsign_off: {reviewers: 1}\n")
+    signed(run / "report", head, tmp_path / "ada")
+    held = (run / "report" / SIGN_OFFS).read_bytes()
+
+    def meanwhile(where: Path) -> None:
+        signed(run / "report", head, tmp_path / "bo")
+
+    monkeypatch.setattr("dpaudit.api.publishing.require_worth", meanwhile)
+    publishing.release(run, tmp_path / "texts", unsigned=True, policy=policy)
+    assert (tmp_path / "texts" / SIGN_OFFS).read_bytes() == held
 
 
 def test_a_sign_off_of_another_run_is_refused(

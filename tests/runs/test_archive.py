@@ -10,25 +10,51 @@ import pytest
 
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 
-EXPECTED = ArraySpec("<u4", (3,), rows=2)
+EXPECTED = ArraySpec("<u4", (3,), rows=5, together=2)
 
 
 @pytest.mark.parametrize(
-    "declared", [replace(EXPECTED, dtype="<i4"), replace(EXPECTED, rows=3), EXPECTED]
+    "declared", [replace(EXPECTED, dtype="<i4"), replace(EXPECTED, rows=6), EXPECTED]
 )
 def test_an_array_without_attributes_is_declared_as_expected(
     tmp_path: Path, declared: ArraySpec
 ) -> None:
     writer = ArchiveWriter(tmp_path / "batch.zip", {})
     writer.declare("array", declared)
-    for row in range(2):
-        writer.chunk("array", declared, row, np.full(3, row, dtype=declared.dtype))
+    rows = np.arange(15, dtype=declared.dtype).reshape(5, 3)
+    for index in range(3):
+        writer.chunk("array", declared, index, rows[2 * index : 2 * index + 2])
     writer.close()
     with (tmp_path / "batch.zip").open("rb") as file:
         reader = ArchiveReader(file)
         if declared == EXPECTED:
-            reader.expect({"array": EXPECTED}, 2, ())
-            assert reader.rows(["array"], range(1, 2))["array"].tolist() == [[1, 1, 1]]
+            reader.expect({"array": EXPECTED}, ())
+            for wanted in (range(5), range(1, 2), range(1, 4), range(4, 5)):
+                found = reader.rows("array", wanted)
+                assert found.tolist() == rows[wanted.start : wanted.stop].tolist()
+                found[:] = 0  # and the next reader does not see it
         else:
             with pytest.raises(ValueError, match="declared"):
-                reader.expect({"array": EXPECTED}, 2, ())
+                reader.expect({"array": EXPECTED}, ())
+
+
+def test_nothing_is_hidden_behind_the_last_row(tmp_path: Path) -> None:
+    """Nobody looks at what fills up a chunk; not even a sign may stand there."""
+    spec = ArraySpec("<f4", (3,), rows=5, together=2)
+    filled = ArraySpec("<f4", (3,), rows=6, together=2)
+    for hidden in (0.0, -0.0, 1.0):
+        writer = ArchiveWriter(tmp_path / "batch.zip", {})
+        writer.declare("array", spec)
+        for index in range(3):
+            rows = np.zeros((2, 3), dtype=np.float32)
+            rows[1, 2] = hidden if index == 2 else 0
+            writer.chunk("array", filled, index, rows)
+        writer.close()
+        with (tmp_path / "batch.zip").open("rb") as file:
+            reader = ArchiveReader(file)
+            reader.expect({"array": spec}, ())
+            if not np.signbit(hidden) and not hidden:
+                assert reader.rows("array").shape == (5, 3)
+            else:
+                with pytest.raises(ValueError, match="zeros"):
+                    reader.rows("array")

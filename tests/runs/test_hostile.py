@@ -153,8 +153,8 @@ def digest_outside(run):
     append_entries(run.path, "../pipe", "steps/../../pipe", "/dev/stdin")
 
 
-def a_million_steps(run):
-    """As many as a manifest may declare, with arrays that agree."""
+def a_million_rows(run):
+    """As many steps as a manifest may declare, and arrays of as many: more than the batch has."""
     run.edit_manifest({"decoding.max_tokens": 1 << 15})
 
     def grow(entries):
@@ -253,7 +253,8 @@ HOSTILE = {
     "a billion batches": (field(batching__batches=10**9), 2, "batching.batches"),
     "16 million batches": (sixteen_million_batches, 2, "batch 2 is missing"),
     "a billion tokens to choose from": (field(record__vocabulary=10**9), 2, "record.vocabulary"),
-    "a million steps": (a_million_steps, 1, "release.stopping"),
+    "a million steps": (field(decoding__max_tokens=1 << 15), 1, "release.stopping"),
+    "a million rows of three steps": (a_million_rows, 2, "00000000.zip"),
     "deep run.json": (text_of("run.json", '{"format":' + DEEP), 2, "run.json"),
     "deep samples": (text_of("samples.jsonl", DEEP + "\n"), 2, "samples.jsonl"),
     "deep clusters": (text_of("clusters", DEEP), 2, "clusters"),
@@ -539,7 +540,7 @@ def test_text_of_a_run_is_only_text(make_run, dpaudit, tmp_path, text):
         )
     odd = run.path.with_name(text.replace("/", "|"))
     run.path.rename(odd)
-    write_run(odd, {"format": 2, text: 1})
+    write_run(odd, {"format": 3, text: 1})
     code, said = dpaudit("verify", odd)
     assert code == 2
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", said)

@@ -17,7 +17,7 @@ from numcodecs import blosc
 from zarr.storage import ZipStore
 
 from dpaudit.mechanisms import central_order_statistics, median_sides
-from dpaudit.runs import BatchHeader, RunReader, Step, batches
+from dpaudit.runs import BatchHeader, RunReader, Step
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 
 KINDS = {
@@ -337,30 +337,36 @@ def test_same_steps_make_the_same_file(make_run, tmp_path):
     assert files[0] == files[1]
 
 
-def test_batch_file_is_a_zarr_group(make_run):
+def test_batch_file_is_a_zarr_group(make_run, monkeypatch):
     """Read by zarr itself: names, shapes and every number of every chunk that was written."""
     for kind in (KINDS | GRIDS).values():
-        path = make_run(sizes=(5, 4), **kind).steps_file(0)
-        arrays = ArchiveReader(path.open("rb"))
-        with ZipStore(path, mode="r") as store:
-            group = zarr.open_group(store, mode="r")
-            assert group.attrs["header"]["contexts"] == 5
-            with RunReader(path.parents[1]).batch(0) as batch:
-                stored = batch._arrays.stored
-                steps = len(batch.tokens)
-                (sample,) = batch.samples()
-                ended = {"length": steps, "stop": sample.stop, "text": sample.text}
-                assert dict(group["token"].attrs) == {"texts": [ended]}
-                assert np.array_equal(group["token"][:], batch.tokens)
-                arrays.expect(stored | batches._whole_arrays(steps), steps, attributed=["token"])
-                assert {
-                    name for name, _ in group.arrays()
-                } == stored.keys() | batches._whole_arrays(steps).keys()
-                for name, step in itertools.product(stored, range(steps)):
-                    assert same(
-                        group[name][step], arrays.rows([name], range(step, step + 1))[name][0]
-                    )
-        arrays.close()
+        run = make_run(sizes=(5, 4), **kind)
+        largest = _check_by_zarr(run.steps_file(0), together=None)
+        with monkeypatch.context() as patch:  # other tests share the runs that `make_run` makes
+            run.rechunk(2 * largest, patch)
+            _check_by_zarr(run.steps_file(0), together=2)
+
+
+def _check_by_zarr(path, *, together):
+    arrays = ArchiveReader(path.open("rb"))
+    with ZipStore(path, mode="r") as store:
+        group = zarr.open_group(store, mode="r")
+        assert group.attrs["header"]["contexts"] == 5
+        with RunReader(path.parents[1]).batch(0) as batch:
+            steps = len(batch.tokens)
+            specs = batch._arrays.specs(steps)
+            assert together is None or batch._arrays.together == together < steps
+            (sample,) = batch.samples()
+            ended = {"length": steps, "stop": sample.stop, "text": sample.text}
+            assert dict(group["token"].attrs) == {"texts": [ended]}
+            assert np.array_equal(group["token"][:], batch.tokens)
+            arrays.expect(specs, attributed=["token"])
+            assert {name for name, _ in group.arrays()} == specs.keys()
+            for name in specs:
+                assert same(group[name][:], arrays.rows(name))
+    arrays.close()
+    rows = (specs[name] for name in batch._arrays.stored)
+    return max(spec.chunk_bytes // spec.chunk_shape[0] for spec in rows)
 
 
 def test_a_large_chunk_has_the_same_bytes_every_time(

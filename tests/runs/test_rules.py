@@ -22,7 +22,7 @@ from tokenizers import (
 )
 
 from dpaudit.runs import DecodingRules, ForbiddenTokens, InputError, without_stop
-from dpaudit.runs.rules import LINE_BREAKS
+from dpaudit.runs.rules import LINE_BREAKS, _distinct
 from dpaudit.runs.text import pieces_of
 
 CORPUS = [
@@ -108,6 +108,12 @@ def test_a_decoder_that_does_more_than_put_tokens_in_a_row_has_no_pieces() -> No
     made.decoder = decoders.Metaspace()
     assert pieces_of(made.to_str(), 2) == [b"a", b""]
     assert pieces_of('{"model": 3}', 2) is None
+
+
+def test_ids_that_several_rules_forbid_count_once() -> None:
+    ids = [np.array(each, dtype=np.intp) for each in ([5, 3], [], [3, 3, 9], [5])]
+    assert _distinct(ids).tolist() == [3, 5, 9]
+    assert _distinct(ids[1:2]).tolist() == []
 
 
 def naive(

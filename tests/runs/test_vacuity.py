@@ -40,6 +40,7 @@ def public(
         ("6.5% alcohol (93.5% by volume), 200 g", TOKENS, "digits"),
         ("@Airways @U.S.A.I.S.I.A.F.T.E.N.T.I.n.c.t.ed.e.", TOKENS, "digits"),
         ("Madrid, Paris, Rome, Berlin, New York, Oslo", TOKENS, "lists"),
+        ("@Airports @flyjet lift #North https://t.co/sky", TOKENS, "lists"),
         ("- The lift\n- The door of the house\n- My neighbour's dog", TOKENS, "lists"),
         (
             "1. The lift is old.\n2. The door does not close.\n3. The rain comes in.",
@@ -47,6 +48,8 @@ def public(
             "lists",
         ),
         ("the noise and the noise and the noise and the noise", TOKENS, "repetitions"),
+        ("Albert, Albert of Albert", TOKENS, "repetitions"),
+        ("The lift the lift the lift", TOKENS, "repetitions"),
         ("I write complaints that tenants write on noise, one a line", TOKENS, "prompts"),
         ("And my parcel was left in the rain; I would like tea", TOKENS, "prompts"),
         ("A lift that is old (Noise), and one that is new", TOKENS, "prompts"),
@@ -70,6 +73,9 @@ def test_a_planted_text_says_nothing(
     [
         "The heating has been cold for three weeks, in 12 flats of 14.",
         "I couldn't stay, nor can I: it isn't 1 or 2 things.",
+        "@SkyNorth the lift is cold again #anger",
+        "I waited and waited.",
+        "Miss the lift, need the lift, love the lift.",
         "In London, Paris, Rome and Berlin the rents have risen, the paper says.",
         "Water came through the ceiling again. Please send a plumber before the weekend.",
         "Rain again.\nThe roof still leaks, and nobody has answered my letter of 3 May.",

@@ -73,14 +73,12 @@ class ContextSums(BatchEvidence):
     @override
     def look(self, view: StepsView) -> None:
         before, self._losses = self._losses, None
-        if before is None or view.reduced is None:
+        if before is None:
             return
-        losses = view.mechanism.losses(view.reduced, view.contributions, len(before))
-        if (
-            losses is not None
-            and np.shape(losses) == (len(before), len(view))
-            and np.isfinite(losses).all()
-        ):
+        losses = view.shared(_losses)
+        if not np.isfinite(losses).all():
+            losses = _losses(view)  # the reason may lie in another batch
+        if np.isfinite(losses).all():
             self._losses = added(before, losses)
 
     @override
@@ -94,6 +92,16 @@ class ContextSums(BatchEvidence):
             for slot in order
         )
         return BatchLosses(len(self._losses), worst)
+
+
+def _losses(view: StepsView) -> NDArray[np.float64]:
+    """Return [n, k] contexts' losses at each step; NaN where the record of any gives none."""
+    shape = (view.header.contexts, len(view))
+    if view.reduced is not None:
+        losses = view.mechanism.losses(view.reduced, view.contributions, view.header.contexts)
+        if losses is not None and np.shape(losses) == shape:
+            return losses
+    return np.full(shape, np.nan)
 
 
 class Losses(Evidence):

@@ -46,6 +46,8 @@ _MOST_STRATA = 1024
 _FLOOR, _KEPT_BACK = 0.05, 0.02
 #: Draws whose bets' ratios float64 can multiply: each is below 2^30.
 _FACTORS = 32
+#: Bets that are worked out at a time: so many that a core's cache holds them.
+_CACHED = 1 << 13
 #: Draws less probable than this are taken for no evidence: their intervals are too short for
 #: float64.
 _LEAST = 2.0**-30
@@ -75,10 +77,8 @@ class _Intervals(NamedTuple):
         )
 
     def at(self, place: slice) -> _Intervals:
-        """Return some of a row of draws."""
-        return _Intervals(
-            self.low[:, place], self.high[:, place], self.inverse[place], self.token[place]
-        )
+        """Return some places along the last axis."""
+        return _Intervals(*(part[..., place] for part in self))
 
     def then(self, other: _Intervals) -> _Intervals:
         """Return this row of draws followed by another."""
@@ -172,7 +172,7 @@ class IndependenceTest(Evidence):
         self._informative = 0.0
         self._across = _strata(batches)
         self._along = _strata(longest, at_most=longest)
-        self._kept = _Intervals.none(TEXTS, PLACES)
+        self._kept = _Intervals.none(PLACES, TEXTS)
         self._before = _Intervals.none(0)
         self._filled = {strata: np.zeros((len(ORDERS), PLACES, strata)) for strata in self._across}
         self._same_places = _Evidence([_in_view("randomness.earlier-text", view) for view in VIEWS])
@@ -229,10 +229,8 @@ class IndependenceTest(Evidence):
         The mean is over texts, of products over places.
         """
         texts, places = min(self.texts, TEXTS), len(text.token)
-        past = _Intervals(*(part[..., :texts, :places] for part in self._kept))
-        # Where an earlier text had ended nothing is staked.
-        idle = np.where(past.token < 0, 1.0, 0.5)
-        return _averaged(_products(past, text, idle, axis=-1))
+        past = _Intervals(*(part[..., :places, :texts] for part in self._kept))
+        return _averaged(_log_products(past, text))
 
     def _bets_on_distances(self, stretch: _Intervals) -> Doubles:
         """Return logs [views] of the mean bet on distances: all draws are those so far before.
@@ -251,14 +249,13 @@ class IndependenceTest(Evidence):
         windows = _Intervals(
             *(np.lib.stride_tricks.sliding_window_view(part, lags, axis=-1) for part in row)
         )
-        now = _Intervals(*(part[..., None] for part in stretch))
-        return _averaged(_products(windows, now, np.where(windows.token < 0, 1.0, 0.5), axis=-2))
+        return _averaged(_log_products(windows, stretch))
 
     def _keep(self, text: _Intervals) -> None:
         at, places = self.texts % TEXTS, len(text.token)
         for kept, part in zip(self._kept, text, strict=True):
-            kept[..., at, :places] = part
-        self._kept.inverse[at, places:], self._kept.token[at, places:] = 0.0, -1
+            kept[..., :places, at] = part
+        self._kept.inverse[places:, at], self._kept.token[places:, at] = 0.0, -1
 
     def _bets_across(self, text: _Intervals) -> Doubles:
         """Return [hypotheses] the bets that a draw avoids those of the last texts at its place."""
@@ -329,50 +326,70 @@ def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
     return tuple(sorted({2, *own, *(strata for strata in STRATA if strata <= at_most)}))
 
 
-def _products(past: _Intervals, now: _Intervals, idle: Doubles, axis: int) -> Iterator[Doubles]:
-    """Yield, for each of VIEWS, the log of an axis' product of idle + (1 - idle) * ratio.
+def _log_products(past: _Intervals, now: _Intervals) -> Doubles:
+    """Return [views, N] the logs of products, over draws, of idle + (1 - idle) * ratio.
 
     Each factor is an earlier draw's bet. The ratio of two intervals that the same u lies in is
-    their intersection over the product of their lengths.
+    their intersection over the product of their lengths. Where there is no earlier draw, as behind
+    a text's end, nothing is staked.
+
+    Args:
+        past: N earlier draws for each of the draws, [..., draws, N].
+        now: the draws, [..., draws].
     """
+    number = past.token.shape[-1]
+    found = np.empty((len(VIEWS), number))
+    each = max(1, _CACHED // len(now.token))
+    for first in range(0, number, each):
+        place = slice(first, first + each)
+        for row, products in zip(found[:, place], _products(past.at(place), now), strict=True):
+            row[:] = products
+    return found
+
+
+def _products(past: _Intervals, now: _Intervals) -> Iterator[Doubles]:
+    """Yield the rows of `_log_products`."""
+    now = _Intervals(*(part[..., None] for part in now))
+    idle = np.where(past.token < 0, 1.0, 0.5)
     stake = (1.0 - idle) * now.inverse
     both = stake * past.inverse
+    bets, begins = np.empty_like(both), np.empty_like(both)
     for order in range(len(ORDERS)):
         low, high = past.low[order], past.high[order]
         for below, above in ((low, high), (1.0 - high, 1.0 - low)):
-            bets = np.minimum(above, now.high[order])
-            bets -= np.maximum(below, now.low[order])
+            np.minimum(above, now.high[order], out=bets)
+            np.maximum(below, now.low[order], out=begins)
+            bets -= begins
             np.maximum(bets, 0.0, out=bets)
             bets *= both
             bets += idle
-            yield _log_product(bets, axis)
-    yield _log_product(idle + stake * (past.token == now.token), axis)
+            yield _log_product(bets)
+    yield _log_product(idle + stake * (past.token == now.token))
 
 
-def _log_product(factors: Doubles, axis: int) -> Doubles:
-    """Log of a product along an axis, of factors between 1/2 and 2^30."""
-    parts = range(0, factors.shape[axis], _FACTORS)
-    products = [
-        factors.take(range(first, min(first + _FACTORS, factors.shape[axis])), axis).prod(axis)
-        for first in parts
-    ]
+def _log_product(factors: Doubles) -> Doubles:
+    """Return [N] logs of products of [draws, N] factors between 1/2 and 2^30."""
+    parts = range(0, len(factors), _FACTORS)
+    products = [factors[first : first + _FACTORS].prod(axis=0) for first in parts]
     return np.asarray(np.log(products).sum(axis=0))
 
 
-def _averaged(products: Iterator[Doubles]) -> Doubles:
-    """Return [views] the log of the mean of exp(x) over all x of each."""
-    found = []
-    for each in products:
-        largest = float(each.max())
-        found.append(largest + math.log(float(np.exp(each - largest).mean())))
-    return np.array(found)
+def _averaged(logs: Doubles) -> Doubles:
+    """Return [views] the log of the mean of exp(x) over all x of each row."""
+    largest = logs.max(axis=-1)
+    means = np.exp(logs - largest[:, None]).mean(axis=-1)
+    logs_of_means: Doubles = largest + np.array([math.log(mean) for mean in means.tolist()])
+    return logs_of_means
 
 
 def _shares(text: _Intervals, strata: int) -> Doubles:
     """Return [3, T, strata] the share of each interval in each of the equal strata of [0, 1)."""
     edges = np.arange(strata) / strata
-    shares = np.clip(text.high[..., None] - edges, 0.0, 1 / strata)
-    shares -= np.clip(text.low[..., None] - edges, 0.0, 1 / strata)
+    shares, below = text.high[..., None] - edges, text.low[..., None] - edges
+    for each in (shares, below):  # np.clip takes longer than what it calls
+        np.maximum(each, 0.0, out=each)
+        np.minimum(each, 1 / strata, out=each)
+    shares -= below
     shares *= text.inverse[:, None]
     return np.asarray(shares)
 

@@ -221,6 +221,9 @@ class StepCheck(Check[StepFunction]):
         """Return whether no step is objected to, by a look at all of them together."""
         if not self.together or self.plug_in is not None:
             return False
+        return view.holds(self.id, self._clears)
+
+    def _clears(self, view: StepsView) -> bool:
         return self.shown(view) and self.function(view) is None
 
     def inapplicable_reason(self, manifest: Manifest) -> str:

@@ -118,71 +118,58 @@ class SamplingTest(BatchEvidence):
 
     def __init__(self) -> None:
         self.steps = 0
-        # Of all steps and of a tenth: [2, alternatives].
-        self._ratio = np.zeros((2, _ALTERNATIVES))
-        self._expected, self._variance = np.zeros((2, _ALTERNATIVES))
-        # A tenth of the steps greedy: what that would give, and its variance.
-        self._greedy = np.zeros(2)
+        # All rows of `_evidence_of` but the last two.
+        self._sums = np.zeros(4 * _ALTERNATIVES + 2)
         self._counts = np.zeros(BINS, dtype=np.int64)
 
     @override
     def look(self, view: StepsView) -> None:
-        if view.drawn is not None:
+        if view.regular or view.drawn is not None:
             batch = view.header.id.to_bytes(8, "big")
             places = (batch + position.to_bytes(8, "big") for position in view.positions)
             digests = view.recorded.digests
             salts = [
                 digest.tobytes() + place for digest, place in zip(digests, places, strict=True)
             ]
-            self.add(view.drawn, salts)
+            self._take(view.shared(_evidence_of_view), salts)
 
     def add(self, steps: DrawnSteps, salts: Sequence[bytes]) -> None:
         """Take in some steps.
 
         Salts tell each from all others of the run: they randomise the transform, repeatably.
         """
-        self.steps += len(steps)
-        parts = [family.ratios(steps) for family in FAMILIES]
-        found = np.concatenate([part.found for part in parts])
-        # Evidence of inf is no evidence: beyond 700 nats it is cut, which lowers it.
-        mixed = np.log1p(MIXED * np.expm1(np.minimum(found, 700.0)))
-        self._ratio = added(self._ratio, np.stack([found, mixed]))
-        self._expected = added(self._expected, np.concatenate([part.mean for part in parts]))
-        self._variance = added(self._variance, np.concatenate([part.variance for part in parts]))
-        self._greedy = added(
-            self._greedy, np.array([_tenth(gain) for gain in parts[1].mean[0].tolist()]).T
-        )
+        self._take(_evidence_of(steps), salts)
+
+    def _take(self, evidence: Doubles, salts: Sequence[bytes]) -> None:
+        """Take in what `_evidence_of` gives."""
+        self.steps += len(salts)
+        self._sums = added(self._sums, evidence[:-2])
         digests = (hashlib.sha256(b"dpaudit.transform" + salt).digest() for salt in salts)
         uniforms = np.array([int.from_bytes(digest[:7], "big") / 2**56 for digest in digests])
-        places = steps.masses_before + uniforms * steps.each[steps.level]
+        before, own = evidence[-2:]
+        places = before + uniforms * own
         bins = np.minimum((places * BINS).astype(np.int64), BINS - 1)
         self._counts += np.bincount(bins, minlength=BINS)
 
     def merge(self, other: SamplingTest) -> None:
         """Take in all steps of another test of the same run."""
         self.steps += other.steps
-        for mine, theirs in zip(self._sums(), other._sums(), strict=True):
-            mine += theirs
-
-    def _sums(self) -> tuple[NDArray[np.float64] | NDArray[np.int64], ...]:
-        return self._ratio, self._expected, self._variance, self._greedy, self._counts
+        self._sums += other._sums
+        self._counts += other._counts
 
     def evidence(self) -> Doubles:
         """Return evidence [2 * alternatives + 1] in nats.
 
         It is of each alternative for all steps, of each for a tenth, and of the transform.
         """
-        return np.append(self._ratio, self._transform_evidence())
+        return np.append(self._sums[: 2 * _ALTERNATIVES], self._transform_evidence())
 
     def shows(self, threshold: float) -> NDArray[np.bool_]:
         """Return which alternatives [alternatives + 1] reach the threshold with probability POWER.
 
         The last is a tenth of greedy steps.
         """
-        mean, variance = (
-            np.append(self._expected, self._greedy[0]),
-            np.append(self._variance, self._greedy[1]),
-        )
+        mean, variance = np.split(self._sums[2 * _ALTERNATIVES :], 2)
         return np.asarray(mean - _POWER_DEVIATES * np.sqrt(variance) >= threshold)
 
     def _transform_evidence(self) -> float:
@@ -195,6 +182,38 @@ class SamplingTest(BatchEvidence):
         reached = np.cumsum(self._counts) / self.steps
         deviation = float(np.abs(reached - np.arange(1, BINS + 1) / BINS).max())
         return 2 * self.steps * deviation**2
+
+
+def _evidence_of(steps: DrawnSteps) -> Doubles:
+    """Return what is known of each of k steps by itself, [4 * alternatives + 4, k].
+
+    Rows are each alternative's log-ratio for all steps, and that for a tenth of them; what every
+    alternative, and then a tenth of greedy steps, would give; the variances of these; and the
+    probabilities of the tokens before the sampled one, and of its own.
+    """
+    parts = [family.ratios(steps) for family in FAMILIES]
+    found = np.concatenate([part.found for part in parts])
+    # Evidence of inf is no evidence: beyond 700 nats it is cut, which lowers it.
+    mixed = np.log1p(MIXED * np.expm1(np.minimum(found, 700.0)))
+    # A tenth of the steps greedy: what that would give, and its variance.
+    mean, variance = np.array([_tenth(gain) for gain in parts[1].mean[0].tolist()]).T
+    return np.concatenate(
+        [
+            found,
+            mixed,
+            *(part.mean for part in parts),
+            mean[None],
+            *(part.variance for part in parts),
+            variance[None],
+            steps.masses_before[None],
+            steps.each[steps.level][None],
+        ]
+    )
+
+
+def _evidence_of_view(view: StepsView) -> Doubles:
+    assert view.drawn is not None, "its caller has looked"
+    return _evidence_of(view.drawn)
 
 
 def _tenth(gain: float) -> tuple[float, float]:

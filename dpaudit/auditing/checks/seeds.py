@@ -13,7 +13,9 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
@@ -28,8 +30,16 @@ from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.auditing.checks.steps import BatchView, StepView
 from dpaudit.auditing.checks.subsets import contexts_in_draw
 from dpaudit.results import Finding, Value
-from dpaudit.runs.known_keys import KNOWN_SEEDS, seeded_legacy
+from dpaudit.runs.known_keys import KNOWN_SEEDS
 from dpaudit.runs.manifest import Sampling
+from dpaudit.runs.seeded import (
+    doubles_of,
+    legacy_doubles,
+    modern_doubles,
+    modern_words,
+    python_doubles,
+    seeded_legacy,
+)
 
 #: Of a run's draws, the first so many are held against each stream.
 MOST_DRAWS = 4096
@@ -42,23 +52,19 @@ _IDLE = 0.1
 _LEAST = 2.0**-30
 #: Probability of an alarm on an honest run.
 FALSE_ALARMS = 1e-6
-#: Streams of numbers in [0, 1), by the generator's name.
-STREAMS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
-    "numpy.random.seed": lambda seed, size: seeded_legacy(seed).random_sample(size),
-    "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).random(size),
-    "random.seed": lambda seed, size: [
-        each.random()
-        for each in [random.Random(seed)]  # noqa: S311
-        for _ in range(size)
-    ],
+#: The one of the three below whose seed can be a list, and have children.
+_MODERN = "numpy.random.default_rng"
+#: Streams of numbers in [0, 1), [seeds, size], by the generator's name.
+STREAMS: dict[str, Callable[[Sequence[int], int], Doubles]] = {
+    "numpy.random.seed": legacy_doubles,
+    _MODERN: modern_doubles,
+    "random.seed": python_doubles,
 }
-#: Streams of normal noise, by the same names. Laplace noise of numpy has the quantiles that the
-#: streams above hold.
+#: Streams of normal noise of one seed, by the same names. Laplace noise of numpy has the quantiles
+#: that the streams above hold.
 NORMALS: dict[str, Callable[[int, int], Sequence[float] | Doubles]] = {
     "numpy.random.seed": lambda seed, size: seeded_legacy(seed).standard_normal(size),
-    "numpy.random.default_rng": lambda seed, size: np.random.default_rng(abs(seed)).standard_normal(
-        size
-    ),
+    _MODERN: lambda seed, size: np.random.default_rng(abs(seed)).standard_normal(size),
     "random.seed": lambda seed, size: [
         each.gauss()
         for each in [random.Random(seed)]  # noqa: S311
@@ -90,7 +96,48 @@ KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNO
 @lru_cache(maxsize=4)
 def _streams(size: int, seeds: tuple[Seed, ...]) -> Doubles:
     """Return [seeds, size] the first numbers that each seed gives."""
-    return np.array([STREAMS[name](seed, size) for name, seed in seeds], dtype=np.float64)
+    return np.concatenate([STREAMS[name](each, size) for name, each in _by_name(seeds)])
+
+
+def _by_name(seeds: tuple[Seed, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield each generator with its seeds, which stand together."""
+    for name, each in groupby(seeds, itemgetter(0)):
+        yield name, tuple(seed for _, seed in each)
+
+
+@lru_cache(maxsize=2 * len(STREAMS))
+def _next_seeds(name: str, seeds: tuple[int, ...]) -> tuple[NDArray[np.intp], Doubles]:
+    """Return the first MOST_SEEDED numbers of seeds and of those after them.
+
+    They are [n, MOST_SEEDED], n of them, and rows [seeds, MOST_SEEDED] of each seed plus 0, 1, ...
+    """
+    wanted, rows = _followers(seeds)
+    return rows, STREAMS[name](wanted, MOST_SEEDED)
+
+
+@lru_cache(maxsize=2)
+def _followers(seeds: tuple[int, ...]) -> tuple[list[int], NDArray[np.intp]]:
+    """Return seeds plus 0 to MOST_SEEDED - 1, once each, and where each is of these."""
+    after = range(MOST_SEEDED)
+    wanted = sorted({seed + number for seed in seeds for number in after})
+    place = {seed: row for row, seed in enumerate(wanted)}
+    return wanted, np.array([[place[seed + number] for number in after] for seed in seeds])
+
+
+@lru_cache(maxsize=2)
+def _lists_and_children(block: int, seeds: tuple[int, ...]) -> Doubles:
+    """Return numbers of seeds in a list with a batch's number, and of their children by it.
+
+    They are [2, MOST_BATCHES, seeds, MOST_SEEDED], of batches from `block` * MOST_BATCHES on.
+    """
+    batches = np.arange(block * MOST_BATCHES, (block + 1) * MOST_BATCHES, dtype=np.int64)
+    seed, batch = np.abs(np.array(seeds, dtype=np.int64)), np.repeat(batches, len(seeds))
+    zero, seed = np.zeros_like(batch), np.tile(seed, MOST_BATCHES)
+    entropy = (np.stack([seed, batch], axis=1), np.stack([seed, zero, zero, zero, batch], axis=1))
+    shape = (MOST_BATCHES, len(seeds), MOST_SEEDED)
+    return np.array(
+        [doubles_of(modern_words(each, MOST_SEEDED)).reshape(shape) for each in entropy]
+    )
 
 
 @lru_cache(maxsize=2 * MOST_BATCHES)
@@ -99,23 +146,26 @@ def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
 
     NaN is where a seed gives nothing.
     """
-    found = np.full((3, len(seeds), MOST_SEEDED), np.nan)
-    for row, (name, seed) in enumerate(seeds):
-        found[0, row] = STREAMS[name](seed + batch, MOST_SEEDED)
-        if name == "numpy.random.default_rng":
-            found[1, row] = np.random.default_rng([abs(seed), batch]).random(MOST_SEEDED)
-            child = np.random.SeedSequence(abs(seed), spawn_key=(batch,))
-            found[2, row] = np.random.default_rng(child).random(MOST_SEEDED)
-    return found
+    found = []
+    for name, each in _by_name(seeds):
+        numbers = np.full((3, len(each), MOST_SEEDED), np.nan)
+        if batch < MOST_SEEDED:
+            rows, known = _next_seeds(name, each)
+            numbers[0] = known[rows[:, batch]]
+        else:
+            numbers[0] = STREAMS[name]([seed + batch for seed in each], MOST_SEEDED)
+        if name == _MODERN:
+            block, place = divmod(batch, MOST_BATCHES)
+            numbers[1:] = _lists_and_children(block, each)[:, place]
+        found.append(numbers)
+    return np.concatenate(found, axis=1)
 
 
 @lru_cache(maxsize=2)
 def _of_draws(seeds: tuple[Seed, ...]) -> Doubles:
     """Return [seeds, MOST_SEEDED] the first number of the seed plus each draw's number."""
-    each = cache(lambda name, seed: STREAMS[name](seed, 1)[0])
-    return np.array(
-        [[each(name, seed + draw) for draw in range(MOST_SEEDED)] for name, seed in seeds]
-    )
+    after = (_next_seeds(name, each) for name, each in _by_name(seeds))
+    return np.concatenate([known[rows, 0] for rows, known in after])
 
 
 class SeedTest(Evidence):
@@ -273,7 +323,9 @@ def _ascending(name: str, seed: int) -> tuple[Doubles, Doubles]:
     """Return [MOST_DRAWS] a stream's numbers and its normal noise's quantiles, both ascending."""
     from scipy.special import ndtr  # type: ignore[import-untyped]  # slow to load, and few runs have noise
 
-    return np.sort(STREAMS[name](seed, MOST_DRAWS)), np.sort(ndtr(NORMALS[name](seed, MOST_DRAWS)))
+    return np.sort(STREAMS[name]([seed], MOST_DRAWS)[0]), np.sort(
+        ndtr(NORMALS[name](seed, MOST_DRAWS))
+    )
 
 
 def _met(numbers: Doubles, stream: Doubles) -> int:

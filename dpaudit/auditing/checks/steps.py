@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting import Cost, ExPostAccountant
-from dpaudit.accounting.ex_post import exact_costs
+from dpaudit.accounting.ex_post import StepCosts, step_costs
 from dpaudit.auditing.checks.draws import NO_TOKENS, Draw, DrawnSteps
 from dpaudit.mechanisms import ANCHOR, ContextChange, ReducedSteps, Spans, log_probabilities
 from dpaudit.results import Finding, finding_of
@@ -36,8 +37,9 @@ MOST_CONTEXTS = 2 * MAX_WIDTH - 1
 #: So many values between a row's extremes agree by no chance; fewer may, where clipping takes the
 #: rest.
 TELLING_VALUES = 16
-#: Of steps that are looked at together; what is worked out of them takes some ten times as much.
-BLOCK_BYTES = 1 << 21
+#: Of steps that are looked at together, those of several batches included: of so many columns that
+#: numpy's calls do not count for much. Twice as many gain nothing.
+BLOCK_BYTES = 1 << 23
 #: What is worked out for each earlier token of a step's text, and for each column.
 _BYTES_BEFORE, _BYTES_COLUMN = 256, 256
 
@@ -90,12 +92,18 @@ class StepsView:
         earlier: Sequence[NDArray[np.integer]],
         accountant: ExPostAccountant | None = None,
         apart: Callable[[], Sequence[StepView]] = tuple,
+        among: tuple[StepsView, slice] | None = None,
     ) -> None:
         """Look at steps.
 
         Costs are charged to the accountant; it is None where nothing bounds them. `apart` makes
-        views of each step.
+        views of each step. `among` are regular steps of several batches, and which of them these
+        are.
         """
+        self._among = among
+        self._shared = dict[Callable[[StepsView], NDArray[Any]], NDArray[Any]]()
+        self._held = dict[str, bool]()
+        self._by_change = dict[ContextChange, StepCosts]()
         self.manifest, self.header, self.recorded = manifest, header, recorded
         self.apart, self._accountant = apart, accountant
         self.positions, self.earlier, self.mechanism = positions, earlier, manifest.mechanism
@@ -116,6 +124,10 @@ class StepsView:
     @cached_property
     def columns(self) -> NDArray[np.intp]:
         """[k] the columns of the sampled tokens; -1 where a token has none."""
+        if self._among is not None:
+            whole, steps = self._among
+            among: NDArray[np.intp] = whole.columns[steps] - whole.spans.starts[steps.start]
+            return among
         if self.support is None:
             there = (self.tokens >= 0) & (self.tokens < self.manifest.record.vocabulary)
             return np.where(there, self.tokens + self.spans.starts, -1)
@@ -134,6 +146,9 @@ class StepsView:
     @cached_property
     def aggregate(self) -> NDArray[np.floating]:
         """The vectors [columns] that the record says were sampled from."""
+        if self._among is not None:
+            whole, at = self._among
+            return whole.aggregate[whole.spans.starts[at.start] : whole.spans.ends[at.stop - 1]]
         found = self.mechanism.aggregate(self.arrays)
         _freeze(found)
         return found
@@ -150,6 +165,10 @@ class StepsView:
     @cached_property
     def log_probabilities(self) -> NDArray[np.float64] | None:
         """[k] of the sampled tokens by the aggregates; None where a token has no column."""
+        if self._among is not None:
+            whole, at = self._among
+            found = whole.log_probabilities
+            return None if found is None else found[at]
         return None if self.reduced is None else self.mechanism.log_probabilities(self.reduced)
 
     @cached_property
@@ -172,6 +191,8 @@ class StepsView:
 
         It is a failure of record.range.
         """
+        if self._among is not None:
+            return None
         contribution = self.mechanism.contribution
         if problem := self.mechanism.aggregator.range_problem(
             self.arrays, self.header.contexts, contribution
@@ -211,15 +232,35 @@ class StepsView:
         NaN where nothing bounds it.
         """
         nothing = np.full((len(self), 3), np.nan)
-        if self._accountant is None or self.reduced is None:
+        if self._accountant is None or not self.placed:
             return nothing
+        if self._uncharged is not None:
+            return self._accountant.add(self.header.id, self._uncharged)
+        return nothing if len(self) == 1 else np.concatenate([one.costs for one in self.apart()])
+
+    @cached_property
+    def _uncharged(self) -> NDArray[np.float64] | None:
+        """`ExPostAccountant.costs` of the steps; None if nothing follows from such a record.
+
+        The objections say what is wrong with it.
+        """
+        if self._among is not None:
+            whole, at = self._among
+            if whole._uncharged is not None:
+                return whole._uncharged[at]
+        if self._accountant is None or self.reduced is None:
+            return None
         try:
-            return self._accountant.charge(self.header.id, self.reduced)
+            return self._accountant.costs(self.reduced, self._step_costs)
         except ValueError:
-            # no bound follows from such a record; the objections say what is wrong with it
-            return (
-                nothing if len(self) == 1 else np.concatenate([one.costs for one in self.apart()])
-            )
+            return None
+
+    def _step_costs(self, change: ContextChange) -> StepCosts:
+        """Return `step_costs` of the steps, all of whose tokens have columns; worked out once."""
+        assert self.reduced is not None, "its callers have looked"
+        if change not in self._by_change:
+            self._by_change[change] = step_costs(self.mechanism, change, self.reduced)
+        return self._by_change[change]
 
     @cached_property
     def additions(self) -> Additions | None:
@@ -232,11 +273,10 @@ class StepsView:
         if steps is None or here is None:
             return None
         try:
-            box = mechanism.box(steps.arrays, ContextChange("add_remove"))
-            bounds = np.stack(exact_costs(box, steps, mechanism.temperature))
+            found = self._step_costs(ContextChange("add_remove"))
         except ValueError:  # no bound follows from such a record
             return None
-        towards = np.full(len(box[1]), -mechanism.clip)
+        towards = np.full(int(steps.spans.lengths.sum()), -mechanism.clip)
         towards[steps.tokens] = mechanism.clip
         reached = np.empty((2, len(self)))
         for sign, moved in zip((1, -1), reached, strict=True):
@@ -247,7 +287,7 @@ class StepsView:
                 more, steps.tokens, steps.spans, mechanism.temperature, steps.log_sums
             )
             moved[:] = sign * (there - here)
-        return Additions(bounds, reached, float(np.finfo(box[1].dtype).eps))
+        return Additions(found.costs[:, 1:].T, reached, found.eps)
 
     @cached_property
     def drawn(self) -> DrawnSteps | None:
@@ -262,6 +302,9 @@ class StepsView:
     @cached_property
     def draws(self) -> NDArray[np.float64] | None:
         """[k, 5] the places of the random numbers behind tokens (`Draw`); None without draws."""
+        if self._among is not None:
+            whole, at = self._among
+            return None if whole.draws is None else whole.draws[at]
         return None if self.drawn is None else self.drawn.draws(self.tokens)
 
     def _columns_before(self) -> NDArray[np.int64]:
@@ -293,7 +336,36 @@ class StepsView:
 
         Other steps are looked at one by one.
         """
+        if self._among is not None:
+            return True
         return self.placed and self.range_problem is None and self.drawn is not None
+
+    def shared(self, function: Callable[[StepsView], NDArray[Any]]) -> NDArray[Any]:
+        """Return what a function gives of the steps, [..., k].
+
+        It is worked out once for steps of several batches that were read together, so it must say
+        the same of a step whichever others stand beside it, and nothing of its batch.
+        """
+        if self._among is None:
+            return function(self)
+        whole, at = self._among
+        if function not in whole._shared:
+            whole._shared[function] = function(whole)
+        found: NDArray[Any] = whole._shared[function][..., at]
+        return found
+
+    def holds(self, name: str, function: Callable[[StepsView], bool]) -> bool:
+        """Return whether something, of this name, holds of all the steps.
+
+        It must hold of some steps where it holds of more.
+        """
+        if self._among is not None:
+            whole, _ = self._among
+            if name not in whole._held:
+                whole._held[name] = function(whole)
+            if whole._held[name]:
+                return True
+        return function(self)
 
     @cached_property
     def each(self) -> Sequence[StepView]:
@@ -439,7 +511,12 @@ class BatchView:
         else:
             yield self.step(positions.start)
 
-    def _together(self, recorded: RecordedSteps, positions: range) -> StepsView:
+    def _together(
+        self,
+        recorded: RecordedSteps,
+        positions: range,
+        among: tuple[StepsView, slice] | None = None,
+    ) -> StepsView:
         def apart() -> Sequence[StepView]:
             return [
                 self._alone(recorded.one(place), position)
@@ -448,7 +525,15 @@ class BatchView:
 
         earlier = [self.record.before(position) for position in positions]
         return StepsView(
-            self.manifest, self.header, recorded, positions, earlier, self.accountant, apart
+            self.manifest, self.header, recorded, positions, earlier, self.accountant, apart, among
+        )
+
+    @property
+    def bytes(self) -> int:
+        """What is held of its steps that are looked at together, and worked out of them, about."""
+        each = self.record.step_bytes + _BYTES_COLUMN * self.manifest.most_support
+        return each * len(self.tokens) + _BYTES_BEFORE * sum(
+            len(span) * (len(span) - 1) // 2 for span in self.record.spans
         )
 
     def _alone(self, step: Step, position: int) -> StepView:
@@ -466,6 +551,47 @@ class BatchView:
             before=before,
             accountant=self.accountant,
         )
+
+
+def looked_at_together(batches: Sequence[BatchView]) -> list[StepsView] | None:
+    """Return the views of whole batches, each among all of their steps.
+
+    All have as many contexts. None if something is wrong with the values of any step, and of a
+    mechanism or a canary whose steps hang together.
+
+    Raises:
+        InputError: a step cannot be decoded.
+    """
+    first, mechanism = batches[0], batches[0].manifest.mechanism
+    if not mechanism.in_blocks or mechanism.budget is not None or first.header.canary is not None:
+        return None
+    steps = [range(len(batch.tokens)) for batch in batches]
+    recorded = [
+        batch.record.recorded(positions) for batch, positions in zip(batches, steps, strict=True)
+    ]
+    earlier = [
+        batch.record.before(position)
+        for batch, positions in zip(batches, steps, strict=True)
+        for position in positions
+    ]
+    whole = StepsView(
+        first.manifest,
+        first.header,
+        RecordedSteps.joined(recorded),
+        range(len(earlier)),
+        earlier,
+        first.accountant,
+    )
+    with np.errstate(all="ignore"):
+        if not whole.regular:
+            return None
+    ends = list(accumulate(map(len, steps), initial=0))
+    return [
+        batch._together(each, positions, (whole, slice(*span)))
+        for batch, each, positions, span in zip(
+            batches, recorded, steps, pairwise(ends), strict=True
+        )
+    ]
 
 
 class RunView:

@@ -435,8 +435,10 @@ def test_what_a_table_takes_from_an_audit_and_an_evaluation(
         Audited.of(audit.model_copy(update={"guarantees": costly})).theorem1
         == ex_post.theorem1 + 0.5
     )
-    check = audit.checks[0].model_copy(update={"status": "error"})
-    assert Audited.of(audit.model_copy(update={"checks": (check,)})).failed == (check.id,)
+    for status, verdict in (("error", "fail"), ("skip", "not_verified")):
+        check = audit.checks[0].model_copy(update={"status": status})
+        other = audit.model_copy(update={"checks": (check,), "verdict": verdict})
+        assert Audited.of(other).failed == (check.id,)
 
 
 def test_a_public_baseline_stands_below_its_row(
