@@ -28,6 +28,7 @@ from dpaudit.mechanisms.interfaces import (
 )
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (
+    are_central,
     bounds_from_central,
     central_order_statistics,
     fill_central,
@@ -207,10 +208,8 @@ class Median(Aggregator):
             return Problem("mechanisms.contexts-beyond-clip")
         kept = self.arrays(len(contributions), width, contribution.clip)["central"].rows[0] // 2
         central, clip = arrays["central"], contribution.clip
-        if all(
-            np.array_equal(
-                central_order_statistics(contributions[:, columns], clip, kept), central[:, columns]
-            )
+        if len(central) == 2 * kept + len(contributions) % 2 and all(
+            are_central(central[:, columns], contributions[:, columns], clip)
             for columns in blocks(central.shape[1], len(contributions))
         ):
             return None

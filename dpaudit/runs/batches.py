@@ -405,7 +405,7 @@ class BatchArrays:
         return stored | beside
 
     def decoded(self, stored: dict[str, AnyArray]) -> tuple[dict[str, AnyArray], NDArray[np.intp]]:
-        """Undo `encoded` for k steps, whose arrays are [k, ...], and are overwritten.
+        """Undo `encoded` for k steps, whose arrays are `in_a_row`, and are overwritten.
 
         Returns:
             The arrays [..., columns], with each step's columns one behind another; and [k] how many
@@ -414,9 +414,14 @@ class BatchArrays:
         Raises:
             ValueError: a support has no token, or one behind the last.
         """
-        rows = {name: _in_a_row(array) for name, array in stored.items() if name != _CONSTANT}
-        beside = {name: rows.pop(name) for name in stored if name in self.beside}
-        number, size = len(next(iter(stored.values()))), self._tokens
+        beside = {name: stored[name] for name in stored if name in self.beside}
+        rows = {
+            name: array.reshape(*array.shape[:-2], -1)
+            for name, array in stored.items()
+            if name != _CONSTANT and name not in beside
+        }
+        size = self._tokens
+        number = next(iter(rows.values())).shape[-1] // size
         lengths = np.full(number, size)
         if self._ascending:
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
@@ -437,6 +442,18 @@ class BatchArrays:
         rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
         return rows | beside, lengths
 
+    def in_a_row(self, name: str, pieces: Sequence[AnyArray]) -> AnyArray:
+        """Return [..., k, S] of pieces [steps, ..., S] of a stored array, one copy of them.
+
+        It is [k, ...] of an array without columns.
+        """
+        if name in self.beside:
+            return np.concatenate(pieces)
+        moved = [np.moveaxis(piece, 0, -2) for piece in pieces]
+        *rows, _, columns = moved[0].shape
+        found = np.empty((*rows, sum(map(len, pieces)), columns), dtype=pieces[0].dtype)
+        return np.concatenate(moved, axis=-2, out=found)
+
     def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:
         """Return a step's array with as many columns as are stored."""
         missing = self._tokens - row.shape[-1]
@@ -451,12 +468,6 @@ def _steps_together(stored: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
     """Return how many steps a chunk has."""
     largest = max(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in stored.values())
     return 1 << (max(1, CHUNK_BYTES // largest).bit_length() - 1)
-
-
-def _in_a_row(array: AnyArray) -> AnyArray:
-    """Return [..., k S] of arrays [k, ..., S]."""
-    row: AnyArray = np.ascontiguousarray(np.moveaxis(array, 0, -2))
-    return row.reshape(*array.shape[1:-1], -1)
 
 
 def _require_step_size(
@@ -801,14 +812,13 @@ def recorded_together(batches: Sequence[BatchReader]) -> RecordedSteps:
 
 def _decoded(batches: Sequence[tuple[BatchReader, range]]) -> RecordedSteps:
     """Return some steps of batches that have the same arrays, all of them decoded at once."""
-
-    def in_a_row(name: str) -> AnyArray:
-        return np.concatenate(
-            [piece for batch, at in batches for piece in batch._archive.pieces(name, at)]
-        )
-
     first, positions = batches[0]
-    stored = {name: in_a_row(name) for name in first._arrays.stored}
+    stored = {
+        name: first._arrays.in_a_row(
+            name, [piece for batch, at in batches for piece in batch._archive.pieces(name, at)]
+        )
+        for name in first._arrays.stored
+    }
     spent = stored.pop(_SPENT, None)
     if spent is not None:
         before = np.zeros_like(spent[:1])
