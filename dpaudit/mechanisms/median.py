@@ -349,8 +349,8 @@ def _sides_fit(
     """Return whether the middle's places are their holders', and other contexts fit their sides."""
     inner, held = middle(len(central), len(holders)), holders.astype(np.intp)
     below = np.unpackbits(sides, axis=0, count=len(contributions)).view(np.bool_)
-    fits = below & (contributions <= central[inner.start - 1])
-    fits |= ~below & (contributions >= central[inner.stop])
+    at_most, at_least = contributions <= central[inner.start - 1], contributions >= central[inner.stop]
+    fits = np.where(below, at_most, at_least)
     np.put_along_axis(
         fits, held, np.take_along_axis(contributions, held, axis=0) == central[inner], axis=0
     )

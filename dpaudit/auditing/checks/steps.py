@@ -40,7 +40,7 @@ MOST_CONTEXTS = 2 * MAX_WIDTH - 1
 TELLING_VALUES = 16
 #: Of steps that are looked at together, those of several batches included: of so many columns that
 #: numpy's calls do not count for much. Twice as many gain nothing.
-BLOCK_BYTES = 1 << 23
+BLOCK_BYTES = 1 << 24
 #: What is worked out for each earlier token of a step's text, and for each column.
 _BYTES_BEFORE, _BYTES_COLUMN = 256, 256
 
