@@ -98,6 +98,7 @@ class BatchAuditor:
         self._view = RunView(self._reader, change)
         self._gathered, self._loaded = all_gathered(), loaded_here()
         self._at_a_time = MOST_AT_A_TIME
+        _keep_freed_memory()
 
     def group(self, numbers: Sequence[int]) -> list[BatchFound]:
         """Read some batches: together, as many at a time as there is memory for, where it helps.
@@ -178,6 +179,15 @@ class BatchAuditor:
             found.unreadable = input_problem(failure, steps_file(number))
         looking.end()
         return found
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc give what one group of batches frees to the next one, and not to the system.
+
+    It keeps twice as much as the largest block of up to 32 MiB that was freed (mallopt(3),
+    M_MMAP_THRESHOLD). Else every page of a group is faulted in anew, a tenth of the time.
+    """
+    np.empty((1 << 25) - (1 << 16), dtype=np.uint8)
 
 
 class _Looking:

@@ -28,6 +28,7 @@ from dpaudit.mechanisms.interfaces import (
 )
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (
+    are_central,
     bounds_from_central,
     central_order_statistics,
     fill_central,
@@ -207,10 +208,8 @@ class Median(Aggregator):
             return Problem("mechanisms.contexts-beyond-clip")
         kept = self.arrays(len(contributions), width, contribution.clip)["central"].rows[0] // 2
         central, clip = arrays["central"], contribution.clip
-        if all(
-            np.array_equal(
-                central_order_statistics(contributions[:, columns], clip, kept), central[:, columns]
-            )
+        if len(central) == 2 * kept + len(contributions) % 2 and all(
+            are_central(central[:, columns], contributions[:, columns], clip)
             for columns in blocks(central.shape[1], len(contributions))
         ):
             return None
@@ -350,8 +349,8 @@ def _sides_fit(
     """Return whether the middle's places are their holders', and other contexts fit their sides."""
     inner, held = middle(len(central), len(holders)), holders.astype(np.intp)
     below = np.unpackbits(sides, axis=0, count=len(contributions)).view(np.bool_)
-    fits = below & (contributions <= central[inner.start - 1])
-    fits |= ~below & (contributions >= central[inner.stop])
+    at_most, at_least = contributions <= central[inner.start - 1], contributions >= central[inner.stop]
+    fits = np.where(below, at_most, at_least)
     np.put_along_axis(
         fits, held, np.take_along_axis(contributions, held, axis=0) == central[inner], axis=0
     )

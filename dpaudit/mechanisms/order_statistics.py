@@ -65,6 +65,35 @@ def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Flo
     return np.ascontiguousarray(np.swapaxes(padded[..., start : start + 2 * width + n % 2], -1, -2))
 
 
+def are_central(central: Floats, values: Floats, clip: float) -> bool:
+    """Return whether rows are the `central_order_statistics` of values, without sorting these.
+
+    A number has a rank, counted from 0, where no more values than the rank are below it, and more
+    than the rank are not above it. NaN has none.
+
+    Args:
+        central: [2 * width + n % 2, S].
+        values: [n, S] clipped logits, none of them NaN.
+        clip: the clip c.
+    """
+    n = len(values)
+    kind = np.min_scalar_type(n)
+
+    def count(flags: NDArray[np.bool_]) -> NDArray[np.unsignedinteger]:
+        # numpy adds up bytes many times as fast as words
+        counts: NDArray[np.unsignedinteger] = np.add.reduce(flags.view(np.uint8), dtype=kind)
+        return counts
+
+    for rank, row in enumerate(central, start=n // 2 - len(central) // 2):
+        if 0 <= rank < n:
+            right = (count(values < row) <= rank) & (count(values <= row) > rank)
+        else:
+            right = row == (-clip if rank < 0 else clip)
+        if not right.all():
+            return False
+    return True
+
+
 def median_of(central: Floats) -> Floats:
     """Return the median [..., S] of central order statistics [..., 2w + n % 2, S].
 

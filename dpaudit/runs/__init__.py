@@ -17,6 +17,7 @@ from dpaudit.runs.batches import Sample as Sample
 from dpaudit.runs.batches import Step as Step
 from dpaudit.runs.batches import aggregate_digest as aggregate_digest
 from dpaudit.runs.batches import as_released as as_released
+from dpaudit.runs.batches import recorded_together as recorded_together
 from dpaudit.runs.batches import without_stop as without_stop
 from dpaudit.runs.budgets import allowances as allowances
 from dpaudit.runs.canaries import Canaries as Canaries

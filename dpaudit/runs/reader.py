@@ -10,9 +10,9 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from dpaudit.mechanisms import Fields
 from dpaudit.plugins import FAILURES, failure_within, loaded
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
-from dpaudit.runs.batches import BatchReader, Sample
+from dpaudit.runs.batches import BatchArrays, BatchReader, Sample
 from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.journal import Journal, whole_entries
@@ -205,7 +205,13 @@ class RunReader(FolderReader):
             InputError: its file is not a whole batch of this run.
         """
         name = layout.steps_file(batch)
-        return BatchReader(self._storage.local(name), self.where(name), self.manifest, batch)
+        file, where = self._storage.local(name), self.where(name)
+        return BatchReader(file, where, self.manifest, batch, self._arrays_of)
+
+    @cached_property
+    def _arrays_of(self) -> Callable[[int, bool], BatchArrays]:
+        """The arrays of batches of so many contexts; most batches of a run have as many."""
+        return lru_cache(maxsize=16)(partial(BatchArrays, self.manifest))
 
     def contexts(self) -> int:
         """Return the number of contexts of all whole batches on disk."""
