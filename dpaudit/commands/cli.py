@@ -97,6 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     prepare_streams()
     session = Session()
     code = _exit_code(sys.argv[1:] if arguments is None else arguments, session)
+    gc.freeze()  # else Python ends by a look for cycles among all that was imported
     # A verdict stands whoever reads it; a success needs its output to be whole.
     if not code and reader_left():
         code = UNREAD
