@@ -51,10 +51,11 @@ def spare_documentation() -> None:
     For programs that end with their figures: a notebook's user may want to read these texts.
     """
     _hush()
-    from matplotlib.artist import Artist
+    from matplotlib import artist
 
     # Each class of artists calls it when it is made; `Artist.set` works without.
-    Artist._update_set_signature_and_docstring = classmethod(lambda _: None)  # type: ignore[attr-defined]
+    artist.Artist._update_set_signature_and_docstring = classmethod(lambda _: None)  # type: ignore[attr-defined]
+    artist.kwdoc = lambda _: ""
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
@@ -117,8 +118,22 @@ def _drawn(
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         draw(figure)
+        if file_format == "svg":
+            _lay_out(figure)
         figure.savefig(buffer, format=file_format, dpi=_DOTS, **saved)
     return buffer.getvalue()
+
+
+def _lay_out(figure: Figure) -> None:
+    """Put a figure's parts in their places for an SVG, as saving would after drawing it twice."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    FigureCanvasSVG(figure)
+    figure.dpi = 72  # of every SVG
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine("none")
 
 
 def _hush() -> None:

@@ -246,7 +246,7 @@ FLOAT64_ROUNDING = 1e-9
 class Fields(BaseModel):
     """Base of settings that are recorded: immutable, no coercion, no unknown fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def _no_bool(value: object) -> object:
