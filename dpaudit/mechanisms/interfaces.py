@@ -446,8 +446,9 @@ class Contribution(Part):
         if ANCHOR in arrays:
             logits += arrays[ANCHOR]
             inside = np.abs(values) < self.clip
-        highest = logits.max(axis=1, where=inside, initial=-np.inf)
-        lowest = logits.min(axis=1, where=inside, initial=np.inf)
+        # quicker than reductions that are told where
+        highest = np.where(inside, logits, -np.inf).max(axis=1, initial=-np.inf)
+        lowest = np.where(inside, logits, np.inf).min(axis=1, initial=np.inf)
         equal: NDArray[np.bool_] = (highest - lowest <= FLOAT64_ROUNDING) & (
             inside.sum(axis=1) >= TELLING
         )

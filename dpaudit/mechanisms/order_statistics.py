@@ -233,7 +233,7 @@ def median_sides(
     else:
         below, holder = _rank_at_median(values, central[half], moves)
         holder = np.where(moves, holder, np.uint32(0))
-    packed = _pack_bits(below)
+    packed = pack_bits(below)
     packed *= moves.view(np.uint8)
     return packed, holder
 
@@ -262,7 +262,7 @@ def held_places(
     below, holders = np.zeros((n, size), dtype=np.bool_), np.zeros((held, size), dtype=np.uint32)
     below[ranked[:first], columns] = True
     holders[:, columns] = ranked[first : first + held]
-    return _pack_bits(below), holders
+    return pack_bits(below), holders
 
 
 def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -324,7 +324,7 @@ def _rank_at_median(
     return below, holder
 
 
-def _pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return `numpy.packbits(flags, axis=0)`, in less time: it sums whole rows."""
     n, size = flags.shape
     rows = -(-n // 8)

@@ -87,11 +87,13 @@ class UniformRows(BatchEvidence):
         if view.contexts is None:
             self.contexts[:] = False
         for span in view.spans.slices:
+            if not (self.public or self.contexts.any()):
+                return
             anchor = {ANCHOR: view.arrays[ANCHOR][span]} if ANCHOR in view.arrays else {}
             if self.public:
                 row = anchor[ANCHOR]
                 self.public = len(row) >= TELLING and bool(np.ptp(row) == 0)
-            if view.contexts is not None and self.contexts.any():
+            if view.contexts is not None:
                 contexts = view.contexts[:, span]
                 self.contexts &= view.mechanism.contribution.uniform(anchor, contexts)
 
