@@ -118,7 +118,7 @@ class FolderReader:
                     raise InputError(
                         where, "the file ends inside a line, or a line is too long.", RESTORE
                     )
-                if line.count(b"[") + line.count(b"{") + line.count(b",") > MAX_LINE_VALUES:
+                if len(line) > MAX_LINE_VALUES < sum(map(line.count, (b"[", b"{", b","))):
                     raise InputError(
                         f"{where}, line {number}",
                         f"it has more than {MAX_LINE_VALUES} values.",
@@ -227,14 +227,15 @@ class RunReader(FolderReader):
         They have users and sums where run.json says so.
         """
         privacy = self.manifest.privacy
+        shared, earlier = privacy.shared_budgets, privacy.earlier
         for where, line in self._lines(layout.ASSIGNMENT):
             try:
                 assigned = parse_assigned(line)
-                if (assigned.user is None) == privacy.shared_budgets:
+                if (assigned.user is None) == shared:
                     raise ValueError(
                         "users are named where none share budgets, or none where they do"
                     )
-                if assigned.spent and not privacy.earlier:
+                if assigned.spent and not earlier:
                     raise ValueError(
                         "it says what was spent before, and the run names no earlier one"
                     )
