@@ -29,6 +29,7 @@ from dpaudit.runs.committed_seed import read_seed as read_seed
 from dpaudit.runs.earlier import continuation_problem as continuation_problem
 from dpaudit.runs.earlier import most_spent as most_spent
 from dpaudit.runs.earlier import spent_by as spent_by
+from dpaudit.runs.limits import MostTruePositives as MostTruePositives
 from dpaudit.runs.manifest import Allocation as Allocation
 from dpaudit.runs.manifest import Batching as Batching
 from dpaudit.runs.manifest import CanaryCoins as CanaryCoins
@@ -40,7 +41,6 @@ from dpaudit.runs.manifest import Data as Data
 from dpaudit.runs.manifest import Decoding as Decoding
 from dpaudit.runs.manifest import Manifest as Manifest
 from dpaudit.runs.manifest import Model as Model
-from dpaudit.runs.manifest import MostTruePositives as MostTruePositives
 from dpaudit.runs.manifest import Origins as Origins
 from dpaudit.runs.manifest import Privacy as Privacy
 from dpaudit.runs.manifest import Prompt as Prompt
