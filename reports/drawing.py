@@ -55,7 +55,7 @@ def spare_documentation() -> None:
 
     # Each class of artists calls it when it is made; `Artist.set` works without.
     artist.Artist._update_set_signature_and_docstring = classmethod(lambda _: None)  # type: ignore[attr-defined]
-    artist.kwdoc = lambda _: ""
+    artist.kwdoc = lambda artist: ""
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
