@@ -133,13 +133,14 @@ def _transparent_svg(figure: Figure) -> bytes:
     """Return what `figure.savefig` writes, which would draw the figure once more for its layout."""
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    canvas, buffer = FigureCanvasSVG(figure), io.BytesIO()
-    for part in (figure, *figure.axes):
-        part.patch.set(facecolor="none", edgecolor="none")
+    canvas: Any = FigureCanvasSVG(figure)
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set(facecolor="none", edgecolor="none")
     figure.dpi = 72  # of every SVG
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
     figure.set_layout_engine("none")
+    buffer = io.BytesIO()
     canvas.print_svg(buffer, metadata={"Date": None})
     return buffer.getvalue()
 
