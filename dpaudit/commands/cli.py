@@ -98,7 +98,7 @@ class _GroupedCommands(click.Group):
 
 @click.group(
     cls=_GroupedCommands,
-    commands=_Commands(),  # type: ignore[arg-type]  # nothing is added to them
+    commands=_Commands(),
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -160,6 +160,16 @@ def test_a_grid_that_ends_early_costs_accuracy_only(monkeypatch: pytest.MonkeyPa
         assert (near.epsilon_lower or 0.0) <= (far.epsilon_lower or 0.0)
 
 
+def test_profile_and_epsilon_of_the_same_draws_share_their_recursion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, recursion = [], composition.Recursion
+    monkeypatch.setattr(composition, "Recursion", lambda *a: made.append(a) or recursion(*a))
+    epsilon_of(0.371, 5, 1e-3)
+    assert composition.privacy_profile(0.371, 5, 1e-3) is not None
+    assert len(made) == 2, "rounded up and rounded down"
+
+
 def test_one_segment_in_two_parts() -> None:
     assert epsilon_of([0.4, 0.4], [3, 7], 1e-4, grid=16) == epsilon_of(0.4, 10, 1e-4, grid=16)
     assert epsilon_of([0.4, 0.2, 0.0], [10, 0, 5], 1e-4, grid=16) == epsilon_of(
