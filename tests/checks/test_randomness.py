@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
@@ -289,10 +289,13 @@ def test_bets_are_those_of_the_definitions() -> None:
     lengths = [*random.permutation([1, 2, 3, 5] * 8).tolist(), PLACES + 7, 4, 40, 2]
     assert len(lengths) > _TOGETHER
 
-    def draw(low: Sequence[float]) -> Draw:
-        return Draw(float(random.integers(4)), *(0.7 * u for u in low), 0.3)
+    def draw(ties: bool) -> Draw:
+        by_id, ascending, descending = (0.7 * random.random(3)).tolist()
+        token = float(random.integers(4))
+        return Draw(token, by_id, ascending, descending if ties else 0.7 - ascending, 0.3)
 
-    texts = [[draw(random.random(3).tolist()) for _ in range(length)] for length in lengths]
+    # Equal scores from some text on.
+    texts = [[draw(number > 20) for _ in range(length)] for number, length in enumerate(lengths)]
     batches, longest = len(texts) // 2, max(lengths)
     test = IndependenceTest(batches, longest)
     for batch in range(batches):
