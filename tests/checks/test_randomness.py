@@ -6,12 +6,13 @@ import copy
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpaudit.auditing.checks import randomness
 from dpaudit.auditing.checks.draws import Draw, DrawnSteps
 from dpaudit.auditing.checks.randomness import (
     _TOGETHER,
@@ -205,7 +206,7 @@ def logs_of_texts(texts: list[list[Draw]]) -> Iterator[list[float]]:
         yield [
             log_mean(
                 math.prod((1 + ratio(view, *both)) / 2 for both in zip(past, text, strict=False))
-                for past in texts[:number]
+                for past in texts[max(0, number - randomness.TEXTS) : number]
             )
             for view in VIEWS
         ]
@@ -222,7 +223,7 @@ def logs_of_stretches(texts: list[list[Draw]]) -> Iterator[list[float]]:
                     math.prod(
                         (1 + ratio(view, row[at - lag], row[at])) / 2 for at in stretch if at >= lag
                     )
-                    for lag in range(1, min(LAGS, first + STRETCH - 1) + 1)
+                    for lag in range(1, min(randomness.LAGS, first + STRETCH - 1) + 1)
                 )
                 for view in VIEWS
             ]
@@ -283,16 +284,21 @@ def logs_along(texts: list[list[Draw]], numbers: Iterable[int]) -> Iterator[list
         yield found
 
 
-def test_bets_are_those_of_the_definitions() -> None:
-    """Of texts of all lengths, more than are taken in together, and two in a batch."""
+def test_bets_are_those_of_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of texts of all lengths, more than are taken in together or kept, and two in a batch."""
+    monkeypatch.setattr(randomness, "TEXTS", 8)
+    monkeypatch.setattr(randomness, "LAGS", 50)
     random = np.random.default_rng(2)
     lengths = [*random.permutation([1, 2, 3, 5] * 8).tolist(), PLACES + 7, 4, 40, 2]
     assert len(lengths) > _TOGETHER
 
-    def draw(low: Sequence[float]) -> Draw:
-        return Draw(float(random.integers(4)), *(0.7 * u for u in low), 0.3)
+    def draw(ties: bool) -> Draw:
+        by_id, ascending, descending = (0.7 * random.random(3)).tolist()
+        token = float(random.integers(4))
+        return Draw(token, by_id, ascending, descending if ties else 0.7 - ascending, 0.3)
 
-    texts = [[draw(random.random(3).tolist()) for _ in range(length)] for length in lengths]
+    # Equal scores from some text on.
+    texts = [[draw(number > 20) for _ in range(length)] for number, length in enumerate(lengths)]
     batches, longest = len(texts) // 2, max(lengths)
     test = IndependenceTest(batches, longest)
     for batch in range(batches):

@@ -55,6 +55,8 @@ _TOGETHER, _DRAWS_TOGETHER = 32, 1 << 13
 #: Draws less probable than this are taken for no evidence: their intervals are too short for
 #: float64.
 _LEAST = 2.0**-30
+#: Ends of intervals that are farther apart differ by more than rounding.
+_ROUNDING = 2.0**-50
 
 
 class _Intervals(NamedTuple):
@@ -65,6 +67,8 @@ class _Intervals(NamedTuple):
         inverse: [...] inverse lengths; 0 of draws that are no evidence.
         idle: [...] the part of a bet that is not staked on a draw: half; all if there is no draw.
         token: [...] ids; -1 if there is no draw.
+        tied: [...] whether the descending order is no mirror image of the ascending one there, as
+            equal scores make it.
     """
 
     low: Doubles
@@ -72,6 +76,7 @@ class _Intervals(NamedTuple):
     inverse: Doubles
     idle: Doubles
     token: Doubles
+    tied: NDArray[np.bool_]
 
     @classmethod
     def of(cls, draws: Draws) -> _Intervals:
@@ -87,6 +92,7 @@ class _Intervals(NamedTuple):
             inverse,
             np.full(len(token), 0.5),
             token,
+            np.abs(low[2] - (1.0 - high[1])) > _ROUNDING,
         )
 
     @classmethod
@@ -94,7 +100,12 @@ class _Intervals(NamedTuple):
         """Return places without a draw."""
         views = (2 * len(ORDERS), *shape)
         return cls(
-            np.zeros(views), np.ones(views), np.zeros(shape), np.ones(shape), np.full(shape, -1.0)
+            np.zeros(views),
+            np.ones(views),
+            np.zeros(shape),
+            np.ones(shape),
+            np.full(shape, -1.0),
+            np.zeros(shape, dtype=np.bool_),
         )
 
     def at(self, *place: slice | int | NDArray[np.int64]) -> _Intervals:
@@ -431,10 +442,15 @@ def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
         now: the draws, [..., draws].
     """
     products, logs = np.ones((len(VIEWS), past.token.shape[-1])), np.zeros(len(VIEWS))
+    # Both orders by score say the same, where they are mirror images of each other.
+    views = [0, 1, 2, 3, *((4, 5) if past.tied.any() or now.tied.any() else ()), -1]
     for first in range(0, len(now.token), _FACTORS):
         some = slice(first, first + _FACTORS)
-        for view, bets in enumerate(_bets(past.at(some, slice(None)), now.at(some))):
-            products[view] *= bets.prod(axis=0)
+        bets = _bets(past.at(some, slice(None)), now.at(some), views[:-1])
+        for view, each in zip(views, bets, strict=True):
+            products[view] *= each.prod(axis=0)
+        if 4 not in views:
+            products[4:6] = products[2:4]
         # What float64 then rounds to 0 is nothing beside the largest, which is 1.
         largest = products.max(axis=-1)
         products /= largest[:, None]
@@ -443,16 +459,19 @@ def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
     return logs + np.log(means)
 
 
-def _bets(past: _Intervals, now: _Intervals) -> Iterator[Doubles]:
-    """Yield the bets of `_log_mean` [draws, N], by view, each in the same place."""
+def _bets(past: _Intervals, now: _Intervals, of_u: Sequence[int]) -> Iterator[Doubles]:
+    """Yield the bets of `_log_mean` [draws, N] in these views, and in that of the same tokens.
+
+    Each is in the place of the one before.
+    """
     now = _Intervals(*(part[..., None] for part in now))
     both = 0.5 * now.inverse * past.inverse
     bets, begins = np.empty_like(both), np.empty_like(both)
-    for view, (low, high) in enumerate(zip(past.low, past.high, strict=True)):
+    for view in of_u:
         # The same u, of this draw; of an earlier one it or its mirror image.
         own = view - view % 2
-        np.minimum(high, now.high[own], out=bets)
-        np.maximum(low, now.low[own], out=begins)
+        np.minimum(past.high[view], now.high[own], out=bets)
+        np.maximum(past.low[view], now.low[own], out=begins)
         bets -= begins
         np.maximum(bets, 0.0, out=bets)
         bets *= both
