@@ -75,7 +75,7 @@ def test_a_small_file_is_read_once(
         writer.chunk("array", EXPECTED, index, np.full((2 - index // 2, 3), index, dtype="<u4"))
     writer.close()
     content = path.read_bytes()
-    with path.open("rb") as file:
+    with path.open("rb", buffering=16) as file:
         reader = ArchiveReader(file)
         reader.expect({"array": EXPECTED}, ())
         assert reader.rows("array")[:, 0].tolist() == [0, 0, 1, 1, 2]
