@@ -184,7 +184,7 @@ class ExPostAccountant:
         if per_round is not None and per_round < 1:
             raise ValueError(f"a round has at least one batch, not {per_round}")
         self._mechanism, self.change, self._per_round = mechanism, change, per_round
-        #: By batch, for each number of contexts and each measure: the totals after 0, 1, ... tokens.
+        #: By batch, for each number of contexts and measure: the totals after 0, 1, ... tokens.
         self._open: dict[int, list[list[float]]] = {}
         self._closed: dict[int, Cost] = {}
         # By round, [measure, j, t]: the largest total of j changed contexts in its closed batches,

@@ -65,9 +65,7 @@ class Spans:
     @cached_property
     def slices(self) -> list[slice]:
         """The columns of each step, as slices."""
-        return [
-            slice(*ends) for ends in zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        ]
+        return [slice(*ends) for ends in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
 
     def sums(self, values: NDArray[Real]) -> NDArray[Real]:
         """Return [..., k] of values [..., columns], in their dtype; 0 of a step without columns.

@@ -416,9 +416,7 @@ class ArchiveReader:
         large = self._size > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
         most = entered + large * (_ENDING64_BYTES + _PLACE64_BYTES * len(listed))
         if not entered <= self._size <= most:
-            raise ValueError(
-                f"the file has {self._size} bytes, and its entries account for {most}"
-            )
+            raise ValueError(f"the file has {self._size} bytes, and its entries account for {most}")
 
 
 def _json_bytes(content: Mapping[str, Any]) -> bytes:

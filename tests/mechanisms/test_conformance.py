@@ -619,7 +619,9 @@ def check_round_trip(case: Case, folder: Path) -> None:
                 Step(3, -1.0, bytes(32), given_arrays, values if kept and n else None, ids)
             )
         writer.finish(text=None, stop="max-tokens")
-        with BatchReader(path.open("rb"), "batch.zip", manifest, 0, partial(BatchArrays, manifest)) as read:
+        with BatchReader(
+            path.open("rb"), "batch.zip", manifest, 0, partial(BatchArrays, manifest)
+        ) as read:
             for step, given_arrays, values, ids in zip(
                 read.steps(), arrays, batches, supports, strict=True
             ):

@@ -8,7 +8,6 @@ at most, whatever was drawn before: the bound on false alarms needs no more
 
 from __future__ import annotations
 
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -229,7 +228,9 @@ class DrawnSteps:
     def _ahead(self) -> NDArray[np.intp]:
         """The columns of these."""
         before = self._to_token
-        return np.arange(int(before.ends[-1])) + before.spread(self.spans.starts - before.starts)
+        shifts = before.spread(self.spans.starts - before.starts)
+        columns: NDArray[np.intp] = np.arange(int(before.ends[-1])) + shifts
+        return columns
 
 
 def _levels(
