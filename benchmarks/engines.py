@@ -48,7 +48,10 @@ def rows(small: bool) -> Iterator[Row]:
 
 def _saved() -> Iterator[Row]:
     """Compare whole commands with one worker and with two: starts and loading included."""
-    cases = {"one": ("--workers", "1"), "local": ("--workers", str(WORKERS))}
+    cases: dict[str, tuple[str, ...]] = {
+        "one": ("--workers", "1"),
+        "local": ("--workers", str(WORKERS)),
+    }
     if importlib.util.find_spec("ray") is not None:
         cases["ray"] = ("--engine", "ray", "--workers", str(WORKERS))
     with TemporaryDirectory() as name:

@@ -67,7 +67,7 @@ def rows(small: bool) -> Iterator[Row]:
 
 def _demo() -> Row:
     """Measure a whole command: the demo's central mean, a text a label, loading included."""
-    seconds = {}
+    seconds: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         for name in (GEMMA, SMOLLM2):
             config = demo_configs(name)["central"]

@@ -110,7 +110,7 @@ class _Intervals(NamedTuple):
 
     def at(self, *place: slice | int | NDArray[np.int64]) -> _Intervals:
         """Return some places along the last axes."""
-        return _Intervals(*(part[..., *place] for part in self))
+        return _Intervals._make(part[..., *place] for part in self)
 
     def put(self, other: _Intervals, *place: slice | int) -> None:
         """Put other draws into some places along the last axes."""
@@ -119,14 +119,14 @@ class _Intervals(NamedTuple):
 
     def then(self, other: _Intervals) -> _Intervals:
         """Return this row of draws followed by another."""
-        return _Intervals(
-            *(np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True))
+        return _Intervals._make(
+            np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True)
         )
 
     def windows(self, width: int) -> _Intervals:
         """Return each `width` draws in a row, along a last axis."""
-        return _Intervals(
-            *(np.lib.stride_tricks.sliding_window_view(part, width, axis=-1) for part in self)
+        return _Intervals._make(
+            np.lib.stride_tricks.sliding_window_view(part, width, axis=-1) for part in self
         )
 
 
@@ -464,7 +464,7 @@ def _bets(past: _Intervals, now: _Intervals, of_u: Sequence[int]) -> Iterator[Do
 
     Each is in the place of the one before.
     """
-    now = _Intervals(*(part[..., None] for part in now))
+    now = _Intervals._make(part[..., None] for part in now)
     both = 0.5 * now.inverse * past.inverse
     bets, begins = np.empty_like(both), np.empty_like(both)
     for view in of_u:
