@@ -414,7 +414,11 @@ class BatchArrays:
         Raises:
             ValueError: a support has no token, or one behind the last.
         """
-        beside = {name: stored[name] for name in stored if name in self.beside}
+        beside = {
+            name: np.concatenate(array, axis=-1)
+            for name, array in stored.items()
+            if name in self.beside
+        }
         rows = {
             name: array.reshape(*array.shape[:-2], -1)
             for name, array in stored.items()
