@@ -25,10 +25,9 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], list[str]
         package: its `__name__`.
         file: its `__file__`.
     """
-    modules = {
-        name: module
-        for module, name in _NAME.findall(Path(file).with_suffix(".pyi").read_text("utf-8"))
-    }
+    loader: Any = sys.modules[package].__loader__  # of a zip, too
+    stub = loader.get_data(str(Path(file).with_suffix(".pyi")))
+    modules = {name: module for module, name in _NAME.findall(stub.decode("utf-8"))}
 
     def imported(name: str) -> Any:
         if name not in modules:

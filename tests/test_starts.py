@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from dpaudit.commands import cli
+
 EXAMPLE = Path(__file__).parents[1] / "examples/runs/bbc-median"
 #: Runs a command, and then tells what is loaded, and how often some functions were called.
 COUNTED = """
@@ -75,3 +79,16 @@ def test_budget_loads_no_library_of_audits_or_pages():
     modules, _ = started("budget", *mean, "--tokens", "10", "--epsilon", "5")
     assert not modules & {"yaml", "scipy", "jinja2", "matplotlib", "dp_accounting", "pandas"}
     assert not modules & {"numcodecs", "dpaudit.runs.archive", "dpaudit.results.audit"}
+
+
+def test_a_command_that_cannot_be_imported_is_not_an_unknown_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(name: str) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr(cli.importlib, "import_module", fails)
+    assert "verify" in cli.cli.commands
+    with pytest.raises(ImportError):
+        cli.cli.commands.get("verify")
+    assert cli.cli.commands.get("no-such-command") is None

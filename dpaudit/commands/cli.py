@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import click
 
@@ -72,9 +72,17 @@ class _Commands(Mapping[str, click.Command]):
     }
 
     def __getitem__(self, name: str) -> click.Command:
-        module = importlib.import_module(f"dpaudit.commands.{self._modules[name]}")
-        found: click.Command = getattr(module, name.replace("-", "_"))
-        return found
+        module = self._modules[name]
+        try:
+            found = getattr(
+                importlib.import_module(f"dpaudit.commands.{module}"), name.replace("-", "_")
+            )
+        except KeyError as error:  # which would say that there is no such command
+            raise ImportError(f"dpaudit.commands.{module}") from error
+        return cast("click.Command", found)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)

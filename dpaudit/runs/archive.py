@@ -229,9 +229,11 @@ class ArchiveReader:
 
     def __init__(self, file: io.BufferedReader) -> None:
         self.close = file.close
+        self._file: io.BufferedIOBase = file
         self._size = os.fstat(file.fileno()).st_size
-        small = self._size <= MOST_AT_ONCE
-        self._file: io.BufferedIOBase = io.BytesIO(file.read(self._size + 1)) if small else file
+        if self._size <= MOST_AT_ONCE:
+            contents = file.read(MOST_AT_ONCE)
+            self._file, self._size = io.BytesIO(contents), len(contents)
         self._bounded = _Bounded(self._file, MAX_DIRECTORY_BYTES)
         self._zip = zipfile.ZipFile(cast(IO[bytes], self._bounded))
         self._bounded.most = MAX_CHUNK_BYTES + _BLOSC_BYTES + MAX_HEADER_BYTES

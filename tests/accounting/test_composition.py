@@ -71,6 +71,16 @@ def test_a_finer_grid_comes_closer() -> None:
     assert all(fine < coarse for coarse, fine in pairwise(gaps))
 
 
+def test_no_real_number_between_distant_grid_points_exceeds_the_bound() -> None:
+    """Which one of them reaches: between t = 0 and eta, where a draw's delta after it is all."""
+    for eta in (0.1, 1.0, 6.0):
+        places = 100
+        pairs = recursion._Pairs(places, eta / places, 1)
+        gaps = np.array([-math.expm1(-t) for t in (0.0, eta)])  # of one draw with m = 1, at e = 0
+        share = pairs._share_between(np.array([0]), np.array([places]))[0]
+        assert share * (gaps[1] - gaps[0] * math.exp(-eta)) == pytest.approx(math.tanh(eta / 4))
+
+
 def test_cells_leave_no_maximum_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of profiles with corners anywhere, whose maxima lie anywhere; every t on its own agrees."""
     random = np.random.default_rng(0)

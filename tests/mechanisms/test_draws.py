@@ -102,7 +102,7 @@ def share_of_delta(
 # Each kind of draws and number of steps is priced once, which takes a second.
 @settings(max_examples=300)
 @given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([1, 3]),
-       st.sampled_from([(0.3, 0.5), (1.0, 2.0)]))  # fmt: skip
+       st.sampled_from([(0.3, 0.5), (1.0, 0.5), (1.0, 2.0)]))  # fmt: skip
 def test_no_texts_cost_more_than_is_stated(
     seed: int, contexts: int, steps: int, draws: tuple[float, float]
 ) -> None:

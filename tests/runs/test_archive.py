@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -83,3 +84,19 @@ def test_a_small_file_is_read_once(
             path.write_bytes(bytes(len(content)))
         assert reader.rows("array")[:, 0].tolist() == [0, 0, 1, 1, 2]
         assert reader.digest() == hashlib.sha256(content).hexdigest()
+
+
+def test_a_file_that_grows_as_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "batch.zip"
+    writer = ArchiveWriter(path, {})
+    writer.declare("array", EXPECTED)
+    for index in range(3):
+        writer.chunk("array", EXPECTED, index, np.zeros((2 - index // 2, 3), dtype="<u4"))
+    writer.close()
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"x")
+    monkeypatch.setattr(archive.os, "fstat", lambda _: SimpleNamespace(st_size=size))
+    with path.open("rb") as file, pytest.raises(ValueError, match="bytes"):
+        ArchiveReader(file).expect({"array": EXPECTED}, ())
