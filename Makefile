@@ -8,7 +8,7 @@ VENV ?= .venv
 DEMO_OUT ?= dpaudit-demo
 # --quick: to see that everything works.
 DEMO_OPTIONS ?=
-# What .ci/run leaves out of `make test`.
+# What .ci/run leaves out of the tests.
 TEST_OPTIONS ?=
 CORE_TESTS ?= tests
 # Of `make mutants`: mechanisms, accounting or checks; and --sample, --seed, --minutes.
@@ -56,7 +56,7 @@ test-slow: setup
 # The auditor alone, on any supported Python and without torch: make test-core PYTHON=python3.13 VENV=.venv-3.13
 test-core: $(VENV)/.installed-core
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto -m 'not model and not slow' --ignore tests/generation --ignore tests/docs \
-	  --ignore tests/packaging --ignore tests/browser $(CORE_TESTS)
+	  --ignore tests/packaging --ignore tests/browser $(TEST_OPTIONS) $(CORE_TESTS)
 
 $(VENV)/.installed-core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv --clear --without-pip $(VENV)

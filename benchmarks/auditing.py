@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from numcodecs.blosc import decompress
 
 from benchmarks.rows import Row, Wanted
 from benchmarks.synthetic import ANCHORED, ANCHORED_FULL, MECHANISM, WIDTH, Shape, write_run
-from benchmarks.timing import interleaved
+from benchmarks.timing import command, interleaved
 from dpaudit.accounting import ExPostAccountant
 from dpaudit.auditing.run import audit_run
 from dpaudit.mechanisms import ContextChange
@@ -37,6 +36,8 @@ VOCABULARY = 49_152
 SUPPORT_CONTEXTS = 32
 #: As large as Gemma's.
 FULL = 256_000
+#: Steps of a million texts of 64 tokens.
+MILLION_TEXTS = 64e6
 #: Most CPU seconds of `dpaudit verify`, by the number of batches.
 VERIFY_SECONDS = {10: 0.6, 100: 1.0, 1000: 5.0}
 EXAMPLE = Path(__file__).parents[1] / "examples/runs/bbc-median"
@@ -140,8 +141,13 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
 def _support(folder: Path, steps: int, rounds: int) -> Iterator[Row]:
     """Compare an audit of anchored steps over a support with a floor, in CPU time of one core."""
     shape = Shape(8, steps, contexts=SUPPORT_CONTEXTS, vocabulary=4096, mechanism=ANCHORED)
-    what = f"audit of a support, {FLOOR}: {shape.contexts} contexts, {ANCHORED.support.size} tokens"
-    yield _over_floor(folder / "support", shape, what, _floor, rounds)
+    case = f"{shape.contexts} contexts, {ANCHORED.support.size} tokens"
+    what = f"audit of a support, {FLOOR}: {case}"
+    row = _over_floor(folder / "support", shape, what, _floor, rounds)
+    yield row
+    hours = float(row.figures["audit, ms CPU a step"]) * MILLION_TEXTS / 3.6e6
+    what = f"audit of a million texts of 64 tokens, in core hours, by proportion: {case}"
+    yield Row("audit", what, hours, unit="h", wanted=Wanted("at most", 6))
 
 
 def _whole(folder: Path, vocabulary: int, rounds: int) -> Iterator[Row]:
@@ -182,15 +188,15 @@ def _verified(folder: Path, sizes: tuple[int, ...]) -> Iterator[Row]:
     for batches in sizes:
         run = folder / f"verified-{batches}"
         write_run(run, Shape(batches, 16, 32, 4096, ANCHORED))
-        seconds, peak = _of_command("-m", "dpaudit", "verify", str(run))
+        used = command("-m", "dpaudit", "verify", str(run))
         most = VERIFY_SECONDS.get(batches)
         yield Row(
             "audit",
             f"CPU time of `dpaudit verify` of a support: {batches:,} batches",
-            seconds,
+            used.cpu,
             unit="s",
             wanted=None if most is None else Wanted("at most", most),
-            figures={"peak memory, MiB": peak / 2**20},
+            figures={"peak memory, MiB": used.peak / 2**20},
         )
 
 
@@ -206,10 +212,10 @@ def _commands(rounds: int) -> Iterator[Row]:
             "budget": ("-m", "dpaudit", "budget", *BUDGET.split()),
         }
         for arguments in cases.values():  # compiles what is not yet
-            _of_command(*arguments)
+            command(*arguments)
         for _ in range(rounds):
             for name, arguments in cases.items():
-                found[name].append(_of_command(*arguments)[0])
+                found[name].append(command(*arguments).cpu)
     least = {name: min(seconds) for name, seconds in found.items()}
     figures = {f"{name}, s CPU": seconds for name, seconds in least.items()}
     what = "CPU time over the imports of numpy and pydantic"
@@ -224,27 +230,6 @@ def _commands(rounds: int) -> Iterator[Row]:
         wanted=Wanted("at most", 0.7),
         figures=figures,
     )
-
-
-def _of_command(*arguments: str) -> tuple[float, int]:
-    """Return a command's CPU seconds and its peak resident bytes.
-
-    Bytecode is kept, as where dpaudit is installed: to compile it takes as long as to run it.
-    """
-    environment = {
-        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
-    }
-    process = subprocess.Popen(  # noqa: S603
-        [sys.executable, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    )
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"{' '.join(arguments)} ends with {process.returncode}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def _cpu_seconds(case: Callable[[Path], object], run: Path) -> float:
@@ -372,8 +357,8 @@ def _memory(few: int, many: int, shape: Shape) -> Row:
         with TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             write_run(run, Shape(batches, shape.steps, shape.contexts, shape.vocabulary))
-            command = [sys.executable, "-c", PEAK, str(run)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
+            own = [sys.executable, "-c", PEAK, str(run)]
+            done = subprocess.run(own, check=True, capture_output=True, text=True)  # noqa: S603
             peaks[batches] = int(done.stdout)
     return Row(
         "audit",

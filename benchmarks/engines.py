@@ -1,16 +1,26 @@
-"""The overhead of an engine: starting workers, and handing out batches."""
+"""The overhead of an engine: starting workers, handing out batches; what a second one saves."""
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
+
+import yaml
 
 from benchmarks.rows import Row
+from benchmarks.synthetic import ANCHORED, Shape, write_run
+from benchmarks.timing import command
+from benchmarks.workload import workload
 from dpaudit.runs.engines import Engine, LocalEngine, Work
 
 WORKERS = 2
+#: Of the run whose report is timed: batches of 64 steps over a support.
+BATCHES = 400
 
 
 def rows(small: bool) -> Iterator[Row]:
@@ -20,6 +30,8 @@ def rows(small: bool) -> Iterator[Row]:
     """
     tasks, rounds = (20, 1) if small else (2000, 3)
     yield from _rows("local", LocalEngine(WORKERS), tasks, rounds)
+    if not small:
+        yield from _saved()
     if importlib.util.find_spec("ray") is None:
         yield Row(
             "engine",
@@ -32,6 +44,44 @@ def rows(small: bool) -> Iterator[Row]:
         from dpaudit.runs.engines.ray import RayEngine
 
         yield from _rows("ray", RayEngine(workers=WORKERS), tasks, rounds)
+
+
+def _saved() -> Iterator[Row]:
+    """Compare whole commands with one worker and with two: starts and loading included."""
+    cases: dict[str, tuple[str, ...]] = {
+        "one": ("--workers", "1"),
+        "local": ("--workers", str(WORKERS)),
+    }
+    if importlib.util.find_spec("ray") is not None:
+        cases["ray"] = ("--engine", "ray", "--workers", str(WORKERS))
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        work, _ = workload(folder, small=False, contexts=16, batches=8, tokens=64)
+        config, texts, steps = folder / "config.yaml", folder / "texts", folder / "steps"
+        config.write_text(yaml.safe_dump(work.anchored().model_dump(mode="json")), encoding="utf-8")
+        write_run(steps, Shape(BATCHES, 64, 32, 4096, ANCHORED))
+        commands = {
+            f"8 texts of 16 contexts and 64 tokens: `dpaudit generate {config.name}`": (
+                ("generate", str(config), "--out", str(texts)),
+                texts,
+            ),
+            f"{BATCHES} batches of 64 steps over a support: `dpaudit report`": (
+                ("report", str(steps), "--out", str(folder / "report")),
+                folder / "report",
+            ),
+        }
+        for case, (arguments, made) in commands.items():
+            seconds = {}
+            for engine, options in cases.items():
+                seconds[engine] = command("-m", "dpaudit", *arguments, *options).wall
+                shutil.rmtree(made)
+            for engine in seconds.keys() - {"one"}:
+                yield Row(
+                    "engine",
+                    f"one process over {WORKERS} workers, {engine}, whole commands: {case}",
+                    seconds["one"] / seconds[engine],
+                    figures={f"{of}, s": seconds[of] for of in ("one", engine)},
+                )
 
 
 def _rows(name: str, engine: Engine, tasks: int, rounds: int) -> Iterator[Row]:

@@ -10,18 +10,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
+import torch
+import yaml
+
 from benchmarks.rivals import INVINK, Rivals
 from benchmarks.rows import Row, Wanted
-from benchmarks.timing import Timings, interleaved
+from benchmarks.timing import Timings, command, interleaved
 from benchmarks.workload import GEMMA, SMOLLM2, TOP, Workload, workload
 from dpaudit.generation import algorithm
-from dpaudit.generation.config import Config
+from dpaudit.generation.config import Config, ModelConfig
 from dpaudit.generation.joined import JOINED
-from dpaudit.generation.models import LanguageModel
+from dpaudit.generation.model_loading import load_model
+from dpaudit.generation.models import LanguageModel, dtype_of
+from dpaudit.generation.starting import demo_configs
 from dpaudit.runs import RunReader
 
 #: The paper's settings for the median.
@@ -33,6 +40,8 @@ CASES = ((32, 2), (8, 8))
 ANCHORED = {SMOLLM2: Wanted("at least", 1.2), GEMMA: Wanted("at least", 3)}
 #: Of a text: enough for them, and not the prompts, to take most of the time.
 TOKENS = 64
+DEMO = f"`dpaudit generate` of the demo's central mean, 5 texts of 48 tokens: {GEMMA}"
+DEMO_SECONDS = Wanted("at most", 60)
 
 
 def rows(small: bool) -> Iterator[Row]:
@@ -44,13 +53,53 @@ def rows(small: bool) -> Iterator[Row]:
         yield from _compared(small, contexts, batches, SMOLLM2)
     if small:
         return
+    yield from _halved()
     contexts, batches = CASES[0]
     if JOINED[GEMMA].folder.is_dir():
         yield from _compared(small, contexts, batches, GEMMA)
+        yield _demo()
     else:
         what = f"{_anchored(GEMMA)}: {batches} texts of {contexts} contexts and {TOKENS} tokens"
         reason = f"{GEMMA} is not joined: dpaudit demo --model {GEMMA}"
         yield Row("generation", what, None, wanted=ANCHORED[GEMMA], skipped=reason)
+        yield Row("generation", DEMO, None, unit="s", wanted=DEMO_SECONDS, skipped=reason)
+
+
+def _demo() -> Row:
+    """Measure a whole command: the demo's central mean, a text a label, loading included."""
+    seconds: dict[str, float] = {}
+    with TemporaryDirectory() as folder:
+        for name in (GEMMA, SMOLLM2):
+            config = demo_configs(name)["central"]
+            one = config.batching.model_copy(update={"generate_per_label": 1})
+            file = Path(folder) / f"{len(seconds)}.yaml"
+            values = config.model_copy(update={"batching": one}).model_dump(mode="json")
+            file.write_text(yaml.safe_dump(values), encoding="utf-8")
+            run = str(file.with_suffix(""))
+            seconds[name] = command("-m", "dpaudit", "generate", str(file), "--out", run).wall
+    figures = {f"{name}, s": each for name, each in seconds.items()}
+    return Row("generation", DEMO, seconds[GEMMA], unit="s", wanted=DEMO_SECONDS, figures=figures)
+
+
+def _halved() -> Iterator[Row]:
+    """Compare anchored texts in bfloat16 with the same in float32, where the CPU computes in it."""
+    contexts, batches = CASES[0]
+    what = f"ours, anchored, in bfloat16 over float32: {batches} texts of {contexts} contexts"
+    if dtype_of(ModelConfig(name=SMOLLM2, dtype="auto"), torch.device("cpu")) == torch.float32:
+        yield Row("generation", what, None, skipped="this CPU does not compute in bfloat16")
+        return
+    with TemporaryDirectory() as folder:
+        work, model = workload(
+            Path(folder), small=False, contexts=contexts, batches=batches, tokens=TOKENS
+        )
+        half = replace(work, model=work.model.model_copy(update={"dtype": "auto"}))
+        models = {"float32": (work, model), "bfloat16": (half, load_model(half.model))}
+        timings = interleaved(
+            {name: partial(_generate, each.anchored(), of) for name, (each, of) in models.items()},
+            rounds=3,
+            warm=False,
+        )
+    yield _row(what, timings, "float32", None, {}, "bfloat16")
 
 
 def _compared(small: bool, contexts: int, batches: int, name: str) -> Iterator[Row]:
@@ -107,7 +156,7 @@ def _row(
     what: str,
     timings: Timings,
     other: str,
-    wanted: Wanted,
+    wanted: Wanted | None,
     more: dict[str, int],
     ours: str = "ours",
 ) -> Row:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 SCHEMA_VERSION = 1
 
-Unit = Literal["x", "%", "s", "ms"]
+Unit = Literal["x", "%", "h", "s", "ms"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Row:
         topic: the benchmark's name.
         what: what was compared with what.
         measured: in `unit`; None when it was not measured.
-        unit: x for a ratio, % for a share, or s or ms.
+        unit: x for a ratio, % for a share, or h, s or ms.
         wanted: the bound it is held against, if there is one.
         figures: what the ratio was formed from; each name states its unit.
         skipped: why it was not measured, and the remedy.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 
@@ -80,3 +83,34 @@ class Clock:
 
         with mock.patch.object(owner, name, timed):
             yield
+
+
+class Used(NamedTuple):
+    """What a command took: wall and CPU seconds with its children's, and peak resident bytes."""
+
+    wall: float
+    cpu: float
+    peak: int
+
+
+def command(*arguments: str) -> Used:
+    """Run this Python with arguments.
+
+    Bytecode is kept, as where dpaudit is installed: to compile it takes as long as to run it.
+    """
+    environment = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }
+    start = time.perf_counter()
+    process = subprocess.Popen(  # noqa: S603
+        [sys.executable, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(arguments)} ends with {process.returncode}")
+    return Used(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)

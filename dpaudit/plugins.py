@@ -237,6 +237,11 @@ class Registry(Mapping[str, type[Kind]]):
             raise found.unusable(f"the class calls itself {own!r}.", "Give both the same name.")
         if problem := self._objection(loaded):
             raise found.unusable(problem)
+        try:
+            # A pydantic model; else its first use shows what is wrong with its fields.
+            getattr(loaded, "model_rebuild", bool)()
+        except FAILURES as error:
+            raise found.failed(error) from error
         return cast("type[Kind]", loaded)
 
     def require_unclaimed(self, name: str) -> None:

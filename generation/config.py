@@ -24,6 +24,7 @@ from dpaudit.mechanisms import Fields, Mechanism, OneOf, clash
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, KindOfClaim
 from dpaudit.runs import InputError
 from dpaudit.runs.committed_seed import MAX_PARTS
+from dpaudit.runs.limits import Share
 from dpaudit.runs.manifest import (
     MAX_BATCHES,
     MAX_CONTEXTS,
@@ -44,7 +45,6 @@ from dpaudit.runs.manifest import (
     PromptSettings,
     SamplingSettings,
     Settings,
-    Share,
     none_of,
 )
 from dpaudit.runs.strict_yaml import load

@@ -13,6 +13,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from logging import CRITICAL, getLogger
 from pathlib import Path
 from typing import Any
@@ -246,7 +247,7 @@ class LanguageModel:
         ids = [*(listed if isinstance(listed, list) else [listed]), self.tokenizer.eos_token_id]
         return tuple(sorted({token for token in ids if isinstance(token, int)}))
 
-    @property
+    @cached_property  # a large vocabulary takes a second to write
     def tokenizer_json(self) -> str | None:
         """The tokenizer as the `tokenizers` library reads it; None when it has no such form."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import io
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dpaudit.reports.figures import GRID, INK, LINE_HEIGHT, MARK, Drawing, Format
@@ -51,10 +52,11 @@ def spare_documentation() -> None:
     For programs that end with their figures: a notebook's user may want to read these texts.
     """
     _hush()
-    from matplotlib.artist import Artist
+    from matplotlib import artist
 
     # Each class of artists calls it when it is made; `Artist.set` works without.
-    Artist._update_set_signature_and_docstring = classmethod(lambda _: None)  # type: ignore[attr-defined]
+    artist.Artist._update_set_signature_and_docstring = classmethod(lambda _: None)  # type: ignore[attr-defined]
+    artist.kwdoc = lambda artist: ""
 
 
 def drawable(text: str, limit: int = LABEL_LENGTH) -> str:
@@ -93,31 +95,53 @@ def file_of(drawing: Drawing, file_format: Format, heading: str, notes: Sequence
         "png": {"Title": drawing.title, "Description": described},
         "pdf": {"Title": drawing.title, "Subject": described, "CreationDate": None},
     }
-    return _drawn(
-        draw, height + below, file_format, facecolor="white", metadata=metadata[file_format]
-    )
+    buffer = io.BytesIO()
+    with _drawn(draw, height + below) as figure:
+        figure.savefig(
+            buffer,
+            format=file_format,
+            dpi=_DOTS,
+            facecolor="white",
+            metadata=metadata[file_format],
+        )
+    return buffer.getvalue()
 
 
 def in_page(drawing: Drawing | None) -> str | None:
     """Return a drawing as a data URL of an SVG for a page; None without one."""
     if drawing is None:
         return None
-    svg = _drawn(drawing.draw, drawing.height, "svg", transparent=True, metadata={"Date": None})
+    with _drawn(drawing.draw, drawing.height) as figure:
+        svg = _transparent_svg(figure)
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
 
 
-def _drawn(
-    draw: Callable[[Figure], object], height: float, file_format: Format, **saved: Any
-) -> bytes:
+@contextmanager
+def _drawn(draw: Callable[[Figure], object], height: float) -> Iterator[Figure]:
+    """Yield a figure with our style in force."""
     _hush()
     import matplotlib
     from matplotlib.figure import Figure
 
-    buffer = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         draw(figure)
-        figure.savefig(buffer, format=file_format, dpi=_DOTS, **saved)
+        yield figure
+
+
+def _transparent_svg(figure: Figure) -> bytes:
+    """Return what `figure.savefig` writes, which would draw the figure once more for its layout."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    canvas: Any = FigureCanvasSVG(figure)
+    for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
+        patch.set(facecolor="none", edgecolor="none")
+    figure.dpi = 72  # of every SVG
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+    buffer = io.BytesIO()
+    canvas.print_svg(buffer, metadata={"Date": None})
     return buffer.getvalue()
 
 

@@ -7,7 +7,7 @@ batch level is for whoever does, because they have the key, the assignment or th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import (
@@ -18,17 +18,7 @@ from dpaudit.mechanisms.claims import (
 )
 from dpaudit.reports.text import counted, one_line
 from dpaudit.reports.wording import neighbours, say
-from dpaudit.results import (
-    Amplification,
-    Approximate,
-    AttackBound,
-    AuditResult,
-    ClaimResult,
-    ExPost,
-    Finding,
-    ForNeighbours,
-    Guarantees,
-)
+from dpaudit.results import Finding
 from dpaudit.results.catalogue import sentence
 from dpaudit.results.rounding import (
     bound,
@@ -40,6 +30,18 @@ from dpaudit.results.rounding import (
     stated,
 )
 from dpaudit.results.values import Quantity, Value
+
+if TYPE_CHECKING:
+    from dpaudit.results import (
+        Amplification,
+        Approximate,
+        AttackBound,
+        AuditResult,
+        ClaimResult,
+        ExPost,
+        ForNeighbours,
+        Guarantees,
+    )
 
 RELEASE, BATCH = "Release level", "Batch level"
 BOTH = "Both levels"
@@ -116,6 +118,8 @@ def why_equal(found: ExPost | Approximate | None) -> str:
 
 def digits_for(claim: ClaimResult | None, found: ExPost | Approximate | None) -> int:
     """Return digits enough for rounding up not to push an epsilon of a kind past its claim."""
+    from dpaudit.results import ExPost
+
     kind = ExPostClaim.id if isinstance(found, ExPost) else ApproximateClaim.id
     if claim is None or found is None or claim.kind != kind:
         return digits_against(None, None)

@@ -311,8 +311,16 @@ def test_an_aggregator_is_that_of_its_name(plug: Plug) -> None:
             name="other", body='not_applicable = {"integrity.hashes": "mechanisms.no-noise"}'
         ),
         AGGREGATOR.format(name="other", body="").replace("Mean", "Aggregator"),
+        AGGREGATOR.format(name="other", body="field: object.__new__ = None"),
     ],
-    ids=["not-imported", "no-class", "other-name", "switches-off-a-check", "abstract"],
+    ids=[
+        "not-imported",
+        "no-class",
+        "other-name",
+        "switches-off-a-check",
+        "abstract",
+        "no-type-of-a-field",
+    ],
 )
 def test_a_broken_aggregator_is_an_error_where_it_is_asked_for(
     plug: Plug, make_run: Any, code: str

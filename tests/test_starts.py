@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from dpaudit.commands import cli
+
 EXAMPLE = Path(__file__).parents[1] / "examples/runs/bbc-median"
 #: Runs a command, and then tells what is loaded, and how often some functions were called.
 COUNTED = """
@@ -55,6 +59,8 @@ def test_verify_loads_what_it_needs_and_seeds_no_generator_twice():
     modules, calls = started("verify", str(EXAMPLE))
     unneeded = {"rich", "yaml", "scipy", "jinja2", "matplotlib", "dp_accounting", "numpy.ma"}
     unneeded |= {"pandas", "zarr", "dpaudit.reports.terminal", "dpaudit.results.attestation"}
+    unneeded |= {"dpaudit.commands.generate", "dpaudit.runs.engines.ray", "dpaudit.runs.writer"}
+    unneeded |= {"multiprocessing.connection"}
     assert not modules & unneeded
     # One for each seed that somebody may type, of the keys that it makes; no number by itself.
     assert calls["default_rng"] < 500
@@ -72,3 +78,17 @@ def test_budget_loads_no_library_of_audits_or_pages():
     mean = ("--clip", "2", "--temperature", "1", "--records", "6000")
     modules, _ = started("budget", *mean, "--tokens", "10", "--epsilon", "5")
     assert not modules & {"yaml", "scipy", "jinja2", "matplotlib", "dp_accounting", "pandas"}
+    assert not modules & {"numcodecs", "dpaudit.runs.archive", "dpaudit.results.audit"}
+
+
+def test_a_command_that_cannot_be_imported_is_not_an_unknown_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(name: str) -> None:
+        raise KeyError(name)
+
+    monkeypatch.setattr(cli.importlib, "import_module", fails)
+    assert "verify" in cli.cli.commands
+    with pytest.raises(ImportError):
+        cli.cli.commands.get("verify")
+    assert cli.cli.commands.get("no-such-command") is None

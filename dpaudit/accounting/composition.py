@@ -145,8 +145,9 @@ def privacy_profile(
 
 
 # Recursions take a second or two, and both levels of a run ask for the same ones again.
+# All arguments by position: else the cache holds a call by name beside them.
 @lru_cache(maxsize=64)
-def _by_recursion(problem: Problem, places: int, upper: bool) -> Recursion:
+def _by_recursion(problem: Problem, places: int, upper: bool, /) -> Recursion:
     return Recursion(problem, places, upper)
 
 
@@ -157,7 +158,7 @@ def _profile(problem: Problem) -> Profile | None:
     places = problem.places()
     if places is None:
         return profile_in_blocks(problem)
-    recursion = _by_recursion(problem, places, upper=True)
+    recursion = _by_recursion(problem, places, True)
     return Profile(recursion.step, recursion.deltas)
 
 

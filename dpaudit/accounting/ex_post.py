@@ -12,11 +12,13 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpaudit.accounting.renyi import rounded_sum
 from dpaudit.mechanisms import (
     Box,
     ContextChange,
@@ -182,7 +184,8 @@ class ExPostAccountant:
         if per_round is not None and per_round < 1:
             raise ValueError(f"a round has at least one batch, not {per_round}")
         self._mechanism, self.change, self._per_round = mechanism, change, per_round
-        self._open: dict[int, list[Doubles]] = {}
+        #: By batch, for each number of contexts and measure: the totals after 0, 1, ... tokens.
+        self._open: dict[int, list[list[float]]] = {}
         self._closed: dict[int, Cost] = {}
         # By round, [measure, j, t]: the largest total of j changed contexts in its closed batches,
         # cut to t tokens.
@@ -227,9 +230,9 @@ class ExPostAccountant:
 
     def add(self, batch: int, costs: Doubles) -> Doubles:
         """Add k steps' `costs` to a batch that is not closed, in order; return them as `charge`."""
-        sums = self._open.setdefault(batch, [np.zeros_like(costs[0])])
-        for each in costs:
-            sums.append(_add_up(sums[-1], each))
+        sums = self._open.setdefault(batch, [[0.0] for _ in costs[0].flat])
+        for totals, steps in zip(sums, costs.reshape(len(costs), -1).T.tolist(), strict=True):
+            totals += accumulate(steps, rounded_sum, initial=totals.pop())
         return costs[:, -1]
 
     def close(self, batch: int) -> Doubles | None:
@@ -246,8 +249,7 @@ class ExPostAccountant:
             float64 [contexts + 1, 3, T + 1] Theorem 1, rise and fall after 0 .. T tokens, in nats,
                 where 0, 1, ... contexts of the change fall on this batch. None if it has no steps.
         """
-        steps = self._open.pop(batch, None)
-        return None if steps is None else np.stack(steps, axis=-1)
+        return self._sums(self._open.pop(batch)) if batch in self._open else None
 
     def attach(self, batch: int, sums: Doubles) -> None:
         """Add a batch from the sums that another accountant detached. It takes no more steps.
@@ -268,7 +270,7 @@ class ExPostAccountant:
     def batch_cost(self, batch: int) -> Cost:
         """Return one batch's cost so far when the whole change falls on it."""
         if batch in self._open:
-            return Cost(*self._open[batch][-1][-1].tolist())
+            return Cost(*self._sums(self._open[batch])[-1, :, -1].tolist())
         return self._closed.get(batch, Cost(0.0, 0.0, 0.0))
 
     @property
@@ -277,7 +279,8 @@ class ExPostAccountant:
         worst = {round_: closed[..., -1:] for round_, closed in self._worst.items()}
         for batch, steps in self._open.items():
             round_ = self._round_number(batch)
-            worst[round_] = _fold_batch(worst.get(round_, self._no_batches), steps[-1][..., None])
+            sums = self._sums(steps)[..., -1:]
+            worst[round_] = _fold_batch(worst.get(round_, self._no_batches), sums)
         return Cost(*_sum_rounds(worst.values())[:, -1].tolist())
 
     @property
@@ -292,6 +295,10 @@ class ExPostAccountant:
     @property
     def _no_batches(self) -> Doubles:
         return np.zeros((3, self.change.contexts + 1, 1))
+
+    def _sums(self, totals: list[list[float]]) -> Doubles:
+        """Return an open batch's totals, as `detach` does."""
+        return np.reshape(totals, (self.change.contexts + 1, 3, -1))
 
     def _round_number(self, batch: int) -> int:
         return 0 if self._per_round is None else batch // self._per_round

@@ -312,35 +312,18 @@ def lower_hull(x: NDArray[np.floating[Any]], y: NDArray[np.floating[Any]]) -> ND
 
     Slopes ascend.
     """
+    # Lists of numbers are walked faster than arrays.
     places: list[float] = x.tolist()
-
-    def gap(left: int, right: int) -> float:
-        return places[right] - places[left]
-
-    return _corners(y.tolist(), gap, gap)
-
-
-def _corners(
-    values: Sequence[float],
-    before: Callable[[int, int], float],
-    behind: Callable[[int, int], float],
-) -> NDArray[np.int64]:
-    """Return which of values at ascending places are corners of the largest convex function below.
-
-    Args:
-        values: at the places 0 .. n - 1. Lists of numbers are walked faster than arrays.
-        before: how far a place lies behind an earlier one, in any unit that the later place sets.
-        behind: how far a place lies before a later one, in the earlier place's unit.
-    """
+    values: list[float] = y.tolist()
     corners: list[int] = []
-    for right, value in enumerate(values):
-        while len(corners) > 1:
-            left, middle = corners[-2:]
-            known = values[middle]
-            if (known - values[left]) / before(left, middle) < (value - known) / behind(
-                middle, right
-            ):
+    slopes: list[float] = []  # of the lines between corners
+    for right, (place, value) in enumerate(zip(places, values, strict=True)):
+        while corners:
+            slope = (value - values[corners[-1]]) / (place - places[corners[-1]])
+            if not slopes or slopes[-1] < slope:
+                slopes.append(slope)
                 break
+            slopes.pop()
             corners.pop()
         corners.append(right)
     return np.array(corners, dtype=np.int64)
@@ -357,13 +340,21 @@ def _hull(values: Doubles, step: float) -> Doubles:
     down: list[float] = (-np.expm1(-step * at)).tolist()
     with np.errstate(over="ignore"):  # further than any slope reaches
         up: list[float] = np.expm1(step * at).tolist()
-    ends = _corners(
-        values.tolist(),
-        lambda left, middle: down[middle - left],
-        lambda middle, right: up[right - middle],
+    known: list[float] = values.tolist()
+    ends: list[int] = []
+    for right, value in enumerate(known):
+        while len(ends) > 1:
+            left, middle = ends[-2:]
+            slope = (known[middle] - known[left]) / down[middle - left]
+            if slope < (value - known[middle]) / up[right - middle]:
+                break
+            ends.pop()
+        ends.append(right)
+    corners = np.array(ends, dtype=np.int64)
+    place = np.clip(np.searchsorted(corners, at, side="right"), 1, len(corners) - 1)
+    return np.minimum(
+        values, _chord(values, step, corners[place - 1], at, corners[place]) * (1 + _ROOM)
     )
-    place = np.clip(np.searchsorted(ends, at, side="right"), 1, len(ends) - 1)
-    return np.minimum(values, _chord(values, step, ends[place - 1], at, ends[place]) * (1 + _ROOM))
 
 
 _Places: TypeAlias = NDArray[np.int64]

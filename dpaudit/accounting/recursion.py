@@ -22,10 +22,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.accounting.renyi import (
     LARGEST,
@@ -54,6 +55,8 @@ SMALLEST = 1e-100
 FURTHEST = 1e5
 #: Relative room for rounding: of the grid's step, and, much smaller, of places and losses on it.
 GRID_ROOM, PLACE_ROOM = 2.0**-40, 2.0**-45
+#: Grid points per range below which no cells of several are looked at first.
+_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,10 @@ class Recursion:
                 places = math.ceil(exact * (1 + PLACE_ROOM))
             if places == 0:  # rounded down to nothing
                 continue
-            pairs = _Pairs(places, self.step)
+            pairs = _Pairs(places, self.step, self.points)
             for _ in range(steps):
-                profile = self._rounded(
-                    pairs.worst(self._extended(profile, places), self._upper), pairs.room
-                )
+                worst = pairs.at_real_numbers if self._upper else pairs.at_grid_points
+                profile = self._rounded(worst(self._extended(profile, places)), pairs.room)
                 yield profile
 
     def after_events(self, profile: Doubles) -> Doubles:
@@ -222,51 +224,94 @@ def placed(losses: Doubles, masses: Doubles, step: float, *, upper: bool) -> Dou
 class _Pairs:
     """The two-point pairs of bounded range `places` * step whose losses are grid points.
 
-    t = 0, 1, ..., places.
+    t = 0, 1, ..., places. Maxima are at `points` losses.
     """
 
-    def __init__(self, places: int, step: float) -> None:
+    def __init__(self, places: int, step: float, points: int) -> None:
         t = np.arange(places + 1)
         whole = math.expm1(-places * step)
-        self._places = places
+        self._places, self._step, self._whole = places, step, whole
         self._high = np.expm1((t - places) * step) / whole
         self._low = np.exp((t - places) * step) * np.expm1(-t * step) / whole
-        # Between t and t + 1 the maximum exceeds both ends by at most this times d_{t+1} - d_t /
-        # e^step.
-        self._fall = math.exp(-step)
-        bulge = 1 / (1 + math.exp(-step / 2)) ** 2
-        self._between = np.exp((t[1:] - places) * step) * math.expm1(-step) / whole * bulge
+        self._between = self._share_between(t[:-1], t[1:])
+        # As many cells as steps of a cell, about; of few steps next to none would be left out.
+        cell = places if places < _FEW else math.isqrt(places)
+        self._ends = np.append(np.arange(0, places, cell), places)
+        self._between_ends = self._share_between(self._ends[:-1], self._ends[1:])
+        # Buffers: the accountants spend their time in this class.
+        self._means = np.empty((len(self._ends), points))
+        self._parts = tuple(np.empty(points) for _ in range(4))
         #: Relative rounding of one step: a dozen operations, and exponents of up to the range
         #: itself.
         self.room = (64 + 2 * places * step) * ULP
 
-    def worst(self, future: Doubles, between: bool) -> Doubles:
-        """Return the maximum over t [n] of the mean delta after a draw.
+    def _share_between(self, t: NDArray[np.int64], after: NDArray[np.int64]) -> Doubles:
+        """Return by how much real numbers between two grid points exceed both ends [n].
+
+        It is at most this times d_after - d_t / exp((after - t) step), however far apart they are.
+        """
+        apart = (t - after) * self._step
+        bulge = 1 / (1 + np.exp(apart / 2)) ** 2
+        return np.asarray(
+            np.exp((after - self._places) * self._step) * np.expm1(apart) / self._whole * bulge
+        )
+
+    def at_grid_points(self, future: Doubles) -> Doubles:
+        """Return the maximum over t on the grid [n] of the mean delta after a draw.
 
         Args:
-            future: [n + 2 places] delta after it, from `places` below the first result to as many
-                above the last.
-            between: whether to bound it for real t, not for grid points.
+            future: [n + 2 places] delta after it, from `places` below the first of the n points to
+                as many above the last.
         """
-        places, n = self._places, len(future) - 2 * self._places
-        worst = np.zeros(n)
-        # In buffers of its own: the accountants spend their time in this loop.
-        mean, before, excess, part = (np.empty(n) for _ in range(4))
-        gaps = future[:-places] - future[places:]
-        falls = np.maximum(gaps[:-1] - gaps[1:] * self._fall, 0.0)
-        for t in range(places + 1):
-            np.multiply(future[places - t :][:n], self._high[t], out=mean)
-            mean += np.multiply(future[2 * places - t :][:n], self._low[t], out=part)
-            if not (between and t):
-                np.maximum(worst, mean, out=worst)
-            if not between:
-                continue
-            if t:
-                np.multiply(falls[places - t :][:n], self._between[t - 1], out=excess)
-                excess += np.maximum(before, mean, out=before)
-                np.maximum(worst, excess, out=worst)
-            before, mean = mean, before
+        mean, part, *_ = self._parts
+        worst = np.zeros(len(part))
+        for t in range(self._places + 1):
+            np.maximum(worst, self._mean(future, t, 0, mean, part), out=worst)
         return worst
+
+    def at_real_numbers(self, future: Doubles) -> Doubles:
+        """Bound the same maximum over real t.
+
+        Cells of many grid points come first, for the bound between two of them holds of any two. A
+        cell whose bound is nowhere above what its ends and others' reach is left out, as it cannot
+        hold the maximum.
+        """
+        places, means, (before, mean, excess, part) = self._places, self._means, self._parts
+        n = len(part)
+        gaps = future[:-places] - future[places:]
+        falls = np.maximum(gaps[:-1] - gaps[1:] * math.exp(-self._step), 0.0)
+        for end, t in enumerate(self._ends.tolist()):
+            self._mean(future, t, 0, means[end], part)
+        worst: Doubles = means.max(axis=0)
+        for cell, (left, right) in enumerate(pairwise(self._ends.tolist())):
+            fall = math.exp((left - right) * self._step)
+            np.multiply(gaps[places - left :][:n], fall, out=part)
+            np.subtract(gaps[places - right :][:n], part, out=excess)
+            np.maximum(excess, 0.0, out=excess)
+            excess *= self._between_ends[cell]
+            excess += np.maximum(means[cell], means[cell + 1], out=part)
+            beyond = excess > worst
+            first = int(beyond.argmax())
+            if not beyond[first]:
+                continue
+            last = n - int(beyond[::-1].argmax())
+            own = slice(last - first)
+            reached = worst[first:last]
+            before[own] = means[cell, first:last]
+            for t in range(left + 1, right + 1):
+                self._mean(future, t, first, mean[own], part[own])
+                np.multiply(falls[places - t + first :][own], self._between[t - 1], out=excess[own])
+                excess[own] += np.maximum(before[own], mean[own], out=before[own])
+                np.maximum(reached, excess[own], out=reached)
+                before, mean = mean, before
+        return worst
+
+    def _mean(self, future: Doubles, t: int, first: int, out: Doubles, part: Doubles) -> Doubles:
+        """Put the mean delta after the pair of t into `out` [m], from the result `first` on."""
+        m = len(out)
+        np.multiply(future[self._places - t + first :][:m], self._high[t], out=out)
+        out += np.multiply(future[2 * self._places - t + first :][:m], self._low[t], out=part)
+        return out
 
 
 def event_losses(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from itertools import product
 from statistics import NormalDist
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -41,8 +41,11 @@ from dpaudit.accounting.profiles import (
 from dpaudit.accounting.renyi import TINY
 from dpaudit.accounting.risk import AttackCurve, AttackLimit
 from dpaudit.mechanisms import BatchingRule, Mechanism, context_change
-from dpaudit.runs.manifest import MostTruePositives, Privacy
 from dpaudit.runs.secrecy import NoGain, SecretBatches
+
+if TYPE_CHECKING:
+    from dpaudit.runs.limits import MostTruePositives
+    from dpaudit.runs.manifest import Privacy
 
 #: How close a budget comes to what is allowed, the most tries, and the factor that lowers rounds.
 _CLOSE, _MOST_TRIES, _CLOSER = 1e-4, 16, 1e-3

@@ -46,7 +46,7 @@ from dpaudit.results.budget import (
 )
 from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError, MostTruePositives, SecretBatches
-from dpaudit.runs.manifest import LIMITS, Share, given_limits
+from dpaudit.runs.limits import LIMITS, Share, given_limits
 
 #: Of a budget, for the rounding of what is spent of it.
 _ROOM = 1 - 2.0**-30

@@ -39,7 +39,7 @@ from dpaudit.results.plan import Menu as Menu
 from dpaudit.results.rounding import stated
 from dpaudit.runs import InputError
 from dpaudit.runs import MostTruePositives as MostTruePositives
-from dpaudit.runs.manifest import given_limits
+from dpaudit.runs.limits import given_limits
 
 
 @dataclass(frozen=True)

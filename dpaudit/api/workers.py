@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpaudit.runs.engines import Engine as Engine
-from dpaudit.runs.engines import LocalEngine, RayEngine, cores
+from dpaudit.runs.engines import LocalEngine, cores
 
 #: More workers than this for each core only wait for each other.
 _MOST_PER_CORE = 4
@@ -25,6 +25,8 @@ def ray_engine(address: str | None, workers: int | None, *, models: bool) -> Eng
     Raises:
         InputError: Ray is not installed, or nobody answers at the address.
     """
+    from dpaudit.runs.engines import RayEngine
+
     engine = RayEngine(address, workers, models=models)
     engine.require_cluster()
     return engine

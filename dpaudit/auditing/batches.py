@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -98,6 +98,7 @@ class BatchAuditor:
         self._view = RunView(self._reader, change)
         self._gathered, self._loaded = all_gathered(), loaded_here()
         self._at_a_time = MOST_AT_A_TIME
+        _keep_freed_memory()
 
     def group(self, numbers: Sequence[int]) -> list[BatchFound]:
         """Read some batches: together, as many at a time as there is memory for, where it helps.
@@ -180,6 +181,18 @@ class BatchAuditor:
         return found
 
 
+def _keep_freed_memory() -> None:
+    """Let glibc give what one group of batches frees to the next one, and not to the system.
+
+    It keeps twice as much as the largest block of up to 32 MiB that was freed (mallopt(3),
+    M_MMAP_THRESHOLD). Else every page of a group is faulted in anew, a tenth of the time.
+    """
+    np.empty((1 << 25) - (1 << 16), dtype=np.uint8)
+
+
+_PASSING = nullcontext()
+
+
 class _Looking:
     """One batch's evidence in the making: dpaudit's own, and plug-ins', each of it held apart."""
 
@@ -190,7 +203,7 @@ class _Looking:
 
     def begin(self, batch: BatchView, kinds: Iterable[Gathered]) -> None:
         for each in kinds:
-            with held_apart(each, self._found.unmade):
+            with self._apart(each):
                 looking = each.kind.open(batch)
                 if looking is not None:
                     (self._own if each.plug_in is None else self._others).append((each, looking))
@@ -206,10 +219,14 @@ class _Looking:
         whole = self._found.unreadable is None
         for each, looking in (*self._own, *self._others):
             if whole or each.kind.partial:
-                with held_apart(each, self._found.unmade):
+                with self._apart(each):
                     result = looking.result()
                     if result is not None:
                         self._found.evidence[each.kind] = result
+
+    def _apart(self, each: Gathered) -> AbstractContextManager[None]:
+        """Return what notes errors of a plug-in's evidence; those of dpaudit's own pass."""
+        return _PASSING if each.plug_in is None else held_apart(each, self._found.unmade)
 
 
 def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) -> None:

@@ -41,9 +41,11 @@ class EqualRows(BatchEvidence):
     def look(self, view: StepsView) -> None:
         if view.contexts is None:  # where contributions are not recorded, nothing tells them apart
             self.groups = []
+            return
         for span in view.spans.slices:
-            if self.groups and view.contexts is not None:
-                self._part(view.contexts[:, span])
+            if not self.groups:
+                return
+            self._part(view.contexts[:, span])
 
     def _part(self, contexts: NDArray[np.floating]) -> None:
         """Part what a step tells apart, for good."""

@@ -8,34 +8,19 @@ closed early.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import re
 import sys
 import traceback
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from typing import ClassVar, cast
 
 import click
-from click.shell_completion import shell_complete
 
 import dpaudit
-from dpaudit.commands.budget import budget
-from dpaudit.commands.checks import checks
-from dpaudit.commands.compare import compare
-from dpaudit.commands.compose import compose
-from dpaudit.commands.contamination import contamination
-from dpaudit.commands.demo import demo
-from dpaudit.commands.disclose import disclose
-from dpaudit.commands.evaluate import evaluate
-from dpaudit.commands.generate import generate
-from dpaudit.commands.init import init
-from dpaudit.commands.inspect import inspect
-from dpaudit.commands.key import key
-from dpaudit.commands.lab import lab
-from dpaudit.commands.record import record
-from dpaudit.commands.release import release
-from dpaudit.commands.report import replay, report, verify
 from dpaudit.commands.terminal import Session, prepare_streams, reader_left, tell
-from dpaudit.commands.vouching import revoke, sign_off, stamp
 
 UNUSABLE, INTERNAL, INTERRUPTED, UNREAD = 2, 3, 130, 141
 DEBUG = "DPAUDIT_DEBUG"
@@ -48,15 +33,62 @@ PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 #: that stay.
 MADE = 50_000
 
-#: Commands by their heading in the help, in the order of a first release.
+#: The modules of commands by their heading in the help, in the order of a first release.
 COMMANDS = {
-    "Commands": (init, generate, report, evaluate, release, verify),
-    "Look closer": (demo, compare, compose, budget, checks, inspect, replay),
-    "Put on trial": (disclose, contamination),
-    "Answer for a release": (key, sign_off, stamp, revoke),
-    "Other generators": (record,),
-    "Research": (lab,),
+    "Commands": {
+        "init": "init",
+        "generate": "generate",
+        "report": "report",
+        "evaluate": "evaluate",
+        "release": "release",
+        "verify": "report",
+    },
+    "Look closer": {
+        "demo": "demo",
+        "compare": "compare",
+        "compose": "compose",
+        "budget": "budget",
+        "checks": "checks",
+        "inspect": "inspect",
+        "replay": "report",
+    },
+    "Put on trial": {"disclose": "disclose", "contamination": "contamination"},
+    "Answer for a release": {
+        "key": "key",
+        "sign-off": "vouching",
+        "stamp": "vouching",
+        "revoke": "vouching",
+    },
+    "Other generators": {"record": "record"},
+    "Research": {"lab": "lab"},
 }
+
+
+class _Commands(Mapping[str, click.Command]):
+    """The commands by name. Each is imported when it is used: a start needs one of them."""
+
+    _modules: ClassVar = {
+        name: module for named in COMMANDS.values() for name, module in named.items()
+    }
+
+    def __getitem__(self, name: str) -> click.Command:
+        module = self._modules[name]
+        try:
+            found = getattr(
+                importlib.import_module(f"dpaudit.commands.{module}"), name.replace("-", "_")
+            )
+        except KeyError as error:  # which would say that there is no such command
+            raise ImportError(f"dpaudit.commands.{module}") from error
+        return cast("click.Command", found)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 class _GroupedCommands(click.Group):
@@ -65,16 +97,16 @@ class _GroupedCommands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each heading."""
         width = formatter.width - max(map(len, self.commands)) - 6
-        for heading, commands in COMMANDS.items():
+        for heading, names in COMMANDS.items():
             with formatter.section(heading):
                 formatter.write_dl(
-                    [(str(each.name), each.get_short_help_str(width)) for each in commands]
+                    [(name, self.commands[name].get_short_help_str(width)) for name in names]
                 )
 
 
 @click.group(
     cls=_GroupedCommands,
-    commands=[command for commands in COMMANDS.values() for command in commands],
+    commands=_Commands(),
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -97,6 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
     prepare_streams()
     session = Session()
     code = _exit_code(sys.argv[1:] if arguments is None else arguments, session)
+    gc.freeze()  # else Python ends by a look for cycles among all that was imported
     # A verdict stands whoever reads it; a success needs its output to be whole.
     if not code and reader_left():
         code = UNREAD
@@ -159,6 +192,8 @@ def _run(arguments: list[str], session: Session) -> int | None:
     from dpaudit.errors import InputError  # a second's imports, which may fail or be interrupted
 
     if asked := os.environ.get(COMPLETION):
+        from click.shell_completion import shell_complete
+
         return shell_complete(cli, {"obj": session}, PROGRAM, COMPLETION, asked)
     try:
         # Not cli.main, which exits with 1 where a pipe is closed: that is a verdict here.

@@ -47,42 +47,37 @@ Box: TypeAlias = tuple[Floats, Floats, Floats]
 class Spans:
     """The columns of each of k steps, in arrays that hold all steps' columns one after another.
 
-    Sums are of each step's columns by themselves: the same bits as if the step were looked at
-    alone. Numpy adds up each run of contiguous values by halves, whatever stands beside it.
+    What is worked out of a step's columns is the same bits as if the step were looked at alone.
 
     Attributes:
-        lengths: [k] how many columns each step has.
+        lengths: [k] how many columns each step has; perhaps none.
         starts, ends: [k] the first of them, and the first behind them.
-        slices: the same, as slices.
     """
 
     def __init__(self, lengths: Iterable[int]) -> None:
         self.lengths = np.fromiter(lengths, dtype=np.intp)
         self.ends = np.cumsum(self.lengths)
         self.starts = self.ends - self.lengths
-        self.slices = [
-            slice(*ends) for ends in zip(self.starts.tolist(), self.ends.tolist(), strict=True)
-        ]
-        self._alike = len(self) > 1 and bool((self.lengths == self.lengths[0]).all())
 
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @cached_property
+    def slices(self) -> list[slice]:
+        """The columns of each step, as slices."""
+        return [slice(*ends) for ends in zip(self.starts.tolist(), self.ends.tolist(), strict=True)]
+
     def sums(self, values: NDArray[Real]) -> NDArray[Real]:
-        """Return [..., k] of values [..., columns], in their dtype."""
-        found: NDArray[Real]
-        if self._alike:
-            found = self._apart(values).sum(axis=-1)
-            return found
-        found = np.empty((*values.shape[:-1], len(self)), dtype=values.dtype)
-        for step, span in enumerate(self.slices):
-            values[..., span].sum(axis=-1, out=found[..., step])
-        return found
+        """Return [..., k] of values [..., columns], in their dtype; 0 of a step without columns.
+
+        Numpy adds up each step's contiguous values by halves, whatever stands beside them.
+        """
+        return self._reduced(np.add, values)
 
     def largest(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return [..., k] the largest of each step's values [..., columns], NaN where one is.
 
-        No step may have none.
+        It is 0 of a step without columns, as is the smallest.
         """
         return self._reduced(np.maximum, values)
 
@@ -90,14 +85,14 @@ class Spans:
         """Return [..., k] the smallest, likewise."""
         return self._reduced(np.minimum, values)
 
-    def _reduced(self, extreme: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
-        alike = self._alike or len(self) == 1
+    def _reduced(self, operation: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
         found: NDArray[Any]
-        found = (
-            extreme.reduce(self._apart(values), -1)
-            if alike
-            else extreme.reduceat(values, self.starts, -1)
-        )
+        if self._filled.all():
+            found = operation.reduceat(values, self.starts, -1)
+            return found
+        found = np.zeros((*values.shape[:-1], len(self)), dtype=values.dtype)
+        if self._filled.any():  # steps without columns have none to take from others
+            found[..., self._filled] = operation.reduceat(values, self.starts[self._filled], -1)
         return found
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -113,22 +108,30 @@ class Spans:
             return np.broadcast_to(values, (*values.shape[:-1], int(self.lengths[0])))
         return np.repeat(values, self.lengths, axis=-1)
 
-    def padded(self, values: Doubles, filling: float) -> Doubles:
+    def padded(self, values: NDArray[Real], filling: float) -> NDArray[Real]:
         """Return [k, S] of values [columns]: a row for each step, filled up to the longest."""
-        found = np.full((len(self), int(self.lengths.max())), filling)
-        found[np.arange(found.shape[1]) < self.lengths[:, None]] = values
+        found = np.full(self._there.shape, filling, dtype=values.dtype)
+        found[self._there] = values
+        return found
+
+    def unpadded(self, rows: NDArray[Real]) -> NDArray[Real]:
+        """Undo `padded`."""
+        found: NDArray[Real] = rows[self._there]
         return found
 
     def totals(self, values: Doubles) -> Doubles:
         """Return [columns] the sums of each step's values up to each of them, of [columns]."""
-        found = np.empty(len(values))
-        for span in self.slices:
-            np.cumsum(values[span], out=found[span])
-        return found
+        return self.unpadded(np.cumsum(self.padded(values, 0.0), axis=-1))
 
-    def _apart(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return [..., k, S] of steps that have S columns each."""
-        return values.reshape(*values.shape[:-1], len(self), int(self.lengths[0]))
+    @cached_property
+    def _filled(self) -> NDArray[np.bool_]:
+        """[k] which steps have columns."""
+        return self.lengths > 0
+
+    @cached_property
+    def _there(self) -> NDArray[np.bool_]:
+        """[k, S] which places of each step's padded row are columns."""
+        return np.arange(self.lengths.max()) < self.lengths[:, None]
 
 
 @dataclass(frozen=True)
@@ -187,18 +190,18 @@ def with_anchor(arrays: Arrays, aggregate: Floats) -> Floats:
     return total
 
 
-def log_sum_exp(values: Floats, temperature: float) -> float:
-    """Return the logarithm of the sum of exp(value / temperature) over values [S].
+def log_sums_exp(values: Floats, spans: Spans, temperature: float) -> Doubles:
+    """Return [k] the logarithms of each step's sum of exp(value / temperature), of [columns].
 
-    It is -inf if there are none.
+    It is -inf for a step without columns.
     """
-    if not len(values):
-        return -math.inf
     scaled = values.astype(np.float64)
     scaled /= temperature
-    largest = float(scaled.max())
-    scaled -= largest
-    return largest + math.log(float(np.exp(scaled, out=scaled).sum()))
+    largest = spans.largest(scaled)
+    scaled -= spans.spread(largest)
+    with np.errstate(divide="ignore"):
+        found: Doubles = largest + np.log(spans.sums(np.exp(scaled, out=scaled)))
+    return found
 
 
 def log_probability(values: Floats, token: int, temperature: float) -> float:
@@ -241,7 +244,7 @@ FLOAT64_ROUNDING = 1e-9
 class Fields(BaseModel):
     """Base of settings that are recorded: immutable, no coercion, no unknown fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 def _no_bool(value: object) -> object:
@@ -441,8 +444,9 @@ class Contribution(Part):
         if ANCHOR in arrays:
             logits += arrays[ANCHOR]
             inside = np.abs(values) < self.clip
-        highest = logits.max(axis=1, where=inside, initial=-np.inf)
-        lowest = logits.min(axis=1, where=inside, initial=np.inf)
+        # quicker than reductions that are told where
+        highest = np.where(inside, logits, -np.inf).max(axis=1, initial=-np.inf)
+        lowest = np.where(inside, logits, np.inf).min(axis=1, initial=np.inf)
         equal: NDArray[np.bool_] = (highest - lowest <= FLOAT64_ROUNDING) & (
             inside.sum(axis=1) >= TELLING
         )

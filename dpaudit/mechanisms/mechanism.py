@@ -34,7 +34,7 @@ from dpaudit.mechanisms.interfaces import (
     Spans,
     StepArray,
     clash,
-    log_sum_exp,
+    log_sums_exp,
     with_anchor,
 )
 from dpaudit.mechanisms.logits import TopClippedLogits
@@ -511,8 +511,6 @@ class Mechanism(Fields):
             columns, fixed = np.flatnonzero(kept), aggregate.take(np.flatnonzero(~kept))
             left = Spans(spans.counts(kept))
             others = Spans(spans.lengths - left.lengths)
-            values = [fixed[span] for span in others.slices]
-            largest = [float(max(-each.min(), each.max())) if len(each) else 0.0 for each in values]
             beside = {name for name, array in self.draw.arrays().items() if not array.columns}
             return ReducedSteps(
                 {
@@ -521,9 +519,9 @@ class Mechanism(Fields):
                 },
                 np.searchsorted(columns, tokens),
                 left,
-                np.array([log_sum_exp(each, self.temperature) for each in values]),
+                log_sums_exp(fixed, others, self.temperature),
                 others.lengths,
-                np.array(largest),
+                np.maximum(-others.smallest(fixed), others.largest(fixed)).astype(np.float64),
             )
 
     def losses(

@@ -28,6 +28,7 @@ from dpaudit.mechanisms.interfaces import (
 )
 from dpaudit.mechanisms.neighbors import ContextChange
 from dpaudit.mechanisms.order_statistics import (
+    are_central,
     bounds_from_central,
     central_order_statistics,
     fill_central,
@@ -36,6 +37,7 @@ from dpaudit.mechanisms.order_statistics import (
     median_sides_on_device,
     middle,
     movable,
+    pack_bits,
 )
 
 if TYPE_CHECKING:
@@ -207,10 +209,8 @@ class Median(Aggregator):
             return Problem("mechanisms.contexts-beyond-clip")
         kept = self.arrays(len(contributions), width, contribution.clip)["central"].rows[0] // 2
         central, clip = arrays["central"], contribution.clip
-        if all(
-            np.array_equal(
-                central_order_statistics(contributions[:, columns], clip, kept), central[:, columns]
-            )
+        if len(central) == 2 * kept + len(contributions) % 2 and all(
+            are_central(central[:, columns], contributions[:, columns], clip)
             for columns in blocks(central.shape[1], len(contributions))
         ):
             return None
@@ -239,11 +239,12 @@ class Median(Aggregator):
             return Problem("mechanisms.mark-beyond-contexts", {"contexts": n})
         if (holders >= n).any() or holders[:, ~moves].any():
             return Problem("mechanisms.holder-out-of-place", {"last": n - 1})
-        moving = sides[:, moves], holders[:, moves]
-        if any(_bits_at(moving[0], holder).any() for holder in moving[1]):
+        if any((_bits_at(sides, holder) & moves).any() for holder in holders):
             return Problem("mechanisms.holder-below")
-        if len(holders) > 1 and (np.diff(np.sort(moving[1], axis=0), axis=0) == 0).any():
-            return Problem("mechanisms.two-places")
+        if len(holders) > 1:
+            in_order = np.sort(holders[:, moves], axis=0)
+            if (in_order[1:] == in_order[:-1]).any():
+                return Problem("mechanisms.two-places")
         if contributions is not None and not all(
             _sides_fit(central[:, at], sides[:, at], holders[:, at], contributions[:, at])
             for at in blocks(central.shape[1], n)
@@ -349,13 +350,13 @@ def _sides_fit(
 ) -> bool:
     """Return whether the middle's places are their holders', and other contexts fit their sides."""
     inner, held = middle(len(central), len(holders)), holders.astype(np.intp)
-    below = np.unpackbits(sides, axis=0, count=len(contributions)).view(np.bool_)
-    fits = below & (contributions <= central[inner.start - 1])
-    fits |= ~below & (contributions >= central[inner.stop])
-    np.put_along_axis(
-        fits, held, np.take_along_axis(contributions, held, axis=0) == central[inner], axis=0
-    )
-    return bool((fits | ~movable(central, len(holders))).all())
+    above = ~(contributions <= central[inner.start - 1])
+    under = ~(contributions >= central[inner.stop])
+    for flags in (above, under):
+        np.put_along_axis(flags, held, False, axis=0)
+    wrong = (sides & pack_bits(above)).any(axis=0) | (~sides & pack_bits(under)).any(axis=0)
+    wrong |= (np.take_along_axis(contributions, held, axis=0) != central[inner]).any(axis=0)
+    return not (wrong & movable(central, len(holders))).any()
 
 
 def _sides_deviation(arrays: Arrays, again: Recomputed) -> Problem | None:

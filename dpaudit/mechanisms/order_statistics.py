@@ -65,6 +65,35 @@ def central_order_statistics(values: Floats, clip: float, width: int = 2) -> Flo
     return np.ascontiguousarray(np.swapaxes(padded[..., start : start + 2 * width + n % 2], -1, -2))
 
 
+def are_central(central: Floats, values: Floats, clip: float) -> bool:
+    """Return whether rows are the `central_order_statistics` of values, without sorting these.
+
+    A number has a rank, counted from 0, where no more values than the rank are below it, and more
+    than the rank are not above it. NaN has none.
+
+    Args:
+        central: [2 * width + n % 2, S].
+        values: [n, S] clipped logits, none of them NaN.
+        clip: the clip c.
+    """
+    n = len(values)
+    kind = np.min_scalar_type(n)
+
+    def count(flags: NDArray[np.bool_]) -> NDArray[np.unsignedinteger]:
+        # numpy adds up bytes many times as fast as words
+        counts: NDArray[np.unsignedinteger] = np.add.reduce(flags.view(np.uint8), dtype=kind)
+        return counts
+
+    for rank, row in enumerate(central, start=n // 2 - len(central) // 2):
+        if 0 <= rank < n:
+            right = (count(values < row) <= rank) & (count(values <= row) > rank)
+        else:
+            right = row == (-clip if rank < 0 else clip)
+        if not right.all():
+            return False
+    return True
+
+
 def median_of(central: Floats) -> Floats:
     """Return the median [..., S] of central order statistics [..., 2w + n % 2, S].
 
@@ -204,7 +233,7 @@ def median_sides(
     else:
         below, holder = _rank_at_median(values, central[half], moves)
         holder = np.where(moves, holder, np.uint32(0))
-    packed = _pack_bits(below)
+    packed = pack_bits(below)
     packed *= moves.view(np.uint8)
     return packed, holder
 
@@ -233,7 +262,7 @@ def held_places(
     below, holders = np.zeros((n, size), dtype=np.bool_), np.zeros((held, size), dtype=np.uint32)
     below[ranked[:first], columns] = True
     holders[:, columns] = ranked[first : first + held]
-    return _pack_bits(below), holders
+    return pack_bits(below), holders
 
 
 def median_sides_on_device(values: Tensor, central: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -295,7 +324,7 @@ def _rank_at_median(
     return below, holder
 
 
-def _pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return `numpy.packbits(flags, axis=0)`, in less time: it sums whole rows."""
     n, size = flags.shape
     rows = -(-n // 8)

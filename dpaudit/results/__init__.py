@@ -1,51 +1,5 @@
 """Types of results: of audits, comparisons, evaluations and replays. Reports render them."""
 
-from dpaudit.mechanisms import Relation as Relation
-from dpaudit.mechanisms import Unit as Unit
-from dpaudit.mechanisms.claims import ClaimKind as ClaimKind
-from dpaudit.mechanisms.claims import Kind as Kind
-from dpaudit.results.audit import ALL_SAMPLES_LENGTH as ALL_SAMPLES_LENGTH
-from dpaudit.results.audit import EXIT_CODES as EXIT_CODES
-from dpaudit.results.audit import SAMPLE_LENGTH as SAMPLE_LENGTH
-from dpaudit.results.audit import Alternative as Alternative
-from dpaudit.results.audit import Amplification as Amplification
-from dpaudit.results.audit import Approximate as Approximate
-from dpaudit.results.audit import Asked as Asked
-from dpaudit.results.audit import Attack as Attack
-from dpaudit.results.audit import AttackBound as AttackBound
-from dpaudit.results.audit import AttackLine as AttackLine
-from dpaudit.results.audit import AttackSettings as AttackSettings
-from dpaudit.results.audit import AuditResult as AuditResult
-from dpaudit.results.audit import BatchResult as BatchResult
-from dpaudit.results.audit import BoundsAttacks as BoundsAttacks
-from dpaudit.results.audit import BudgetUse as BudgetUse
-from dpaudit.results.audit import CanaryGuesses as CanaryGuesses
-from dpaudit.results.audit import CheckResult as CheckResult
-from dpaudit.results.audit import ClaimResult as ClaimResult
-from dpaudit.results.audit import ContextLoss as ContextLoss
-from dpaudit.results.audit import Empirical as Empirical
-from dpaudit.results.audit import ExpensiveToken as ExpensiveToken
-from dpaudit.results.audit import ExPost as ExPost
-from dpaudit.results.audit import ForNeighbours as ForNeighbours
-from dpaudit.results.audit import Guarantees as Guarantees
-from dpaudit.results.audit import LedgerEntry as LedgerEntry
-from dpaudit.results.audit import OtherNeighbours as OtherNeighbours
-from dpaudit.results.audit import Result as Result
-from dpaudit.results.audit import SampleText as SampleText
-from dpaudit.results.audit import Status as Status
-from dpaudit.results.audit import TextCounts as TextCounts
-from dpaudit.results.audit import TokenCosts as TokenCosts
-from dpaudit.results.audit import TokenCurve as TokenCurve
-from dpaudit.results.audit import Verdict as Verdict
-from dpaudit.results.audit import Zcdp as Zcdp
-from dpaudit.results.summary import RunSummary as RunSummary
-from dpaudit.results.summary import Settings as Settings
-from dpaudit.results.values import Finding as Finding
-from dpaudit.results.values import Message as Message
-from dpaudit.results.values import Number as Number
-from dpaudit.results.values import Place as Place
-from dpaudit.results.values import Quantity as Quantity
-from dpaudit.results.values import Value as Value
-from dpaudit.results.values import finding_of as finding_of
-from dpaudit.results.values import finite_or_text as finite_or_text
-from dpaudit.runs.vacuity import VERY_SHORT as VERY_SHORT
+from dpaudit.lazy import lazy_names
+
+__getattr__, __all__ = lazy_names(__name__, __file__)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Literal, Self
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from typing_extensions import override
 
 from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
 from dpaudit.accounting.release import MOST_RECORDS, costliest
-from dpaudit.accounting.risk import AttackCurve, Way
 from dpaudit.mechanisms import GaussianDraws, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
 from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import FAMILY, AppliedPolicy
 from dpaudit.results.quality import Quality
+from dpaudit.results.result import AttackBound, ForNeighbours, Result, Status, Verdict
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
 from dpaudit.results.worth import PaidGain, Worth
@@ -27,10 +25,6 @@ from dpaudit.runs import NoGain, NotSecret, SecretBatches
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.vacuity import VACUITIES, Vacuity
 
-Status = Literal["pass", "fail", "warn", "skip", "error"]
-Verdict = Literal["pass", "not_verified", "fail", "error"]
-#: What a command leaves with.
-EXIT_CODES: Final[dict[Verdict, int]] = {"pass": 0, "not_verified": 1, "fail": 1, "error": 2}
 Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 
 #: How many characters of a released text a result holds, and of all of them.
@@ -40,38 +34,6 @@ _INDENTED = 1_000
 
 #: Pairs of numbers of batches, of which no other covers one: a run has one or two.
 _MOST_GROUPS = Field(max_length=64)
-
-
-class Result(BaseModel):
-    """Base of every part of a result: immutable, no unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    def to_json(self) -> str:
-        """Return this as strict JSON text: no bare NaN or Infinity."""
-        fields = self.model_dump(mode="json")
-        return json.dumps(fields, indent=self._indent, allow_nan=False, ensure_ascii=False) + "\n"
-
-    @property
-    def _indent(self) -> int | None:
-        return 2
-
-
-class ForNeighbours(Result):
-    """Base of what holds for neighbouring data sets alone.
-
-    Attributes:
-        records_per_user: the most that the unit "user" stands for; None if nothing bounds it.
-    """
-
-    relation: Relation
-    unit: Unit
-    records_per_user: int | None = None
-
-    @property
-    def neighbours(self) -> tuple[Relation, Unit, int | None]:
-        """What neighbours differ by. Users with other numbers of records are other units."""
-        return (self.relation, self.unit, self.records_per_user)
 
 
 class ClaimResult(ForNeighbours):
@@ -100,63 +62,6 @@ class ClaimResult(ForNeighbours):
     def stated(self) -> float:
         """The figure that it promises, in nats: epsilon at the release level, or rho."""
         return self.terms.stated(self)
-
-
-class AttackLine(Result):
-    """No test has more true positives than the intercept and the slope times its false ones."""
-
-    slope: Number
-    intercept: Number
-
-
-class AttackBound(Result):
-    """The most that an attack can do by the texts, whoever makes it. Upper bounds, rounded up.
-
-    An attack is a test of whether one unit of the claim was used, by someone who may know all
-    others: at the release level not its batch, at the batch level that, too. From public settings
-    alone.
-
-    Attributes:
-        advantage: the most by which true positives exceed false ones.
-        accuracy: how often a decision is right, in or out, where either is as likely beforehand.
-        tpr_at_1pct, tpr_at_01pct: the rate of true positives where that of false ones is 1%, 0.1%.
-        guess_at_10pct: how often a secret is guessed that the same attack guesses once in ten times
-            from texts written without the record.
-        method: how the bound was found, in one way or as the least of several (`Way`).
-        lines: what all of these follow from, and a bound at every rate (`AttackCurve`).
-    """
-
-    advantage: Number
-    accuracy: Number
-    tpr_at_1pct: Number
-    tpr_at_01pct: Number
-    guess_at_10pct: Number
-    method: tuple[Way, ...] = ()
-    lines: tuple[AttackLine, ...]
-
-    @classmethod
-    def of(cls, curve: AttackCurve) -> Self:
-        """Return what a curve says, with as many of its lines as its figures need and more."""
-        few = curve.few()
-        lines = zip(few.slopes.tolist(), few.intercepts.tolist(), strict=True)
-        return cls(
-            advantage=few.advantage,
-            accuracy=few.accuracy(),
-            tpr_at_1pct=few.true_positives(0.01),
-            tpr_at_01pct=few.true_positives(0.001),
-            guess_at_10pct=few.guess(0.1),
-            method=few.ways,
-            lines=tuple(AttackLine(slope=each, intercept=start) for each, start in lines),
-        )
-
-    @property
-    def curve(self) -> AttackCurve:
-        """The bound at every false-positive rate."""
-        return AttackCurve(
-            np.array([line.slope for line in self.lines]),
-            np.array([line.intercept for line in self.lines]),
-            self.method,
-        )
 
 
 _Cost = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -716,7 +621,7 @@ class CheckResult(Result):
     title: str
     status: Status
     code: str = ""
-    values: dict[str, Value] = {}
+    values: dict[str, Value] = Field({})
     notes: tuple[Finding, ...] = ()
     evidence: int
     measured: str

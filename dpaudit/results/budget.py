@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpaudit.mechanisms import DivisorKind, Relation
-from dpaudit.results.audit import AttackBound, Result
+from dpaudit.results.result import AttackBound, Result
 from dpaudit.results.values import Number
 from dpaudit.runs import MostTruePositives
 

@@ -6,8 +6,9 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from dpaudit.results.audit import AuditResult, ForNeighbours, Result
+from dpaudit.results.audit import AuditResult
 from dpaudit.results.quality import PRIVATE, Added, Digest, Measure, PerToken, Scores
+from dpaudit.results.result import ForNeighbours, Result
 from dpaudit.results.values import Number
 
 

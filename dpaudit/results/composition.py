@@ -6,7 +6,7 @@ from typing import Literal
 
 from dpaudit.mechanisms import Relation, Unit
 from dpaudit.mechanisms.claims import ClaimKind
-from dpaudit.results.audit import AttackBound, Result
+from dpaudit.results.result import AttackBound, Result
 from dpaudit.results.values import Message, Number
 
 

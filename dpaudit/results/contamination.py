@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dpaudit.results.audit import Result
 from dpaudit.results.quality import Encoder
+from dpaudit.results.result import Result
 from dpaudit.results.values import Number
 
 #: known: records are more likely than the other texts, at the level. no-sign: they are not.

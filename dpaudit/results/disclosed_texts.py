@@ -38,7 +38,7 @@ MOST_ROWS: Final = 20
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class GroupCoins(_Part):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal, TypeAlias, get_args
 
 from dpaudit.mechanisms import Unit
-from dpaudit.results.audit import AttackBound, ClaimResult, Result
+from dpaudit.results.audit import ClaimResult
+from dpaudit.results.result import AttackBound, Result
 from dpaudit.results.values import Finding
 from dpaudit.runs.vacuity import Vacuity as Vacuity
 

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from dpaudit.mechanisms import Fields, FirstVersion
 from dpaudit.results.attestation import URL, Url
-from dpaudit.results.audit import Result
 from dpaudit.results.hub import Language, Licence
 from dpaudit.results.policy import CHECK, DIGEST
+from dpaudit.results.result import Result
 from dpaudit.results.values import Message
 from dpaudit.runs.layout import ATTESTATION
 

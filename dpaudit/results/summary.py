@@ -26,7 +26,7 @@ from dpaudit.runs.manifest import (
 class Section(BaseModel):
     """Base of a part of a run's settings; fields that are not listed are as run.json has them."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
 
     def only(self, *names: str) -> Self:
         """Return the part with these fields alone."""

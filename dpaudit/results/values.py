@@ -33,7 +33,7 @@ Name = Annotated[str, AfterValidator(printable)]
 
 
 class _Data(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Quantity(_Data):

@@ -3,63 +3,6 @@
 It is the only contract between generation and audit.
 """
 
-from dpaudit.errors import InputError as InputError
-from dpaudit.errors import UnfinishedError as UnfinishedError
-from dpaudit.runs.assignment import MILLION as MILLION
-from dpaudit.runs.assignment import Assigned as Assigned
-from dpaudit.runs.assignment import KeyedHash as KeyedHash
-from dpaudit.runs.assignment import data_digest as data_digest
-from dpaudit.runs.batches import BatchHeader as BatchHeader
-from dpaudit.runs.batches import BatchReader as BatchReader
-from dpaudit.runs.batches import BatchWriter as BatchWriter
-from dpaudit.runs.batches import RecordedSteps as RecordedSteps
-from dpaudit.runs.batches import Sample as Sample
-from dpaudit.runs.batches import Step as Step
-from dpaudit.runs.batches import aggregate_digest as aggregate_digest
-from dpaudit.runs.batches import as_released as as_released
-from dpaudit.runs.batches import without_stop as without_stop
-from dpaudit.runs.budgets import allowances as allowances
-from dpaudit.runs.canaries import Canaries as Canaries
-from dpaudit.runs.canaries import Canary as Canary
-from dpaudit.runs.clusters import ClusterPlace as ClusterPlace
-from dpaudit.runs.clusters import ClusterPlaces as ClusterPlaces
-from dpaudit.runs.clusters import decoded_centers as decoded_centers
-from dpaudit.runs.clusters import encoded_centers as encoded_centers
-from dpaudit.runs.clusters import texts_digest as texts_digest
-from dpaudit.runs.commitment import KnownDigests as KnownDigests
-from dpaudit.runs.commitment import commitment_of as commitment_of
-from dpaudit.runs.committed_seed import CommittedSeed as CommittedSeed
-from dpaudit.runs.committed_seed import read_seed as read_seed
-from dpaudit.runs.earlier import continuation_problem as continuation_problem
-from dpaudit.runs.earlier import most_spent as most_spent
-from dpaudit.runs.earlier import spent_by as spent_by
-from dpaudit.runs.manifest import Allocation as Allocation
-from dpaudit.runs.manifest import Batching as Batching
-from dpaudit.runs.manifest import CanaryCoins as CanaryCoins
-from dpaudit.runs.manifest import Claim as Claim
-from dpaudit.runs.manifest import Clustering as Clustering
-from dpaudit.runs.manifest import Clusters as Clusters
-from dpaudit.runs.manifest import CountsNoise as CountsNoise
-from dpaudit.runs.manifest import Data as Data
-from dpaudit.runs.manifest import Decoding as Decoding
-from dpaudit.runs.manifest import Manifest as Manifest
-from dpaudit.runs.manifest import Model as Model
-from dpaudit.runs.manifest import MostTruePositives as MostTruePositives
-from dpaudit.runs.manifest import Origins as Origins
-from dpaudit.runs.manifest import Privacy as Privacy
-from dpaudit.runs.manifest import Prompt as Prompt
-from dpaudit.runs.manifest import Record as Record
-from dpaudit.runs.manifest import Recorded as Recorded
-from dpaudit.runs.manifest import Sampling as Sampling
-from dpaudit.runs.reader import RunReader as RunReader
-from dpaudit.runs.rules import DecodingRules as DecodingRules
-from dpaudit.runs.rules import ForbiddenTokens as ForbiddenTokens
-from dpaudit.runs.secrecy import NoGain as NoGain
-from dpaudit.runs.secrecy import NotSecret as NotSecret
-from dpaudit.runs.secrecy import SecretBatches as SecretBatches
-from dpaudit.runs.secrecy import accounted_rounds as accounted_rounds
-from dpaudit.runs.secrecy import secret_batches as secret_batches
-from dpaudit.runs.text import Vocabulary as Vocabulary
-from dpaudit.runs.writer import BatchExistsError as BatchExistsError
-from dpaudit.runs.writer import BatchStore as BatchStore
-from dpaudit.runs.writer import RunWriter as RunWriter
+from dpaudit.lazy import lazy_names
+
+__getattr__, __all__ = lazy_names(__name__, __file__)

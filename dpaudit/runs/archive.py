@@ -8,6 +8,7 @@ which is less, so the little of its format that a batch needs is written and rea
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import math
@@ -40,6 +41,8 @@ _CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 #: The largest chunk, decompressed; a hostile file cannot make the reader allocate more.
 MAX_CHUNK_BYTES = 1 << 27
 MAX_METADATA_BYTES = 1 << 22
+#: The largest file that is read once, as a whole: several are open at a time.
+MOST_AT_ONCE = 1 << 22
 #: The most that an entry has before its contents: numbers, its name and other fields.
 MAX_HEADER_BYTES = 1 << 17
 #: Some 250,000 entries: more than there are where each of the most tokens has chunks of its own.
@@ -84,6 +87,11 @@ class ArraySpec:
     def chunk_bytes(self) -> int:
         """The size of a chunk in bytes, decompressed."""
         return np.dtype(self.dtype).itemsize * math.prod(self.chunk_shape)
+
+    @cached_property
+    def declaration(self) -> bytes:
+        """The array's zarr.json where it has no attributes."""
+        return _json_bytes(self.metadata({}))
 
     @property
     def codec(self) -> dict[str, Any]:
@@ -188,7 +196,7 @@ class _Bounded:
         most: that number of bytes.
     """
 
-    def __init__(self, file: io.BufferedReader, most: int) -> None:
+    def __init__(self, file: io.BufferedIOBase, most: int) -> None:
         self._file, self.most = file, most
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
 
@@ -211,40 +219,50 @@ class _Bounded:
 class ArchiveReader:
     """A batch file that is read without trusting it.
 
+    A small file is read once, so its digest is that of the very bytes that are decoded.
+
     Methods raise ValueError, KeyError and whatever decoders raise for damaged bytes.
 
     Attributes:
-        file: the open file.
-        close: closes it.
+        close: closes the file.
     """
 
     def __init__(self, file: io.BufferedReader) -> None:
-        self.file, self.close = file, file.close
-        self._bounded = _Bounded(file, MAX_DIRECTORY_BYTES)
+        self.close = file.close
+        self._file: io.BufferedIOBase = file
+        self._size = os.fstat(file.fileno()).st_size
+        if self._size <= MOST_AT_ONCE:
+            contents = file.read(MOST_AT_ONCE)
+            self._file, self._size = io.BytesIO(contents), len(contents)
+        self._bounded = _Bounded(self._file, MAX_DIRECTORY_BYTES)
         self._zip = zipfile.ZipFile(cast(IO[bytes], self._bounded))
         self._bounded.most = MAX_CHUNK_BYTES + _BLOSC_BYTES + MAX_HEADER_BYTES
-        self._specs: dict[str, ArraySpec] = {}
-        self._metadata: dict[str, bytes] = {}
+        self._specs: Mapping[str, ArraySpec] = {}
+        self._metadata: dict[str, Any] = {}
         self._apart = _lie_apart(self._zip.infolist())
         # Of each array, the chunk of several rows that was read last.
         self._latest: dict[str, tuple[int, AnyArray]] = {}
 
-    def metadata(self, array: str = "") -> dict[str, Any]:
-        """Return the zarr.json of an array, or of the group; nothing of it is checked."""
-        metadata = load(self._metadata_bytes(array))
-        if not isinstance(metadata, dict):
-            raise ValueError(f"{_metadata_entry(array)} is not an object")
-        return metadata
+    def digest(self) -> str:
+        """Return the SHA-256 of the file, in hexadecimal."""
+        self._file.seek(0)
+        return hashlib.file_digest(self._file, "sha256").hexdigest()
 
-    def _metadata_bytes(self, array: str) -> bytes:
-        """Return the bytes of a zarr.json, which are read once."""
+    def metadata(self, array: str = "") -> dict[str, Any]:
+        """Return the zarr.json of an array, or of the group, parsed once; nothing is checked."""
         found = self._metadata.get(array)
         if found is None:
-            entry = self._zip.getinfo(_metadata_entry(array))
-            if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
-                raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
-            found = self._metadata[array] = bytes(self._contents(entry))
+            found = self._metadata[array] = load(self._metadata_bytes(array))
+        if not isinstance(found, dict):
+            raise ValueError(f"{_metadata_entry(array)} is not an object")
         return found
+
+    def _metadata_bytes(self, array: str) -> bytes:
+        """Return the bytes of a zarr.json."""
+        entry = self._zip.getinfo(_metadata_entry(array))
+        if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
+            raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
+        return bytes(self._contents(entry))
 
     def expect(self, specs: Mapping[str, ArraySpec], attributed: Collection[str]) -> None:
         """Compare the file's index with the expected arrays, before any of them is decompressed.
@@ -290,10 +308,18 @@ class ArchiveReader:
                 f"{len(odd)} entries are missing or superfluous, the first is {odd[0][:100]!r}"
             )
         self._require_no_more_bytes(listed)
-        self._specs = dict(specs)
+        self._specs = specs
 
     def rows(self, name: str, wanted: range | None = None) -> AnyArray:
         """Return some rows of an expected array, or all of them: [rows, ...], which may be changed.
+
+        Raises:
+            ValueError: a chunk is not as declared.
+        """
+        return np.concatenate(self.pieces(name, wanted))
+
+    def pieces(self, name: str, wanted: range | None = None) -> list[AnyArray]:
+        """Return the same in pieces that lie one behind another, and must not be changed.
 
         Raises:
             ValueError: a chunk is not as declared.
@@ -306,7 +332,7 @@ class ArchiveReader:
             first = each * index
             chunk = self._chunk(name, spec, index)
             parts.append(chunk[max(rows.start - first, 0) : rows.stop - first])
-        return np.concatenate(parts)
+        return parts
 
     def _chunk(self, name: str, spec: ArraySpec, index: int) -> AnyArray:
         """Return the rows of one chunk, without what fills it up."""
@@ -343,7 +369,7 @@ class ArchiveReader:
         """
         name = entry.filename
         if self._apart and not entry.flag_bits:
-            self.file.seek(entry.header_offset)
+            self._file.seek(entry.header_offset)
             named = struct.pack("<HH", len(name), 0) + name.encode()
             start = _HEADER_BYTES + len(name)
             found = self._bounded.read(start + entry.file_size)
@@ -358,7 +384,7 @@ class ArchiveReader:
             raise ValueError(
                 f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read"
             )
-        if not attributed and self._metadata_bytes(name) == _declaration(spec):
+        if not attributed and self._metadata_bytes(name) == spec.declaration:
             return
         found = self.metadata(name)
         wanted = spec.metadata(found.get("attributes", {}) if attributed else {})
@@ -385,15 +411,14 @@ class ArchiveReader:
 
         Comments, other fields and gaps could hold anything.
         """
-        present = os.fstat(self.file.fileno()).st_size
         entered = (
             sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed)
             + _ENDING_BYTES
         )
-        large = present > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
+        large = self._size > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
         most = entered + large * (_ENDING64_BYTES + _PLACE64_BYTES * len(listed))
-        if not entered <= present <= most:
-            raise ValueError(f"the file has {present} bytes, and its entries account for {most}")
+        if not entered <= self._size <= most:
+            raise ValueError(f"the file has {self._size} bytes, and its entries account for {most}")
 
 
 def _json_bytes(content: Mapping[str, Any]) -> bytes:
@@ -422,12 +447,6 @@ def _chunk_entry(name: str, axes: int, index: int) -> str:
 def _chunk_entries(name: str, axes: int, chunks: int) -> tuple[str, ...]:
     """Return the names of all of an array's chunks, in order."""
     return tuple(_chunk_entry(name, axes, index) for index in range(chunks))
-
-
-@lru_cache(maxsize=1024)
-def _declaration(spec: ArraySpec) -> bytes:
-    """Return an array's zarr.json where it has no attributes."""
-    return _json_bytes(spec.metadata({}))
 
 
 def _lie_apart(listed: list[zipfile.ZipInfo]) -> bool:

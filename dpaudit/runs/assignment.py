@@ -66,9 +66,14 @@ def parse_assigned(line: str) -> Assigned:
         raise ValueError(
             "this is not a record's digest, batch and slot, with user and what was spent or without"
         )
-    batch, slot = (None if text == "-" else int(text) for text in match.group(2, 3))
-    user = None if match.group(4) in (None, "-") else match.group(4)
-    return Assigned(match.group(1), batch, slot, user, float(match.group(5) or 0))
+    digest, batch, slot, user, spent = match.groups()
+    return Assigned(
+        digest,
+        None if batch == "-" else int(batch),
+        None if slot == "-" else int(slot),
+        None if user == "-" else user,
+        float(spent or 0),
+    )
 
 
 def data_digest(digests: Iterable[str]) -> str:

@@ -36,9 +36,10 @@ import io
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -214,25 +215,22 @@ class RecordedSteps:
             canary=step.canary,
         )
 
-    @classmethod
-    def joined(cls, parts: Sequence[RecordedSteps]) -> RecordedSteps:
-        """Return steps of several batches in a row: of equally many contexts, without budgets."""
+    def part(self, steps: slice) -> RecordedSteps:
+        """Return some of the steps, which have no budgets, in the same memory."""
+        ends = np.cumsum(self.lengths[: steps.stop])
+        columns = slice(ends[steps.start] - self.lengths[steps.start], ends[-1])
 
-        def in_a_row(name: str) -> Any:
-            each = [getattr(part, name) for part in parts]
-            return None if each[0] is None else np.concatenate(each, axis=-1)
+        def of_steps(array: AnyArray | None) -> Any:
+            return None if array is None else array[..., columns]
 
-        return cls(
-            tokens=in_a_row("tokens"),
-            log_probabilities=in_a_row("log_probabilities"),
-            digests=np.concatenate([part.digests for part in parts]),
-            lengths=in_a_row("lengths"),
-            arrays={
-                name: np.concatenate([part.arrays[name] for part in parts], axis=-1)
-                for name in parts[0].arrays
-            },
-            contexts=in_a_row("contexts"),
-            support=in_a_row("support"),
+        return RecordedSteps(
+            tokens=self.tokens[steps],
+            log_probabilities=self.log_probabilities[steps],
+            digests=self.digests[steps],
+            lengths=self.lengths[steps],
+            arrays={name: of_steps(array) for name, array in self.arrays.items()},
+            contexts=of_steps(self.contexts),
+            support=of_steps(self.support),
         )
 
     def one(self, place: int) -> Step:
@@ -325,7 +323,7 @@ class BatchArrays:
         step_bytes: the most memory of a step's arrays that have columns.
     """
 
-    def __init__(self, manifest: Manifest, contexts: int, *, canary: bool = False) -> None:
+    def __init__(self, manifest: Manifest, contexts: int, canary: bool = False) -> None:
         """Describe the arrays.
 
         Raises:
@@ -371,9 +369,10 @@ class BatchArrays:
         self.given |= self.beside
         self.stored |= self.beside
         self.together = _steps_together(self.stored)
+        #: Every array of a batch of so many steps, by name, in the order of the file.
+        self.specs = lru_cache(maxsize=128)(self._specs)
 
-    def specs(self, steps: int) -> dict[str, ArraySpec]:
-        """Return every array of a batch of so many steps, by name, in the order of the file."""
+    def _specs(self, steps: int) -> Mapping[str, ArraySpec]:
         found = {
             name: ArraySpec(dtype, shape, steps, self.together)
             for name, (dtype, shape) in self.stored.items()
@@ -406,7 +405,7 @@ class BatchArrays:
         return stored | beside
 
     def decoded(self, stored: dict[str, AnyArray]) -> tuple[dict[str, AnyArray], NDArray[np.intp]]:
-        """Undo `encoded` for k steps, whose arrays are [k, ...], and are overwritten.
+        """Undo `encoded` for k steps, whose arrays are `in_a_row`, and are overwritten.
 
         Returns:
             The arrays [..., columns], with each step's columns one behind another; and [k] how many
@@ -415,9 +414,18 @@ class BatchArrays:
         Raises:
             ValueError: a support has no token, or one behind the last.
         """
-        rows = {name: _in_a_row(array) for name, array in stored.items() if name != _CONSTANT}
-        beside = {name: rows.pop(name) for name in stored if name in self.beside}
-        number, size = len(next(iter(stored.values()))), self._tokens
+        beside = {
+            name: np.concatenate(array, axis=-1)
+            for name, array in stored.items()
+            if name in self.beside
+        }
+        rows = {
+            name: array.reshape(*array.shape[:-2], -1)
+            for name, array in stored.items()
+            if name != _CONSTANT and name not in beside
+        }
+        size = self._tokens
+        number = next(iter(rows.values())).shape[-1] // size
         lengths = np.full(number, size)
         if self._ascending:
             rows |= {name: encoding.totals(rows[name]) for name in self._ascending}
@@ -438,6 +446,18 @@ class BatchArrays:
         rows |= {name: code.decode(rows[name]) for name, code in self._codes.items()}
         return rows | beside, lengths
 
+    def in_a_row(self, name: str, pieces: Sequence[AnyArray]) -> AnyArray:
+        """Return [..., k, S] of pieces [steps, ..., S] of a stored array, one copy of them.
+
+        It is [k, ...] of an array without columns.
+        """
+        if name in self.beside:
+            return np.concatenate(pieces)
+        moved = [np.moveaxis(piece, 0, -2) for piece in pieces]
+        *rows, _, columns = moved[0].shape
+        found = np.empty((*rows, sum(map(len, pieces)), columns), dtype=pieces[0].dtype)
+        return np.concatenate(moved, axis=-2, out=found)
+
     def _pad_columns(self, name: str, row: AnyArray) -> AnyArray:
         """Return a step's array with as many columns as are stored."""
         missing = self._tokens - row.shape[-1]
@@ -452,12 +472,6 @@ def _steps_together(stored: Mapping[str, tuple[str, tuple[int, ...]]]) -> int:
     """Return how many steps a chunk has."""
     largest = max(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in stored.values())
     return 1 << (max(1, CHUNK_BYTES // largest).bit_length() - 1)
-
-
-def _in_a_row(array: AnyArray) -> AnyArray:
-    """Return [..., k S] of arrays [k, ..., S]."""
-    row: AnyArray = np.ascontiguousarray(np.moveaxis(array, 0, -2))
-    return row.reshape(*array.shape[1:-1], -1)
 
 
 def _require_step_size(
@@ -505,7 +519,7 @@ class BatchWriter:
         if problem := header.problem(manifest):
             raise ValueError(problem)
         self._manifest = manifest
-        self._arrays = BatchArrays(manifest, header.contexts, canary=header.canary is not None)
+        self._arrays = BatchArrays(manifest, header.contexts, header.canary is not None)
         written = {
             name: value
             for name, value in asdict(header).items()
@@ -658,8 +672,22 @@ class BatchReader:
         spans: the range of tokens of each text.
     """
 
-    def __init__(self, file: io.BufferedReader, where: str, manifest: Manifest, batch: int) -> None:
+    def __init__(
+        self,
+        file: io.BufferedReader,
+        where: str,
+        manifest: Manifest,
+        batch: int,
+        arrays_of: Callable[[int, bool], BatchArrays],
+    ) -> None:
         """Take over an open file.
+
+        Args:
+            file: the file.
+            where: its name, for messages.
+            manifest: the run's.
+            batch: the number that the batch must have.
+            arrays_of: gives the arrays of a batch of so many contexts, with or without a canary.
 
         Raises:
             InputError: it is not a whole batch of this run.
@@ -677,9 +705,7 @@ class BatchReader:
                 )
             if problem := self.header.problem(manifest):
                 raise ValueError(problem)
-            self._arrays = BatchArrays(
-                manifest, self.header.contexts, canary=self.header.canary is not None
-            )
+            self._arrays = arrays_of(self.header.contexts, self.header.canary is not None)
             declared, most = archive.metadata("token"), manifest.decoding.most_tokens
             steps = declared["shape"][0]
             if type(steps) is not int or not 1 <= steps <= most:
@@ -706,9 +732,8 @@ class BatchReader:
         self._archive.close()
 
     def digest(self) -> str:
-        """Return the SHA-256 of the open file, in hexadecimal."""
-        self._archive.file.seek(0)
-        return hashlib.file_digest(self._archive.file, "sha256").hexdigest()
+        """Return the SHA-256 of the file, in hexadecimal."""
+        return self._archive.digest()
 
     def samples(self) -> Iterator[Sample]:
         """Yield every text, in order: the lines of samples.jsonl that release this batch."""
@@ -756,27 +781,7 @@ class BatchReader:
             return self._steps(positions)
 
     def _steps(self, positions: range) -> RecordedSteps:
-        stored = {name: self._archive.rows(name, positions) for name in self._arrays.stored}
-        spent = stored.pop(_SPENT, None)
-        if spent is not None:
-            first = np.zeros_like(spent[:1])
-            if positions.start:
-                earlier = range(positions.start - 1, positions.start)
-                first = self._archive.rows(_SPENT, earlier)
-            spent = np.stack([np.concatenate([first, spent[:-1]]), spent], axis=1)
-        arrays, lengths = self._arrays.decoded(stored)
-        at = slice(positions.start, positions.stop)
-        return RecordedSteps(
-            tokens=self.tokens[at],
-            log_probabilities=self.log_probabilities[at],
-            digests=self._digest[at],
-            lengths=lengths,
-            contexts=arrays.pop(_CONTEXTS, None),
-            support=arrays.pop(_SUPPORT, None),
-            spent=spent,
-            canary=arrays.pop(_CANARY, None),
-            arrays=arrays,
-        )
+        return _decoded([(self, positions)])
 
     @property
     def step_bytes(self) -> int:
@@ -795,3 +800,44 @@ class BatchReader:
             raise InputError(
                 f"{self.where}{place}", f"this is not a whole batch ({reason}).", REGENERATE
             ) from error
+
+
+def recorded_together(batches: Sequence[BatchReader]) -> RecordedSteps:
+    """Return all steps of several batches, one batch's behind another's.
+
+    They have the same number of contexts, and neither budgets nor canaries.
+
+    Raises:
+        InputError: some of them cannot be decoded. Which batch's, each shows when read alone.
+    """
+    with batches[0]._reading(" or another batch"):
+        return _decoded([(batch, range(len(batch.tokens))) for batch in batches])
+
+
+def _decoded(batches: Sequence[tuple[BatchReader, range]]) -> RecordedSteps:
+    """Return some steps of batches that have the same arrays, all of them decoded at once."""
+    first, positions = batches[0]
+    stored = {
+        name: first._arrays.in_a_row(
+            name, [piece for batch, at in batches for piece in batch._archive.pieces(name, at)]
+        )
+        for name in first._arrays.stored
+    }
+    spent = stored.pop(_SPENT, None)
+    if spent is not None:
+        before = np.zeros_like(spent[:1])
+        if positions.start:
+            before = first._archive.rows(_SPENT, range(positions.start - 1, positions.start))
+        spent = np.stack([np.concatenate([before, spent[:-1]]), spent], axis=1)
+    arrays, lengths = first._arrays.decoded(stored)
+    return RecordedSteps(
+        tokens=np.concatenate([batch.tokens[at] for batch, at in batches]),
+        log_probabilities=np.concatenate([batch.log_probabilities[at] for batch, at in batches]),
+        digests=np.concatenate([batch._digest[at] for batch, at in batches]),
+        lengths=lengths,
+        contexts=arrays.pop(_CONTEXTS, None),
+        support=arrays.pop(_SUPPORT, None),
+        spent=spent,
+        canary=arrays.pop(_CANARY, None),
+        arrays=arrays,
+    )

@@ -37,6 +37,7 @@ from dpaudit.plugins import CLUSTERING, PlugIn, plug_in
 from dpaudit.runs.assignment import MILLION
 from dpaudit.runs.committed_seed import MAX_PARTS
 from dpaudit.runs.layout import MAX_CLUSTERS_BYTES
+from dpaudit.runs.limits import MostTruePositives, Share, given_limits
 from dpaudit.runs.rules import DecodingRules, ForbiddenTokens
 
 FORMAT_VERSION: Literal[3] = 3
@@ -130,8 +131,6 @@ Labels = Annotated[tuple[Name, ...], Field(max_length=MAX_LABELS)]
 Token = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
 Count = Annotated[int, Field(ge=1, le=MAX_BATCHES)]
 NotNegative = Annotated[float, Field(ge=0, le=MAX_NUMBER, allow_inf_nan=False)]
-#: Strictly between nothing and all.
-Share = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 Software = Annotated[dict[Name, Name], Field(max_length=MAX_SOFTWARE)]
 #: Of one label.
 PublicExamples = Annotated[
@@ -199,33 +198,6 @@ class Claim(Fields):
     def stated(self) -> float:
         """The figure that it promises, in nats: epsilon at the release level, or rho."""
         return self.terms.stated(self)
-
-
-class MostTruePositives(Fields):
-    """The most that a test may recognise whose rate of false alarms is given.
-
-    Attributes:
-        at: the rate of false positives.
-        most: the largest rate of true positives; above `at`, which tests reach without any text.
-    """
-
-    at: Share
-    most: Share
-
-    @model_validator(mode="after")
-    def _more_than_a_guess(self) -> Self:
-        if not self.most > self.at:
-            raise clash("most", self.most, f"a number above at, which is {self.at:g}, and below 1")
-        return self
-
-
-#: Fields that say what a run may cost; one of them at most is given.
-LIMITS = ("epsilon", "advantage", "true_positives")
-
-
-def given_limits(settings: object) -> list[str]:
-    """Return the names of the `LIMITS` that settings give."""
-    return [name for name in LIMITS if getattr(settings, name) is not None]
 
 
 class PrivacySettings(Fields):

@@ -10,9 +10,9 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from dpaudit.mechanisms import Fields
 from dpaudit.plugins import FAILURES, failure_within, loaded
 from dpaudit.runs import layout
 from dpaudit.runs.assignment import Assigned, parse_assigned
-from dpaudit.runs.batches import BatchReader, Sample
+from dpaudit.runs.batches import BatchArrays, BatchReader, Sample
 from dpaudit.runs.canaries import Canaries
 from dpaudit.runs.clusters import clusters_problem
 from dpaudit.runs.journal import Journal, whole_entries
@@ -118,7 +118,7 @@ class FolderReader:
                     raise InputError(
                         where, "the file ends inside a line, or a line is too long.", RESTORE
                     )
-                if line.count(b"[") + line.count(b"{") + line.count(b",") > MAX_LINE_VALUES:
+                if len(line) > MAX_LINE_VALUES < sum(map(line.count, (b"[", b"{", b","))):
                     raise InputError(
                         f"{where}, line {number}",
                         f"it has more than {MAX_LINE_VALUES} values.",
@@ -205,7 +205,13 @@ class RunReader(FolderReader):
             InputError: its file is not a whole batch of this run.
         """
         name = layout.steps_file(batch)
-        return BatchReader(self._storage.local(name), self.where(name), self.manifest, batch)
+        file, where = self._storage.local(name), self.where(name)
+        return BatchReader(file, where, self.manifest, batch, self._arrays_of)
+
+    @cached_property
+    def _arrays_of(self) -> Callable[[int, bool], BatchArrays]:
+        """The arrays of batches of so many contexts; most batches of a run have as many."""
+        return lru_cache(maxsize=16)(partial(BatchArrays, self.manifest))
 
     def contexts(self) -> int:
         """Return the number of contexts of all whole batches on disk."""
@@ -221,14 +227,15 @@ class RunReader(FolderReader):
         They have users and sums where run.json says so.
         """
         privacy = self.manifest.privacy
+        shared, earlier = privacy.shared_budgets, privacy.earlier
         for where, line in self._lines(layout.ASSIGNMENT):
             try:
                 assigned = parse_assigned(line)
-                if (assigned.user is None) == privacy.shared_budgets:
+                if (assigned.user is None) == shared:
                     raise ValueError(
                         "users are named where none share budgets, or none where they do"
                     )
-                if assigned.spent and not privacy.earlier:
+                if assigned.spent and not earlier:
                     raise ValueError(
                         "it says what was spent before, and the run names no earlier one"
                     )

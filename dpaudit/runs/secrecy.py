@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from dpaudit.mechanisms import Unit
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.known_keys import known_key
-from dpaudit.runs.manifest import Clusters, Manifest
+
+if TYPE_CHECKING:
+    from dpaudit.runs.manifest import Clusters, Manifest
 
 
 class NotSecret(StrEnum):

@@ -65,6 +65,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_printable,
+        optimized=False,  # each template is rendered once: constants folded would save nothing
     )
     folder = Path(__file__).parents[1] / "templates"
     script = (folder / "report.js").read_text("utf-8")

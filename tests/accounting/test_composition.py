@@ -24,7 +24,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpaudit.accounting import composition, zcdp_epsilon
+from dpaudit.accounting import composition, recursion, zcdp_epsilon
 from dpaudit.accounting import exponential_mechanism_epsilon as epsilon_of
 
 AG_NEWS = 108_000**-1.1
@@ -69,6 +69,34 @@ def test_a_finer_grid_comes_closer() -> None:
     gaps = [upper - lower for upper, lower in zip(uppers, lowers, strict=True)]
     assert gaps[-1] < 0.005 * uppers[-1]
     assert all(fine < coarse for coarse, fine in pairwise(gaps))
+
+
+def test_no_real_number_between_distant_grid_points_exceeds_the_bound() -> None:
+    """Which one of them reaches: between t = 0 and eta, where a draw's delta after it is all."""
+    for eta in (0.1, 1.0, 6.0):
+        places = 100
+        pairs = recursion._Pairs(places, eta / places, 1)
+        gaps = np.array([-math.expm1(-t) for t in (0.0, eta)])  # of one draw with m = 1, at e = 0
+        share = pairs._share_between(np.array([0]), np.array([places]))[0]
+        assert share * (gaps[1] - gaps[0] * math.exp(-eta)) == pytest.approx(math.tanh(eta / 4))
+
+
+def test_cells_leave_no_maximum_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of profiles with corners anywhere, whose maxima lie anywhere; every t on its own agrees."""
+    random = np.random.default_rng(0)
+    points = 400
+    for places, step in ((64, 0.01), (144, 0.02), (225, 0.002)):
+        at = np.exp(np.arange(-places, points + places) * step)
+        by_cells = recursion._Pairs(places, step, points)
+        with monkeypatch.context() as patch:
+            patch.setattr(recursion, "_FEW", math.inf)
+            one_by_one = recursion._Pairs(places, step, points)
+        for _ in range(20):
+            corners = np.exp(random.uniform(-places, points, size=(3, 1)) * step)
+            future = (random.random((3, 1)) * np.maximum(0.0, 1 - at / corners)).max(axis=0)
+            found = by_cells.at_real_numbers(future).copy()
+            np.testing.assert_allclose(found, one_by_one.at_real_numbers(future), rtol=1e-15)
+            assert (found >= by_cells.at_grid_points(future) * (1 - 1e-15)).all()
 
 
 # --- against brute force --------------------------------------------------------------------------
@@ -158,6 +186,16 @@ def test_a_grid_that_ends_early_costs_accuracy_only(monkeypatch: pytest.MonkeyPa
         near = epsilon_of(0.5, 30, 1e-4, grid=16)
         assert near.epsilon >= far.epsilon
         assert (near.epsilon_lower or 0.0) <= (far.epsilon_lower or 0.0)
+
+
+def test_profile_and_epsilon_of_the_same_draws_share_their_recursion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, recursion = [], composition.Recursion
+    monkeypatch.setattr(composition, "Recursion", lambda *a: made.append(a) or recursion(*a))
+    epsilon_of(0.371, 5, 1e-3)
+    assert composition.privacy_profile(0.371, 5, 1e-3) is not None
+    assert len(made) == 2, "rounded up and rounded down"
 
 
 def test_one_segment_in_two_parts() -> None:

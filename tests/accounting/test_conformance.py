@@ -183,7 +183,7 @@ def test_monotone_in_steps_delta_clip_and_temperature() -> None:
     random = np.random.default_rng(0)
     for name, accountant in ACCOUNTANTS.items():
         assert accountant.cost(1, DELTA, CLIP, TEMPERATURE) > 0
-        for _ in range(4 if "delta" in accountant.settings else 8):
+        for _ in range(2 if "delta" in accountant.settings else 8):
             steps, more = int(random.integers(1, 9)), int(random.integers(0, 3))
             delta, factor = float(10 ** random.uniform(-8, -1)), float(random.uniform(1, 3))
             clip, temperature = float(random.uniform(0.5, 20)), float(random.uniform(0.2, 5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -194,23 +195,24 @@ def test_steps_are_apart_where_scores_hang_on_more_than_a_column(make_run: Any) 
 def test_sums_of_steps_are_those_of_each_alone(alike: bool) -> None:
     random = np.random.default_rng(int(alike))
     for size in (1, 2, 7, 8, 9, 100, 129, 1000):
-        lengths = [size] * 5 if alike else random.integers(1, size + 1, 5).tolist()
+        lengths = [size] * 5 if alike else [0, *random.integers(1, size + 1, 5).tolist(), 0]
         spans = Spans(lengths)
         values = np.exp(random.normal(0, 9, (3, sum(lengths))))
-        for row, sums in zip(values, spans.sums(values), strict=True):
-            assert sums.tolist() == [float(row[span].copy().sum()) for span in spans.slices]
-        assert spans.largest(values).tolist() == [
-            [row[span].max() for span in spans.slices] for row in values
-        ]
-        assert spans.smallest(values).tolist() == [
-            [row[span].min() for span in spans.slices] for row in values
-        ]
+        for of_steps, right in (
+            (Spans.sums, lambda own: [math.fsum(row) for row in own]),
+            (Spans.largest, lambda own: own.max(axis=-1, initial=0)),
+            (Spans.smallest, lambda own: own.min(axis=-1, initial=own.max(initial=0))),
+        ):
+            for span, found in zip(spans.slices, of_steps(spans, values).T, strict=True):
+                own = values[:, span].copy()
+                assert np.array_equal(found, of_steps(Spans([own.shape[1]]), own)[:, 0])
+                assert found == pytest.approx(right(own), rel=1e-14)
         assert np.array_equal(spans.spread(spans.starts), np.repeat(spans.starts, lengths))
         assert spans.counts(values > 1).tolist() == [
             [int((row[span] > 1).sum()) for span in spans.slices] for row in values
         ]
         padded = spans.padded(values[0], -1.0)
-        assert padded.shape == (5, max(lengths))
+        assert padded.shape == (len(lengths), max(lengths))
         for row, span in zip(padded.tolist(), spans.slices, strict=True):
             own = values[0, span].tolist()
             assert row == own + [-1.0] * (max(lengths) - len(own))

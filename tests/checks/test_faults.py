@@ -1929,6 +1929,8 @@ TESTED: dict[str, Any] = {
     **MEAN,
     "divisor": 5.0,
 }
+#: The same at a tenth of the steps: too few for what noise shows, which is not verified then.
+FEW_TESTED = TESTED | {"sizes": (5, 4), "private_tokens": 8, "tokens_per_batch": 60}
 for name, tested, check in (
     ("thresholds_that_each_text_draws_anew", "new at each text", "sampling.threshold"),
     (
@@ -1951,12 +1953,17 @@ for name, tested, check in (
     ("tests_of_a_larger_distance", "of another distance", "sampling.test"),
     ("tests_of_a_mean_over_the_contexts", "over the contexts", "sampling.test"),
 ):
-    plain(name, become(tested=tested), check, **TESTED)
+    plain(
+        name,
+        become(tested=tested),
+        check,
+        **(TESTED if check == "sampling.noise" else FEW_TESTED),
+    )
 plain(
     "private_tokens_that_the_claim_forgets",
-    manifest(mechanism__private_tokens=300),
+    manifest(mechanism__private_tokens=90),
     "claim.epsilon",
-    **TESTED | {"private_tokens": 200},
+    **FEW_TESTED | {"private_tokens": 60},
 )
 NOISY: dict[str, Any] = {
     "sizes": (40, 35, 30, 45),
@@ -3140,7 +3147,15 @@ def failing(make_run, name: str) -> tuple[Any, Path]:
     planted = FAULTS[name]
     run = make_run(**planted.kind)
     if run.spec not in CLEAN_KINDS:
-        assert run.audit_with_model().verdict == "pass", name
+        clean = run.audit_with_model()
+        unseen = {
+            check.id
+            for check in clean.checks
+            if check.status == "skip" and check.applicable and check.evidence < 3
+        }
+        few = planted.kind | {"private_tokens": 8} == FEW_TESTED
+        assert unseen == ({"sampling.noise"} if few else set()), name
+        assert clean.verdict == ("not_verified" if unseen else "pass"), name
         CLEAN_KINDS.add(run.spec)
     planted.plant(run)
     if name not in DIGESTS:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Callable, Iterator
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from dpaudit.auditing.checks import randomness
 from dpaudit.auditing.checks.draws import Draw, DrawnSteps
 from dpaudit.auditing.checks.randomness import (
+    _TOGETHER,
     LAGS,
     PLACES,
     STRETCH,
@@ -18,8 +23,9 @@ from dpaudit.auditing.checks.randomness import (
     VIEWS,
     IndependenceTest,
     _Intervals,
-    _log_ratios,
-    _shares,
+    _Strata,
+    _strata,
+    _Texts,
 )
 
 #: The random numbers of a run: [batches, draws].
@@ -154,36 +160,29 @@ def test_no_bet_expects_more_than_one(kind: str) -> None:
             [draw_of(distribution(random, 20), u) for u in random.random(number).tolist()]
             for number in (4, 1, 6)
         ]
+        test = IndependenceTest(5, 6)
+        for number, text in enumerate(earlier):
+            test.take(number, text, [len(text)])
+        test._bet()
         for token, chance in enumerate(chances.tolist()):
             low = float(chances[:token].sum())
             last = Draw(token, low, low, 1 - low - chance, chance)
-            test = IndependenceTest(5, 6)
-            for number, text in enumerate(earlier):
-                test.take(number, text, [len(text)])
             # The last draw of the last text: the bets on the ones before it are a factor of their
             # own.
             found = []
             for text in ([*earlier[0][:2], last], earlier[0][:2]):
-                intervals = _Intervals.of(text)
-                before = test._before
-                filled = {strata: kept.copy() for strata, kept in test._filled.items()}
-                found.append(
-                    {
-                        "texts": test._bets_on_texts,
-                        "distances": test._bets_on_distances,
-                        "across": test._bets_across,
-                        "along": test._bets_along,
-                    }[kind](intervals)
-                )
-                test._before, test._filled = before, filled
+                now = copy.copy(test)
+                now._across = copy.deepcopy(test._across)
+                bets = {
+                    "texts": now._bets_on_texts,
+                    "distances": now._bets_on_distances,
+                    "across": now._bets_across,
+                    "along": now._bets_along,
+                }[kind]
+                found.append(bets(_Texts([text]))[0])
             expected += chance * np.exp(found[0])
             without = np.exp(found[1])
         assert (expected <= without * (1 + 1e-6)).all(), expected / without
-
-
-def pairs(past: list[Draw], now: list[Draw], distance: int) -> Iterator[tuple[Draw | None, Draw]]:
-    for at, draw in enumerate(now):
-        yield (past[at - distance] if 0 <= at - distance + len(past) < len(past) else None), draw
 
 
 def ratio(view: str, before: Draw, draw: Draw) -> float:
@@ -201,55 +200,138 @@ def ratio(view: str, before: Draw, draw: Draw) -> float:
     return max(common, 0.0) / (before.chance * draw.chance)
 
 
-def test_bets_are_those_of_the_definitions() -> None:
+def logs_of_texts(texts: list[list[Draw]]) -> Iterator[list[float]]:
+    """Yield the log of the mean, over earlier texts, of products over places."""
+    for number, text in enumerate(texts[1:], start=1):
+        yield [
+            log_mean(
+                math.prod((1 + ratio(view, *both)) / 2 for both in zip(past, text, strict=False))
+                for past in texts[max(0, number - randomness.TEXTS) : number]
+            )
+            for view in VIEWS
+        ]
+
+
+def logs_of_stretches(texts: list[list[Draw]]) -> Iterator[list[float]]:
+    """Yield the log of the mean, over distances, of products over a stretch's draws."""
+    row = [draw for text in texts for draw in text]
+    for text, end in zip(texts, itertools.accumulate(map(len, texts)), strict=True):
+        for first in range(end - len(text), end, STRETCH):
+            stretch = range(first, min(first + STRETCH, end))
+            yield [
+                log_mean(
+                    math.prod(
+                        (1 + ratio(view, row[at - lag], row[at])) / 2 for at in stretch if at >= lag
+                    )
+                    for lag in range(1, min(randomness.LAGS, first + STRETCH - 1) + 1)
+                )
+                for view in VIEWS
+            ]
+
+
+def log_mean(bets: Iterable[float]) -> float:
+    return math.log(np.mean(list(bets)))
+
+
+class Line:
+    """The strata of one order that draws in a row had, by definition."""
+
+    def __init__(self, strata: int) -> None:
+        self.filled = [0.0] * strata
+
+    def log_bet(self, low: float, chance: float) -> float:
+        """The log of the bet that a draw avoids them; then it has its own, too."""
+        strata = len(self.filled)
+        shares = [
+            max(0.0, min(low + chance, (n + 1) / strata) - max(low, n / strata)) / chance
+            for n in range(strata)
+        ]
+        free = [max(1 - filled, 0.05) for filled in self.filled]
+        staked = strata * sum(map(operator.mul, free, shares)) / sum(free)
+        self.filled = list(map(operator.add, self.filled, shares))
+        return math.log(0.02 + 0.98 * staked)
+
+
+def logs_across(texts: list[list[Draw]], numbers: Iterable[int]) -> Iterator[list[float]]:
+    """Yield the logs of bets that draws avoid the strata of earlier texts at their places."""
+    lines: dict[tuple[int, ...], Line] = {}
+    for number, text in enumerate(texts):
+        found = []
+        for strata, order in itertools.product(numbers, range(3)):
+            if number % strata == 0:
+                lines |= {(strata, order, place): Line(strata) for place in range(PLACES)}
+            found.append(
+                sum(
+                    lines[strata, order, place].log_bet(draw[1 + order], draw.chance)
+                    for place, draw in enumerate(text[:PLACES])
+                )
+            )
+        yield found
+
+
+def logs_along(texts: list[list[Draw]], numbers: Iterable[int]) -> Iterator[list[float]]:
+    """Yield the logs of bets that draws avoid the strata of earlier draws of their text."""
+    for text in texts:
+        found = []
+        for strata, order in itertools.product(numbers, range(3)):
+            lines = [Line(strata) for _ in range(0, len(text), strata)]
+            found.append(
+                sum(
+                    lines[at // strata].log_bet(draw[1 + order], draw.chance)
+                    for at, draw in enumerate(text)
+                )
+            )
+        yield found
+
+
+def test_bets_are_those_of_the_definitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of texts of all lengths, more than are taken in together or kept, and two in a batch."""
+    monkeypatch.setattr(randomness, "TEXTS", 8)
+    monkeypatch.setattr(randomness, "LAGS", 50)
     random = np.random.default_rng(2)
+    lengths = [*random.permutation([1, 2, 3, 5] * 8).tolist(), PLACES + 7, 4, 40, 2]
+    assert len(lengths) > _TOGETHER
 
-    def texts(*lengths: int) -> list[list[Draw]]:
-        made = []
-        for length in lengths:
-            places = random.random((length, 3)).tolist()
-            made.append(
-                [Draw(int(random.integers(4)), *(0.7 * u for u in row), 0.3) for row in places]
-            )
-        return made
+    def draw(ties: bool) -> Draw:
+        by_id, ascending, descending = (0.7 * random.random(3)).tolist()
+        token = float(random.integers(4))
+        return Draw(token, by_id, ascending, descending if ties else 0.7 - ascending, 0.3)
 
-    made = texts(5, 3, 4)
-    test = IndependenceTest(3, 5)
-    for number, text in enumerate(made[:2]):
-        test.take(number, text, [len(text)])
-    for place, view in enumerate(VIEWS):
-        by_text = [
-            np.prod([(1 + ratio(view, a, b)) / 2 for a, b in zip(past, made[2], strict=False)])
-            for past in made[:2]
-        ]
-        found = test._bets_on_texts(_Intervals.of(made[2]))
-        assert found[place] == pytest.approx(np.log(np.mean(by_text)))
-        row = [*made[0], *made[1], *made[2]]
-        by_distance = [
-            np.prod(
-                [
-                    (1 + ratio(view, row[at - lag], row[at])) / 2 if at >= lag else 1.0
-                    for at in range(8, 12)
-                ]
-            )
-            for lag in range(1, 8 + STRETCH)
-        ]
-        before = test._before
-        found = test._bets_on_distances(_Intervals.of(made[2]))
-        test._before = before
-        assert found[place] == pytest.approx(np.log(np.mean(by_distance)))
+    # Equal scores from some text on.
+    texts = [[draw(number > 20) for _ in range(length)] for number, length in enumerate(lengths)]
+    batches, longest = len(texts) // 2, max(lengths)
+    test = IndependenceTest(batches, longest)
+    for batch in range(batches):
+        pair = texts[2 * batch : 2 * batch + 2]
+        test.take(batch, [*pair[0], *pair[1]], [len(text) for text in pair])
+    stretches = [-(-length // STRETCH) for length in lengths]
+    test._bet()
+    for found, logs, batch_of in (
+        (test._same_places, logs_of_texts(texts), np.arange(1, len(texts)) // 2),
+        (test._at_distance, logs_of_stretches(texts), np.arange(len(texts)).repeat(stretches) // 2),
+        (test._even_across, logs_across(texts, _strata(batches)), np.arange(len(texts)) // 2),
+        (
+            test._even_along,
+            logs_along(texts, _strata(longest, at_most=longest)),
+            np.arange(len(texts)) // 2,
+        ),
+    ):
+        bets = np.array(list(logs))
+        stake = 1.0 if found in (test._even_across, test._even_along) else 0.5
+        numbers = np.arange(1, len(bets) + 1)[:, None]
+        some = np.log((numbers + np.exp(bets)) / (numbers + 1))
+        assert found.every == pytest.approx(np.log(1 - stake + stake * np.exp(bets)).sum(axis=0))
+        assert found.some == pytest.approx(some.sum(axis=0))
+        assert found.batch.tolist() == batch_of[bets.argmax(axis=0)].tolist()
 
 
 def test_strata_that_had_their_draw_are_bet_against() -> None:
-    draws = _Intervals.of([Draw(0, 0.1, 0.1, 0.1, 0.2), Draw(0, 0.6, 0.6, 0.6, 0.4)])
-    shares = _shares(draws, 4)
-    np.testing.assert_allclose(shares[0], [[0.75, 0.25, 0, 0], [0, 0, 0.375, 0.625]])
-    filled = np.zeros((3, 2, 4))
-    filled[:, 1] = shares[:, 0]
-    free = np.array([0.25, 0.75, 1, 1])
-    np.testing.assert_allclose(
-        _log_ratios(filled, shares)[0], [0, np.log(0.02 + 0.98 * 4 / free.sum())], atol=1e-12
-    )
+    strata = _Strata([4], places=1)
+    first, second = (_Intervals.of([Draw(0, low, low, low, 0.4)]) for low in (0.1, 0.6))
+    np.testing.assert_allclose(strata.bets(first), np.zeros((1, 1, 3)), atol=1e-12)
+    # What is left: of the first stratum 1 - 0.15 / 0.4, of the second nothing but the floor.
+    free = [0.625, 0.375, 1, 1]
+    np.testing.assert_allclose(strata.bets(second), np.log(0.02 + 0.98 * 4 / sum(free)))
 
 
 @pytest.mark.parametrize("grid", [None, 1.0])
@@ -280,6 +362,7 @@ def test_memory_and_comparisons_are_bounded() -> None:
         test.take(batch, [draw_of(chances, u) for u in row], [4, 2])
     assert test._kept.token.shape == (PLACES, TEXTS)
     assert len(test._before.token) == LAGS
+    assert len(test._waiting) < _TOGETHER
     assert (test.texts, test.draws) == (2 * len(uniforms), 6 * len(uniforms))
     assert STRETCH < PLACES
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -90,17 +89,14 @@ def run_of(*batches: SamplingTest) -> RunSampling:
 
 
 def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
-    for (draw, named), seed in itertools.product(
-        [
-            (at(1.0), ("sampling.temperature", None)),
-            (at(2.5), ("sampling.temperature", None)),
-            (among(1), ("sampling.greedy", None)),
-            (among(50), ("sampling.top-k", 50)),
-            (nucleus(0.9), ("sampling.top-p", 0.9)),
-        ],
-        range(2),
+    for draw, named in (
+        (at(1.0), ("sampling.temperature", None)),
+        (at(2.5), ("sampling.temperature", None)),
+        (among(1), ("sampling.greedy", None)),
+        (among(50), ("sampling.top-k", 50)),
+        (nucleus(0.9), ("sampling.top-p", 0.9)),
     ):
-        alarms = run_of(sampled(draw, steps=300, size=49_152, seed=seed)).alarms()
+        alarms = run_of(sampled(draw, steps=300, size=49_152, seed=0)).alarms()
         code, setting = named
         found = [alarm.alternative for alarm in alarms if alarm.alternative.code == code]
         assert any(setting in (None, each.values.get("setting")) for each in found)
@@ -298,7 +294,7 @@ def test_merged_tests_are_the_test_of_all_steps() -> None:
     assert run_of(merged).detectable == run_of(whole).detectable
 
 
-@pytest.mark.parametrize(("batches", "greedy"), [(10, (7,)), (100, (3, 30, 31, 60, 99))])
+@pytest.mark.parametrize(("batches", "greedy"), [(10, (7,)), (40, (3, 12, 13, 25, 39))])
 def test_greedy_batches_among_honest_ones_are_named(batches: int, greedy: tuple[int, ...]) -> None:
     tests = [
         sampled(among(1) if number in greedy else at(TEMPERATURE), steps=30, size=300, seed=number)

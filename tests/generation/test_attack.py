@@ -164,8 +164,8 @@ def test_an_honest_mechanism_is_not_flagged(
 
 def test_many_texts_of_an_honest_mechanism_stay_within_their_bounds() -> None:
     for declared in (MEDIAN, MEAN):
-        found = attacked(declared_step(declared), declared, trials=80)
-        assert found.trials == len(CANARIES) * 80
+        found = attacked(declared_step(declared), declared, trials=30)
+        assert found.trials == len(CANARIES) * 30
         assert found.beyond == 0
         assert 0 < found.bound.epsilon <= found.bound.estimate + 1e-9
         assert (found.bound.delta, found.bound.confidence) == (delta_of(declared), 0.95)
@@ -180,12 +180,12 @@ def test_a_broken_mechanism_is_caught() -> None:
     ]
     for step, declared, sizes in broken:
         for contexts in sizes:
-            found = attacked(step, declared, contexts, trials=24)
+            found = attacked(step, declared, contexts, trials=12)
             assert found.beyond > 0
             assert found.worst is not None and "replay.beyond-bound" in str(found.worst)
     # Few contexts leave the mean flat, and a single one cannot make it cold enough to notice; 32
     # can.
-    assert attacked(colder(MEAN), MEAN, 32, trials=24).beyond > 0
+    assert attacked(colder(MEAN), MEAN, 32, trials=12).beyond > 0
 
 
 def test_the_lower_bound_alone_refutes_the_claim_of_a_mean_without_a_clip() -> None:

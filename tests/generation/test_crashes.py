@@ -23,8 +23,8 @@ PATIENCE = 120
 
 def test_runs_survive_being_killed_at_random_moments(tmp_path: Path) -> None:
     said: list[str] = []
-    runs = soak(tmp_path, 2, random.Random(0), said.append)
-    assert sum("killed" in line for line in said) == 2
+    runs = soak(tmp_path, 1, random.Random(0), said.append)
+    assert sum("killed" in line for line in said) == 1
     assert sum("proved" in line for line in said) == runs + 1
 
 

@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ from dpaudit.runs import (
     Record,
     Step,
 )
-from dpaudit.runs.batches import BatchReader, BatchWriter
+from dpaudit.runs.batches import BatchArrays, BatchReader, BatchWriter
 from tests.nesting import mechanism_with
 
 CLIP, GRID = 3.0, 0.5
@@ -619,7 +619,9 @@ def check_round_trip(case: Case, folder: Path) -> None:
                 Step(3, -1.0, bytes(32), given_arrays, values if kept and n else None, ids)
             )
         writer.finish(text=None, stop="max-tokens")
-        with BatchReader(path.open("rb"), "batch.zip", manifest, 0) as read:
+        with BatchReader(
+            path.open("rb"), "batch.zip", manifest, 0, partial(BatchArrays, manifest)
+        ) as read:
             for step, given_arrays, values, ids in zip(
                 read.steps(), arrays, batches, supports, strict=True
             ):

@@ -18,6 +18,7 @@ from dpaudit.mechanisms import (
     median_bounds,
     median_of,
 )
+from dpaudit.mechanisms.order_statistics import are_central
 
 CLIP, SLACK = 3.0, 1e-12
 Floats = NDArray[np.float64]
@@ -144,3 +145,18 @@ def test_marks_below_are_counted_beyond_a_byte() -> None:
     forged = {**arrays, "sides": np.packbits(marks, axis=0)}
     problem = Median().sides_problem(forged, None, contexts, CLIP)
     assert problem is not None and problem.code == "mechanisms.contexts-below"
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 8, 300])
+def test_only_central_order_statistics_are_central(n: int) -> None:
+    """Ties, and ranks that sentinels hold, included; any other value in any place is found."""
+    random = np.random.default_rng(n)
+    values = random.integers(-3, 4, (n, 40)).astype(np.float64)
+    for width in (1, 2, 3):
+        central = central_order_statistics(values, CLIP, width)
+        assert are_central(central, values, CLIP)
+        for row in range(len(central)):
+            for other in (np.nan, *np.arange(-3.5, 4, 0.5)):
+                wrong = central.copy()
+                wrong[row, 7] = other
+                assert are_central(wrong, values, CLIP) == (other == central[row, 7])

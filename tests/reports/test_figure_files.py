@@ -160,6 +160,13 @@ def test_the_reports_figures_are_the_same_drawings(samples: Samples) -> None:
         assert sorted([*words(svg).split(" | "), "x"]) == sorted(in_file)
 
 
+def test_page_draws_a_picture_once(samples: Samples, monkeypatch: pytest.MonkeyPatch) -> None:
+    draws, draw = [], Figure.draw
+    monkeypatch.setattr(Figure, "draw", lambda *given: draws.append(given) or draw(*given))
+    in_page(batch_spread(samples["median"]()))
+    assert len(draws) == 1
+
+
 def test_every_kind_of_run_can_be_drawn(files_of: Files) -> None:
     for name, figures in [("one batch", 2), ("infinite", 2), ("user", 2), ("budgets", 2)]:
         files = files_of((name, name))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from dpaudit.runs import archive
 from dpaudit.runs.archive import ArchiveReader, ArchiveWriter, ArraySpec
 
 EXPECTED = ArraySpec("<u4", (3,), rows=5, together=2)
@@ -58,3 +61,42 @@ def test_nothing_is_hidden_behind_the_last_row(tmp_path: Path) -> None:
             else:
                 with pytest.raises(ValueError, match="zeros"):
                     reader.rows("array")
+
+
+@pytest.mark.parametrize("most", [archive.MOST_AT_ONCE, 0])
+def test_a_small_file_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Who changes it afterwards changes neither what is decoded nor the digest."""
+    monkeypatch.setattr(archive, "MOST_AT_ONCE", most)
+    path = tmp_path / "batch.zip"
+    writer = ArchiveWriter(path, {})
+    writer.declare("array", EXPECTED)
+    for index in range(3):
+        writer.chunk("array", EXPECTED, index, np.full((2 - index // 2, 3), index, dtype="<u4"))
+    writer.close()
+    content = path.read_bytes()
+    with path.open("rb", buffering=16) as file:
+        reader = ArchiveReader(file)
+        reader.expect({"array": EXPECTED}, ())
+        assert reader.rows("array")[:, 0].tolist() == [0, 0, 1, 1, 2]
+        if most:
+            path.write_bytes(bytes(len(content)))
+        assert reader.rows("array")[:, 0].tolist() == [0, 0, 1, 1, 2]
+        assert reader.digest() == hashlib.sha256(content).hexdigest()
+
+
+def test_a_file_that_grows_as_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "batch.zip"
+    writer = ArchiveWriter(path, {})
+    writer.declare("array", EXPECTED)
+    for index in range(3):
+        writer.chunk("array", EXPECTED, index, np.zeros((2 - index // 2, 3), dtype="<u4"))
+    writer.close()
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes() + b"x")
+    monkeypatch.setattr(archive.os, "fstat", lambda _: SimpleNamespace(st_size=size))
+    with path.open("rb") as file, pytest.raises(ValueError, match="bytes"):
+        ArchiveReader(file).expect({"array": EXPECTED}, ())

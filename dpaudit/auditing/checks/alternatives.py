@@ -8,7 +8,6 @@ at most, whatever was drawn before: the bound on false alarms needs no more
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -110,8 +109,7 @@ class Temperatures(Family):
             mean[rows] = levels.sums(weights) / total[rows]
             weights *= below
             square[rows] = levels.sums(weights) / total[rows]
-        slope, logarithms = 1 / factors - 1, [math.log(each) for each in total.ravel().tolist()]
-        shift = np.reshape(logarithms, total.shape) - steps.log_totals
+        slope, shift = 1 / factors - 1, np.log(total) - steps.log_totals
         found = slope * below[steps.level] - shift
         return Ratios(found, slope * mean - shift, slope**2 * np.maximum(square - mean**2, 0.0))
 
@@ -198,7 +196,7 @@ class Typical(Family):
         shares = steps.weights / levels.spread(steps.totals)
         distances = np.abs(steps.below - levels.spread(levels.sums(shares * steps.below)))
         # NaN is behind all that a step has.
-        order = levels.padded(distances, math.nan).argsort(axis=-1, kind="stable")
+        order = levels.padded(distances, np.nan).argsort(axis=-1, kind="stable")
         rows = np.arange(len(steps))
         mass = levels.padded(shares, 0.0)[rows[:, None], order].cumsum(axis=-1)
         last = (mass < self.settings[:, None, None]).sum(axis=-1)

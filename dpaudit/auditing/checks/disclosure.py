@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from dpaudit.auditing.checks.evidence import AuditedRun, input_problem
+from dpaudit.auditing.checks.evidence import AuditedRun
+from dpaudit.auditing.checks.partition import Placement
 from dpaudit.auditing.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import CheckResult, Finding, Value
 from dpaudit.results.replay import SharedText
 from dpaudit.results.summary import BatchingSettings, ModelSettings, PromptSettings, Settings
 from dpaudit.runs import InputError, KeyedHash, Manifest
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
-from dpaudit.runs.layout import ASSIGNMENT
 from dpaudit.runs.manifest import SOFTWARE, Origins
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have
@@ -201,7 +202,7 @@ def _shared(run: AuditedRun) -> tuple[SharedText, ...]:
     return () if run.replay is None else run.replay.shared or ()
 
 
-@RunCheck(id="disclosure.sensitive", foresee=_settings_problem)
+@RunCheck(id="disclosure.sensitive", gathers=(Placement,), foresee=_settings_problem)
 def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
     """Compare public settings with keys, digests, batches' sizes, paths and records.
 
@@ -220,35 +221,35 @@ def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
             for field, text in told.comparable
             for label in manifest.data.groups
         }
-    count = 0
-    try:
-        for count, assigned in enumerate(run.reader.assignment(), start=1):
+    placed, searched = run[Placement], places or records
+    with suppress(InputError):  # the placement says what is wrong with the file
+        for line, assigned in enumerate(run.reader.assignment() if searched else (), start=1):
             if assigned.digest[:TELLING] in places:
                 return Outcome(
-                    "fail", "digest", {"field": places[assigned.digest[:TELLING]], "line": count}
+                    "fail", "digest", {"field": places[assigned.digest[:TELLING]], "line": line}
                 )
             if assigned.digest in records:
                 field = records[assigned.digest]
                 notes = (_IN_EVERY_TEXT,) if field in unpublished else ()
-                return Outcome("fail", "record", {"field": field, "line": count}, notes)
-    except InputError as error:
-        return Outcome("skip", "unreadable", {"problem": input_problem(error, ASSIGNMENT)})
-    if not count and run.claim.unit == "context":
+                return Outcome("fail", "record", {"field": field, "line": line}, notes)
+    if placed.unreadable is not None:
+        return Outcome("skip", "unreadable", {"problem": placed.unreadable})
+    if not placed.records and run.claim.unit == "context":
         return inapplicable("partition.claim-without-assignment")
-    if not count and run.manifest.data.records:
+    if not placed.records and run.manifest.data.records:
         return Outcome("skip", "unassigned")
     unkeyed = (Finding(code="disclosure.unkeyed"),) * (manifest.batching.key is None)
-    searched = run.replay is not None and run.replay.shared is not None
+    with_data = run.replay is not None and run.replay.shared is not None
     values: dict[str, Value] = {
         "texts": len(told.published) + len(told.unpublished),
-        "records": count,
+        "records": placed.records,
     }
     return Outcome(
         "pass",
         "fit",
         values,
         (*unkeyed, *map(in_common, _shared(run))),
-        evidence=3 if searched else None,
+        evidence=3 if with_data else None,
     )
 
 

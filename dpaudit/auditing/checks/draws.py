@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,7 +128,7 @@ class DrawnSteps:
     @cached_property
     def log_totals(self) -> Doubles:
         """[k] their logarithms."""
-        return np.array([math.log(total) for total in self.totals.tolist()])
+        return np.asarray(np.log(self.totals))
 
     @cached_property
     def each(self) -> Doubles:
@@ -149,8 +148,8 @@ class DrawnSteps:
     @cached_property
     def places(self) -> NDArray[np.intp]:
         """[k] the number of tokens of the sampled one's level with a smaller index."""
-        alike = self.aggregate == self.spans.spread(self.aggregate[self.tokens])
-        return np.array([np.count_nonzero(alike[span]) for span in self._ahead])
+        ahead = self.aggregate[self._ahead] == self._to_token.spread(self.aggregate[self.tokens])
+        return self._to_token.counts(ahead)
 
     @cached_property
     def ranks(self) -> Doubles:
@@ -210,25 +209,28 @@ class DrawnSteps:
         """Return [k, 5] each step's `Draw`; `ids` are the sampled tokens'."""
         chances = self.each[self.level]
         highest = self.spans.largest(self.aggregate).astype(np.float64)
-        ahead = Spans(self.tokens - self.spans.starts)
-        scores = np.concatenate([self.aggregate[span] for span in self._ahead]).astype(np.float64)
-        scores -= ahead.spread(highest)
+        scores = self.aggregate[self._ahead].astype(np.float64)
+        scores -= self._to_token.spread(highest)
         scores /= self.temperature
-        shares = [math.exp(-total) for total in self.log_totals.tolist()]
-        by_id = ahead.sums(np.exp(scores, out=scores)) * shares
+        by_id = self._to_token.sums(np.exp(scores, out=scores)) * np.exp(-self.log_totals)
         own, first = self.places * chances, self.level == self.levels.starts
         above = np.where(first, 0.0, self.mass[self.level - 1])
         return np.stack(
             [ids, by_id, 1.0 - self.mass[self.level] + own, above + own, chances], axis=-1
         )
 
-    @property
-    def _ahead(self) -> list[slice]:
-        """Columns of each step's tokens with a smaller index than the sampled one's."""
-        return [
-            slice(*ends)
-            for ends in zip(self.spans.starts.tolist(), self.tokens.tolist(), strict=True)
-        ]
+    @cached_property
+    def _to_token(self) -> Spans:
+        """Each step's tokens with a smaller index than the sampled one's."""
+        return Spans(self.tokens - self.spans.starts)
+
+    @cached_property
+    def _ahead(self) -> NDArray[np.intp]:
+        """The columns of these."""
+        before = self._to_token
+        shifts = before.spread(self.spans.starts - before.starts)
+        columns: NDArray[np.intp] = np.arange(int(before.ends[-1])) + shifts
+        return columns
 
 
 def _levels(
@@ -243,8 +245,7 @@ def _levels(
     above = Spans(spans.counts(higher))
     # Negated, so that the highest come first.
     row, with_floor = -aggregate.take(np.flatnonzero(higher)), Spans(above.lengths + 1)
-    for span in above.slices:
-        row[span].sort()
+    row = above.unpadded(np.sort(above.padded(row, np.inf), axis=-1))
     row = np.insert(row, above.ends, -floors)
     firsts = np.concatenate([[True], row[1:] != row[:-1]])
     firsts[with_floor.starts] = True

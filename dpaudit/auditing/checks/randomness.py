@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from dpaudit.auditing.checks.draws import ORDERS, Doubles, Draw, Draws
@@ -44,48 +45,134 @@ _MOST_STRATA = 1024
 #: What is left of a bet on a stratum that has had its draw, and the share of every such bet that is
 #: kept back.
 _FLOOR, _KEPT_BACK = 0.05, 0.02
-#: Draws whose bets' ratios float64 can multiply: each is below 2^30.
-_FACTORS = 32
-#: Bets that are worked out at a time: so many that a core's cache holds them.
-_CACHED = 1 << 13
+#: Draws whose bets are worked out at a time: a core's cache holds them, with TEXTS or LAGS earlier
+#: ones each, and float64 their products, since each bet is below 2^30.
+_FACTORS = 16
+#: Bets on strata that are worked out at a time: so many that a core's cache holds them.
+_CACHED = 1 << 14
+#: Texts that are taken in together, at most, and their draws if all are of the longest.
+_TOGETHER, _DRAWS_TOGETHER = 32, 1 << 13
 #: Draws less probable than this are taken for no evidence: their intervals are too short for
 #: float64.
 _LEAST = 2.0**-30
+#: Ends of intervals that are farther apart differ by more than rounding.
+_ROUNDING = 2.0**-50
 
 
 class _Intervals(NamedTuple):
-    """Draws as bets see them: ends of intervals [3, ...], inverse lengths or 0, and ids, [...]."""
+    """Draws as bets see them.
+
+    Attributes:
+        low, high: [6, ...] ends of the intervals of u and of 1 - u, in each order.
+        inverse: [...] inverse lengths; 0 of draws that are no evidence.
+        idle: [...] the part of a bet that is not staked on a draw: half; all if there is no draw.
+        token: [...] ids; -1 if there is no draw.
+        tied: [...] whether the descending order is no mirror image of the ascending one there, as
+            equal scores make it.
+    """
 
     low: Doubles
     high: Doubles
     inverse: Doubles
+    idle: Doubles
     token: Doubles
+    tied: NDArray[np.bool_]
 
     @classmethod
     def of(cls, draws: Draws) -> _Intervals:
         """Return the intervals of some draws in a row."""
         table = np.array(draws, dtype=np.float64).reshape(-1, 5).T
-        chance = table[4]
+        token, low, chance = table[0], table[1:4], table[4]
+        high = low + chance
         inverse = np.where(chance >= _LEAST, 1 / np.maximum(chance, _LEAST), 0.0)
-        return cls(table[1:4], table[1:4] + chance, inverse, table[0])
+        views = (2 * len(ORDERS), len(token))
+        return cls(
+            np.stack([low, 1.0 - high], axis=1).reshape(views),
+            np.stack([high, 1.0 - low], axis=1).reshape(views),
+            inverse,
+            np.full(len(token), 0.5),
+            token,
+            np.abs(low[2] - (1.0 - high[1])) > _ROUNDING,
+        )
 
     @classmethod
     def none(cls, *shape: int) -> _Intervals:
         """Return places without a draw."""
+        views = (2 * len(ORDERS), *shape)
         return cls(
-            np.zeros((3, *shape)), np.ones((3, *shape)), np.zeros(shape), np.full(shape, -1.0)
+            np.zeros(views),
+            np.ones(views),
+            np.zeros(shape),
+            np.ones(shape),
+            np.full(shape, -1.0),
+            np.zeros(shape, dtype=np.bool_),
         )
 
-    def at(self, place: slice) -> _Intervals:
-        """Return some places along the last axis."""
-        return _Intervals(*(part[..., place] for part in self))
+    def at(self, *place: slice | int | NDArray[np.int64]) -> _Intervals:
+        """Return some places along the last axes."""
+        return _Intervals._make(part[..., *place] for part in self)
+
+    def put(self, other: _Intervals, *place: slice | int) -> None:
+        """Put other draws into some places along the last axes."""
+        for part, others in zip(self, other, strict=True):
+            part[..., *place] = others
 
     def then(self, other: _Intervals) -> _Intervals:
         """Return this row of draws followed by another."""
-        low, high, inverse, token = (
+        return _Intervals._make(
             np.concatenate(pair, axis=-1) for pair in zip(self, other, strict=True)
         )
-        return _Intervals(low, high, inverse, token)
+
+    def windows(self, width: int) -> _Intervals:
+        """Return each `width` draws in a row, along a last axis."""
+        return _Intervals._make(
+            np.lib.stride_tricks.sliding_window_view(part, width, axis=-1) for part in self
+        )
+
+
+class _Strata:
+    """The strata of [0, 1) at some places, and what is left of a bet on each.
+
+    Several numbers of strata lie side by side.
+    """
+
+    def __init__(self, numbers: Sequence[int], places: int) -> None:
+        self._numbers = np.array(numbers)
+        self._starts = np.cumsum(self._numbers) - self._numbers
+        self._low = np.concatenate([np.arange(number) / number for number in numbers])
+        self._high = np.concatenate([np.arange(1, number + 1) / number for number in numbers])
+        self._left = np.ones((places, len(ORDERS), len(self._low)))
+
+    def empty(self, at: int) -> None:
+        """Forget earlier draws where so many have all had their stratum."""
+        for number, start in zip(self._numbers.tolist(), self._starts.tolist(), strict=True):
+            if at % number == 0:
+                self._left[..., start : start + number] = 1.0
+
+    def bets(self, draws: _Intervals) -> Doubles:
+        """Return [k, numbers, orders] logs of bets that draws avoid strata that had one.
+
+        Then they have these, too. There is one draw for each of the first k places.
+        """
+        low, high = (ends[::2].T[..., None] for ends in (draws.low, draws.high))
+        inverse = draws.inverse[:, None, None]
+        ratios = np.empty((len(inverse), len(ORDERS), len(self._numbers)))
+        each = max(1, _CACHED // self._left[0].size)
+        for first in range(0, len(inverse), each):
+            some = slice(first, min(first + each, len(inverse)))
+            left = self._left[some]
+            shares = np.minimum(high[some], self._high)
+            shares -= np.maximum(low[some], self._low)
+            np.maximum(shares, 0.0, out=shares)
+            shares *= inverse[some]
+            free = np.maximum(left, _FLOOR)
+            totals = np.add.reduceat(free, self._starts, axis=-1)
+            free *= shares
+            np.divide(np.add.reduceat(free, self._starts, axis=-1), totals, out=ratios[some])
+            left -= shares
+        ratios *= self._numbers
+        logs: Doubles = np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratios)
+        return logs.swapaxes(1, 2)
 
 
 class _Evidence:
@@ -100,25 +187,28 @@ class _Evidence:
         self.every, self.some = np.zeros(number), np.zeros(number)
         self.largest, self.batch = np.full(number, -np.inf), np.zeros(number, dtype=np.int64)
 
-    def take(self, found: Doubles, batch: int, stake: float = 1.0) -> None:
-        """Take in a unit's log-ratios [hypotheses].
+    def take(self, found: Doubles, batches: NDArray[np.int64], stake: float = 1.0) -> None:
+        """Take in log-ratios [units, hypotheses] of the next units, and the batch of each.
 
         The hypothesis about all units stakes this part of what it has.
         """
-        self.units += 1
-        self.every += _staked(found, stake)
+        if not len(found):
+            return
+        numbers = self.units + np.arange(1, len(found) + 1)
+        self.units += len(found)
+        self.every += (found if stake == 1.0 else _staked(found, stake)).sum(axis=0)
         # Of the first n units 1 in n + 1 is never staked, so that honest ones cost log(n + 1) in
         # all.
-        self.some += _staked(found, 1 / (self.units + 1))
-        better = found > self.largest
-        self.largest[better], self.batch[better] = found[better], batch
+        self.some += _staked(found, 1 / (numbers[:, None] + 1)).sum(axis=0)
+        first = found.argmax(axis=0)
+        largest = found[first, np.arange(len(self.largest))]
+        better = largest > self.largest
+        self.largest[better], self.batch[better] = largest[better], batches[first[better]]
 
 
-def _staked(found: Doubles, stake: float) -> Doubles:
+def _staked(found: Doubles, stake: float | Doubles) -> Doubles:
     """Log of 1 - stake + stake * exp(found)."""
-    if stake == 1.0:
-        return found
-    return np.asarray(np.logaddexp(math.log1p(-stake), found + math.log(stake)))
+    return np.asarray(np.logaddexp(np.log1p(-stake), found + np.log(stake)))
 
 
 @dataclass(frozen=True)
@@ -158,10 +248,24 @@ class BatchDraws(BatchEvidence):
         return np.concatenate(self._blocks)
 
 
+class _Texts:
+    """Texts that are taken in together: their draws in a row, and how many each of them has."""
+
+    def __init__(self, texts: Sequence[Draws]) -> None:
+        self.row = _Intervals.of(np.concatenate(texts))
+        self.lengths = np.array([len(text) for text in texts])
+        self.starts = np.cumsum(self.lengths) - self.lengths
+
+    def __iter__(self) -> Iterator[_Intervals]:
+        for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
+            yield self.row.at(slice(start, start + length))
+
+
 class IndependenceTest(Evidence):
     """The evidence of a run's batches, in ascending order.
 
-    Memory does not grow with the run.
+    Bets on several texts are worked out together, always the same ones. Memory does not grow with
+    the run.
     """
 
     partial = True
@@ -170,20 +274,21 @@ class IndependenceTest(Evidence):
         """`batches`: how many the run declares; `longest`: the most tokens of a text."""
         self.draws = self.texts = 0
         self._informative = 0.0
-        self._across = _strata(batches)
-        self._along = _strata(longest, at_most=longest)
-        self._kept = _Intervals.none(PLACES, TEXTS)
-        self._before = _Intervals.none(0)
-        self._filled = {strata: np.zeros((len(ORDERS), PLACES, strata)) for strata in self._across}
+        self._waiting = list[tuple[int, Draws]]()
+        self._together = max(1, min(_TOGETHER, _DRAWS_TOGETHER // longest))
+        self._bet_on_texts = self._bet_on_draws = 0
+        self._kept, self._before = _Intervals.none(PLACES, TEXTS), _Intervals.none(LAGS)
+        across, along = _strata(batches), _strata(longest, at_most=longest)
+        self._across, self._along = _Strata(across, PLACES), _Strata(along, self._together)
         self._same_places = _Evidence([_in_view("randomness.earlier-text", view) for view in VIEWS])
         self._at_distance = _Evidence(
             [_in_view("randomness.some-way-before", view) for view in VIEWS]
         )
         self._even_across = _Evidence(
-            [_in_order("randomness.even-texts", n, order) for n in self._across for order in ORDERS]
+            [_in_order("randomness.even-texts", n, order) for n in across for order in ORDERS]
         )
         self._even_along = _Evidence(
-            [_in_order("randomness.even-draws", n, order) for n in self._along for order in ORDERS]
+            [_in_order("randomness.even-draws", n, order) for n in along for order in ORDERS]
         )
 
     @override
@@ -205,86 +310,84 @@ class IndependenceTest(Evidence):
         first = 0
         for length in lengths:
             if len(text := draws[first : first + length]):
-                self._take_text(batch, _Intervals.of(text))
+                self.texts, self.draws = self.texts + 1, self.draws + len(text)
+                self._waiting.append((batch, text))
+                if len(self._waiting) == self._together:
+                    self._bet()
             first += length
 
-    def _take_text(self, batch: int, text: _Intervals) -> None:
-        number = len(text.token)
-        self.draws += number
-        self._informative += float(np.log((1 + text.inverse) / 2).sum())
-        beginning = text.at(slice(PLACES))
-        if self.texts:
-            self._same_places.take(self._bets_on_texts(beginning), batch, stake=0.5)
-        self._keep(beginning)
-        for first in range(0, number, STRETCH):
-            stretch = text.at(slice(first, first + STRETCH))
-            self._at_distance.take(self._bets_on_distances(stretch), batch, stake=0.5)
-        self._even_across.take(self._bets_across(beginning), batch)
-        self._even_along.take(self._bets_along(text), batch)
-        self.texts += 1
+    def _bet(self) -> None:
+        """Bet on the texts that wait."""
+        if not self._waiting:
+            return
+        texts = _Texts([text for _, text in self._waiting])
+        batches = np.array([batch for batch, _ in self._waiting])
+        self._waiting.clear()
+        self._informative += float(np.log((1 + texts.row.inverse) / 2).sum())
+        on_texts = self._bets_on_texts(texts)
+        self._same_places.take(on_texts, batches[len(batches) - len(on_texts) :], stake=0.5)
+        stretches = batches.repeat(-(-texts.lengths // STRETCH))
+        self._at_distance.take(self._bets_on_distances(texts), stretches, stake=0.5)
+        self._even_across.take(self._bets_across(texts), batches)
+        self._even_along.take(self._bets_along(texts), batches)
+        self._bet_on_texts += len(batches)
+        self._bet_on_draws += len(texts.row.token)
 
-    def _bets_on_texts(self, text: _Intervals) -> Doubles:
-        """Return logs [views] of the mean bet on earlier texts: all draws are the same there.
+    def _bets_on_texts(self, texts: _Texts) -> Doubles:
+        """Return logs [texts, views] of the mean bet on earlier texts: all draws are the same.
 
-        The mean is over texts, of products over places.
+        The mean is over texts, of products over places. There is none on a run's first text.
         """
-        texts, places = min(self.texts, TEXTS), len(text.token)
-        past = _Intervals(*(part[..., :places, :texts] for part in self._kept))
-        return _averaged(_log_products(past, text))
+        found = list[Doubles]()
+        for number, text in enumerate(texts, start=self._bet_on_texts):
+            beginning = text.at(slice(PLACES))
+            places, at = slice(len(beginning.token)), number % TEXTS
+            if number:
+                past = self._kept.at(places, slice(min(number, TEXTS)))
+                found.append(_log_mean(past, beginning))
+            self._kept.put(_Intervals.none(PLACES), slice(None), at)
+            self._kept.put(beginning, places, at)
+        return np.reshape(found, (-1, len(VIEWS)))
 
-    def _bets_on_distances(self, stretch: _Intervals) -> Doubles:
-        """Return logs [views] of the mean bet on distances: all draws are those so far before.
+    def _bets_on_distances(self, texts: _Texts) -> Doubles:
+        """Return logs [stretches, views] of the mean bet on distances: draws are those before.
 
         The mean is over distances, of products over draws.
         """
-        # Fixed before the stretch is looked at, whose own length tells where its text ends.
-        lags = min(LAGS, len(self._before.token) + STRETCH - 1)
-        number, row = len(stretch.token), self._before.then(stretch)
-        self._before = row.at(slice(-LAGS, None))
-        row = (
-            _Intervals.none(max(0, lags + number - len(row.token)))
-            .then(row)
-            .at(slice(-lags - number, -1))
-        )
-        windows = _Intervals(
-            *(np.lib.stride_tricks.sliding_window_view(part, lags, axis=-1) for part in row)
-        )
-        return _averaged(_log_products(windows, stretch))
+        row = self._before.then(texts.row)
+        self._before, windows = row.at(slice(-LAGS, None)), row.at(slice(-1)).windows(LAGS)
+        found = list[Doubles]()
+        for start, length in zip(texts.starts.tolist(), texts.lengths.tolist(), strict=True):
+            for first in range(start, start + length, STRETCH):
+                stretch = slice(first, min(first + STRETCH, start + length))
+                # Fixed before the stretch is looked at, whose own length tells where its text ends.
+                lags = min(LAGS, self._bet_on_draws + first + STRETCH - 1)
+                past = windows.at(stretch, slice(LAGS - lags, None))
+                found.append(_log_mean(past, texts.row.at(stretch)))
+        return np.array(found)
 
-    def _keep(self, text: _Intervals) -> None:
-        at, places = self.texts % TEXTS, len(text.token)
-        for kept, part in zip(self._kept, text, strict=True):
-            kept[..., :places, at] = part
-        self._kept.inverse[places:, at], self._kept.token[places:, at] = 0.0, -1
+    def _bets_across(self, texts: _Texts) -> Doubles:
+        """Return bets [texts, hypotheses] that a draw avoids the last texts' at its place."""
+        found = list[Doubles]()
+        for number, text in enumerate(texts, start=self._bet_on_texts):
+            self._across.empty(number)
+            found.append(self._across.bets(text.at(slice(PLACES))).sum(axis=0).ravel())
+        return np.array(found)
 
-    def _bets_across(self, text: _Intervals) -> Doubles:
-        """Return [hypotheses] the bets that a draw avoids those of the last texts at its place."""
-        found, places = [], len(text.token)
-        for strata, filled in self._filled.items():
-            if self.texts % strata == 0:
-                filled[:] = 0.0
-            shares = _shares(text, strata)
-            found.append(_log_ratios(filled[:, :places], shares).sum(axis=-1))
-            filled[:, :places] += shares
-        return np.concatenate(found)
-
-    def _bets_along(self, text: _Intervals) -> Doubles:
-        """Return [hypotheses] the bets that a draw avoids the last ones of its text."""
-        found = np.zeros((len(self._along), len(ORDERS)))
-        for first in range(0, len(text.token), _MOST_STRATA):
-            part = text.at(slice(first, first + _MOST_STRATA))
-            number = len(part.token)
-            for place, strata in enumerate(self._along):
-                shares = np.zeros((len(ORDERS), -(-number // strata) * strata, strata))
-                shares[:, :number] = _shares(part, strata)
-                blocks = shares.reshape(len(ORDERS), -1, strata, strata)
-                filled = np.cumsum(blocks, axis=2) - blocks
-                ratios = _log_ratios(filled, blocks).reshape(len(ORDERS), -1)
-                found[place] += ratios[:, :number].sum(axis=1)
-        return found.ravel()
+    def _bets_along(self, texts: _Texts) -> Doubles:
+        """Return bets [texts, hypotheses] that a draw avoids the last ones of its text."""
+        found = np.zeros((len(texts.lengths), len(self._even_along.hypotheses)))
+        longest_first = np.argsort(-texts.lengths, kind="stable")
+        for place in range(texts.lengths.max()):
+            some = longest_first[: np.count_nonzero(texts.lengths > place)]
+            self._along.empty(place % _MOST_STRATA)
+            draws = texts.row.at(texts.starts[some] + place)
+            found[some] += self._along.bets(draws).reshape(len(some), -1)
+        return found
 
     def dependences(self) -> list[Dependence]:
         """List hypotheses, strongest first, that alarm for an honest run once in 1 / SHARE runs."""
+        self._bet()
         found = [
             Dependence(hypothesis, evidence, int(each.batch[place]))
             for each in self._gathered()
@@ -308,6 +411,7 @@ class IndependenceTest(Evidence):
     @property
     def repeated(self) -> float:
         """The draws that one text must repeat from another, of a like law, for an alarm."""
+        self._bet()
         needed = self.threshold + 2 * math.log(max(2, min(self.texts, TEXTS)))
         return needed * self.draws / self._informative if self._informative > 0 else math.inf
 
@@ -326,79 +430,56 @@ def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
     return tuple(sorted({2, *own, *(strata for strata in STRATA if strata <= at_most)}))
 
 
-def _log_products(past: _Intervals, now: _Intervals) -> Doubles:
-    """Return [views, N] the logs of products, over draws, of idle + (1 - idle) * ratio.
+def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
+    """Return [views] the log of the mean, over N, of products, over draws, of earlier draws' bets.
 
-    Each factor is an earlier draw's bet. The ratio of two intervals that the same u lies in is
-    their intersection over the product of their lengths. Where there is no earlier draw, as behind
-    a text's end, nothing is staked.
+    A bet is idle + (1 - idle) * ratio. The ratio of two intervals that the same u lies in is their
+    intersection over the product of their lengths. Where there is no earlier draw, as behind a
+    text's end, nothing is staked.
 
     Args:
         past: N earlier draws for each of the draws, [..., draws, N].
         now: the draws, [..., draws].
     """
-    number = past.token.shape[-1]
-    found = np.empty((len(VIEWS), number))
-    each = max(1, _CACHED // len(now.token))
-    for first in range(0, number, each):
-        place = slice(first, first + each)
-        for row, products in zip(found[:, place], _products(past.at(place), now), strict=True):
-            row[:] = products
-    return found
+    products, logs = np.ones((len(VIEWS), past.token.shape[-1])), np.zeros(len(VIEWS))
+    # Both orders by score say the same, where they are mirror images of each other.
+    views = [0, 1, 2, 3, *((4, 5) if past.tied.any() or now.tied.any() else ()), -1]
+    for first in range(0, len(now.token), _FACTORS):
+        some = slice(first, first + _FACTORS)
+        bets = _bets(past.at(some, slice(None)), now.at(some), views[:-1])
+        for view, each in zip(views, bets, strict=True):
+            products[view] *= each.prod(axis=0)
+        if 4 not in views:
+            products[4:6] = products[2:4]
+        # What float64 then rounds to 0 is nothing beside the largest, which is 1.
+        largest = products.max(axis=-1)
+        products /= largest[:, None]
+        logs += np.log(largest)
+    means: Doubles = products.mean(axis=-1)
+    return logs + np.log(means)
 
 
-def _products(past: _Intervals, now: _Intervals) -> Iterator[Doubles]:
-    """Yield the rows of `_log_products`."""
-    now = _Intervals(*(part[..., None] for part in now))
-    idle = np.where(past.token < 0, 1.0, 0.5)
-    stake = (1.0 - idle) * now.inverse
-    both = stake * past.inverse
+def _bets(past: _Intervals, now: _Intervals, of_u: Sequence[int]) -> Iterator[Doubles]:
+    """Yield the bets of `_log_mean` [draws, N] in these views, and in that of the same tokens.
+
+    Each is in the place of the one before.
+    """
+    now = _Intervals._make(part[..., None] for part in now)
+    both = 0.5 * now.inverse * past.inverse
     bets, begins = np.empty_like(both), np.empty_like(both)
-    for order in range(len(ORDERS)):
-        low, high = past.low[order], past.high[order]
-        for below, above in ((low, high), (1.0 - high, 1.0 - low)):
-            np.minimum(above, now.high[order], out=bets)
-            np.maximum(below, now.low[order], out=begins)
-            bets -= begins
-            np.maximum(bets, 0.0, out=bets)
-            bets *= both
-            bets += idle
-            yield _log_product(bets)
-    yield _log_product(idle + stake * (past.token == now.token))
-
-
-def _log_product(factors: Doubles) -> Doubles:
-    """Return [N] logs of products of [draws, N] factors between 1/2 and 2^30."""
-    parts = range(0, len(factors), _FACTORS)
-    products = [factors[first : first + _FACTORS].prod(axis=0) for first in parts]
-    return np.asarray(np.log(products).sum(axis=0))
-
-
-def _averaged(logs: Doubles) -> Doubles:
-    """Return [views] the log of the mean of exp(x) over all x of each row."""
-    largest = logs.max(axis=-1)
-    means = np.exp(logs - largest[:, None]).mean(axis=-1)
-    logs_of_means: Doubles = largest + np.array([math.log(mean) for mean in means.tolist()])
-    return logs_of_means
-
-
-def _shares(text: _Intervals, strata: int) -> Doubles:
-    """Return [3, T, strata] the share of each interval in each of the equal strata of [0, 1)."""
-    edges = np.arange(strata) / strata
-    shares, below = text.high[..., None] - edges, text.low[..., None] - edges
-    for each in (shares, below):  # np.clip takes longer than what it calls
-        np.maximum(each, 0.0, out=each)
-        np.minimum(each, 1 / strata, out=each)
-    shares -= below
-    shares *= text.inverse[:, None]
-    return np.asarray(shares)
-
-
-def _log_ratios(filled: Doubles, shares: Doubles) -> Doubles:
-    """Return log-ratios of bets on what is not filled, along the last axis of both."""
-    free = np.maximum(1.0 - filled, _FLOOR)
-    ratio = free.shape[-1] * (free * shares).sum(axis=-1) / free.sum(axis=-1)
-    return np.asarray(np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratio))
+    for view in of_u:
+        # The same u, of this draw; of an earlier one it or its mirror image.
+        own = view - view % 2
+        np.minimum(past.high[view], now.high[own], out=bets)
+        np.maximum(past.low[view], now.low[own], out=begins)
+        bets -= begins
+        np.maximum(bets, 0.0, out=bets)
+        bets *= both
+        bets += past.idle
+        yield bets
+    np.copyto(bets, past.idle)
+    np.copyto(bets, 0.5 + 0.5 * now.inverse, where=past.token == now.token)
+    yield bets
 
 
 @RunCheck(id="sampling.independence", gathers=(IndependenceTest, RunSampling))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.auditing.checks.registry import Outcome, RunCheck, StepCheck, inapplicable
 from dpaudit.auditing.checks.steps import BatchView, StepsView
-from dpaudit.mechanisms import ANCHOR, TELLING
+from dpaudit.mechanisms import ANCHOR, TELLING, Doubles
 from dpaudit.results import Finding, Place, Value, finding_of
 from dpaudit.runs import aggregate_digest
 
@@ -40,22 +39,22 @@ def aggregate_is_defined(view: StepsView) -> Finding | None:
     if view.log_probabilities is None:
         return None  # sampling.support objects
     code = "record.other-probability" if mechanism.draw.likely else "record.other-maximum"
-    recorded = view.recorded.log_probabilities.tolist()
-    for place, right in enumerate(view.log_probabilities.tolist()):
-        if not _agree(right, recorded[place]):
-            # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once
-            # keep.
-            span = view.spans.slices[place]
-            right = mechanism.log_probability(
-                view.aggregate[span], int(view.columns[place]) - span.start
-            )
-            if not _agree(right, recorded[place]):
-                return Finding(code=code, values={"recorded": recorded[place], "recomputed": right})
+    recorded = view.recorded.log_probabilities
+    for place in np.flatnonzero(~_agree(view.log_probabilities, recorded)).tolist():
+        # Of the reduced step, scores beyond 10^7 have lost digits that all of them at once keep.
+        span = view.spans.slices[place]
+        right = mechanism.log_probability(
+            view.aggregate[span], int(view.columns[place]) - span.start
+        )
+        found = float(recorded[place])
+        if not _agree(np.array(right), recorded[place]):
+            return Finding(code=code, values={"recorded": found, "recomputed": right})
     return None
 
 
-def _agree(right: float, recorded: float) -> bool:
-    return math.isfinite(right) and abs(right - recorded) <= _LOG_TOLERANCE * max(1.0, abs(right))
+def _agree(right: Doubles, recorded: Doubles) -> NDArray[np.bool_]:
+    near = np.abs(right - recorded) <= _LOG_TOLERANCE * np.maximum(1.0, np.abs(right))
+    return np.isfinite(right) & near
 
 
 @StepCheck(id="record.sides", together=True)
@@ -88,11 +87,13 @@ class UniformRows(BatchEvidence):
         if view.contexts is None:
             self.contexts[:] = False
         for span in view.spans.slices:
+            if not (self.public or self.contexts.any()):
+                return
             anchor = {ANCHOR: view.arrays[ANCHOR][span]} if ANCHOR in view.arrays else {}
             if self.public:
                 row = anchor[ANCHOR]
                 self.public = len(row) >= TELLING and bool(np.ptp(row) == 0)
-            if view.contexts is not None and self.contexts.any():
+            if view.contexts is not None:
                 contexts = view.contexts[:, span]
                 self.contexts &= view.mechanism.contribution.uniform(anchor, contexts)
 

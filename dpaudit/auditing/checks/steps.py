@@ -25,6 +25,7 @@ from dpaudit.runs import (
     RunReader,
     Sample,
     Step,
+    recorded_together,
 )
 from dpaudit.runs.manifest import MAX_WIDTH
 from dpaudit.runs.rules import ForbiddenTokens, Ids
@@ -39,7 +40,7 @@ MOST_CONTEXTS = 2 * MAX_WIDTH - 1
 TELLING_VALUES = 16
 #: Of steps that are looked at together, those of several batches included: of so many columns that
 #: numpy's calls do not count for much. Twice as many gain nothing.
-BLOCK_BYTES = 1 << 23
+BLOCK_BYTES = 1 << 24
 #: What is worked out for each earlier token of a step's text, and for each column.
 _BYTES_BEFORE, _BYTES_COLUMN = 256, 256
 
@@ -566,9 +567,7 @@ def looked_at_together(batches: Sequence[BatchView]) -> list[StepsView] | None:
     if not mechanism.in_blocks or mechanism.budget is not None or first.header.canary is not None:
         return None
     steps = [range(len(batch.tokens)) for batch in batches]
-    recorded = [
-        batch.record.recorded(positions) for batch, positions in zip(batches, steps, strict=True)
-    ]
+    recorded = recorded_together([batch.record for batch in batches])
     earlier = [
         batch.record.before(position)
         for batch, positions in zip(batches, steps, strict=True)
@@ -577,7 +576,7 @@ def looked_at_together(batches: Sequence[BatchView]) -> list[StepsView] | None:
     whole = StepsView(
         first.manifest,
         first.header,
-        RecordedSteps.joined(recorded),
+        recorded,
         range(len(earlier)),
         earlier,
         first.accountant,
@@ -585,12 +584,10 @@ def looked_at_together(batches: Sequence[BatchView]) -> list[StepsView] | None:
     with np.errstate(all="ignore"):
         if not whole.regular:
             return None
-    ends = list(accumulate(map(len, steps), initial=0))
+    ends = accumulate(map(len, steps), initial=0)
     return [
-        batch._together(each, positions, (whole, slice(*span)))
-        for batch, each, positions, span in zip(
-            batches, recorded, steps, pairwise(ends), strict=True
-        )
+        batch._together(recorded.part(slice(*span)), positions, (whole, slice(*span)))
+        for batch, positions, span in zip(batches, steps, pairwise(ends), strict=True)
     ]
 
 

@@ -3,8 +3,6 @@
 Results come in the tasks' order.
 """
 
-from dpaudit.runs.engines.engine import Engine as Engine
-from dpaudit.runs.engines.engine import Work as Work
-from dpaudit.runs.engines.local import LocalEngine as LocalEngine
-from dpaudit.runs.engines.local import cores as cores
-from dpaudit.runs.engines.ray import RayEngine as RayEngine
+from dpaudit.lazy import lazy_names
+
+__getattr__, __all__ = lazy_names(__name__, __file__)

@@ -19,8 +19,6 @@ import sys
 from collections.abc import Collection, Generator, Iterable
 from contextlib import suppress
 from functools import partial
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
 from threading import Thread
 
 from dpaudit.runs import InputError
@@ -75,6 +73,8 @@ class _Process:
     """An interpreter that gets what makes its work, and then tasks."""
 
     def __init__(self, make_work: bytes, threads: int) -> None:
+        from multiprocessing import Pipe  # not where all work is done in this process
+
         self.connection, theirs = Pipe()
         with theirs:
             path = [str(place) for place in sys.path]
@@ -111,6 +111,8 @@ class _Process:
 
 def _first(processes: Collection[_Process]) -> _Process:
     """Return one of these that says something or is dead, as soon as there is one."""
+    from multiprocessing.connection import wait
+
     ready = wait([process.connection for process in processes])
     return next(process for process in processes if process.connection in ready)
 
@@ -127,6 +129,8 @@ def _refusal(deaths: int, cause: str, over_task: bool) -> InputError:
 
 def serve(handle: int) -> None:
     """Answer, in a worker process, what comes on a socket, until its other end closes."""
+    from multiprocessing.connection import Connection
+
     Thread(target=_leave_with_caller, args=(handle,), daemon=True).start()
     connection = Connection(handle)
     with suppress(EOFError, OSError):

@@ -14,8 +14,8 @@ import click
 import pytest
 from pydantic import ValidationError
 
-from dpaudit.commands.cli import evaluate as evaluate_command
 from dpaudit.commands.cli import main
+from dpaudit.commands.evaluate import evaluate as evaluate_command
 from dpaudit.generation.evaluation.settings import PAPER, PROBE
 from dpaudit.generation.experiments.table import ALL_RECORDS
 from dpaudit.results.quality import MOST, MauveSettings, Quality

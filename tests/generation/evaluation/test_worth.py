@@ -211,7 +211,7 @@ def test_every_neighbour_moves_one_batch_within_the_cut_off(
     make_config: Callable[..., Config], tmp_path: Path
 ) -> None:
     """All data sets with one record less, shown or held out, and one with a record more."""
-    rows = ROWS[:14]
+    rows = ROWS[:8]
 
     def found(number: int, rows: list[tuple[str, str]]) -> GainByBatch:
         path = write(tmp_path / f"{number}.csv", rows)
