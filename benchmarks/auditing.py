@@ -196,7 +196,6 @@ def _verified(folder: Path, sizes: tuple[int, ...]) -> Iterator[Row]:
             used.cpu,
             unit="s",
             wanted=None if most is None else Wanted("at most", most),
-            figures={"peak memory, MiB": used.peak / 2**20},
         )
 
 

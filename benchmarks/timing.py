@@ -86,11 +86,10 @@ class Clock:
 
 
 class Used(NamedTuple):
-    """What a command took: wall and CPU seconds with its children's, and peak resident bytes."""
+    """What a command took: wall and CPU seconds, with its children's."""
 
     wall: float
     cpu: float
-    peak: int
 
 
 def command(*arguments: str) -> Used:
@@ -113,4 +112,4 @@ def command(*arguments: str) -> Used:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise RuntimeError(f"{' '.join(arguments)} ends with {process.returncode}")
-    return Used(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+    return Used(wall, usage.ru_utime + usage.ru_stime)
