@@ -58,7 +58,10 @@ def _saved() -> Iterator[Row]:
         folder = Path(name)
         work, _ = workload(folder, small=False, contexts=16, batches=8, tokens=64)
         config, texts, steps = folder / "config.yaml", folder / "texts", folder / "steps"
-        config.write_text(yaml.safe_dump(work.anchored().model_dump(mode="json", exclude_unset=True)), encoding="utf-8")
+        config.write_text(
+            yaml.safe_dump(work.anchored().model_dump(mode="json", exclude_unset=True)),
+            encoding="utf-8",
+        )
         write_run(steps, Shape(BATCHES, 64, 32, 4096, ANCHORED))
         commands = {
             f"8 texts of 16 contexts and 64 tokens: `dpaudit generate {config.name}`": (

@@ -73,7 +73,9 @@ def _demo() -> Row:
             config = demo_configs(name)["central"]
             one = config.batching.model_copy(update={"generate_per_label": 1})
             file = Path(folder) / f"{len(seconds)}.yaml"
-            values = config.model_copy(update={"batching": one}).model_dump(mode="json", exclude_unset=True)
+            values = config.model_copy(update={"batching": one}).model_dump(
+                mode="json", exclude_unset=True
+            )
             file.write_text(yaml.safe_dump(values), encoding="utf-8")
             run = str(file.with_suffix(""))
             seconds[name] = command("-m", "dpaudit", "generate", str(file), "--out", run).wall
