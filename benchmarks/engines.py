@@ -10,12 +10,10 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-import yaml
-
 from benchmarks.rows import Row
 from benchmarks.synthetic import ANCHORED, Shape, write_run
 from benchmarks.timing import command
-from benchmarks.workload import workload
+from benchmarks.workload import workload, write_config
 from dpaudit.runs.engines import Engine, LocalEngine, Work
 
 WORKERS = 2
@@ -58,10 +56,7 @@ def _saved() -> Iterator[Row]:
         folder = Path(name)
         work, _ = workload(folder, small=False, contexts=16, batches=8, tokens=64)
         config, texts, steps = folder / "config.yaml", folder / "texts", folder / "steps"
-        config.write_text(
-            yaml.safe_dump(work.anchored().model_dump(mode="json", exclude_unset=True)),
-            encoding="utf-8",
-        )
+        write_config(work.anchored(), config)
         write_run(steps, Shape(BATCHES, 64, 32, 4096, ANCHORED))
         commands = {
             f"8 texts of 16 contexts and 64 tokens: `dpaudit generate {config.name}`": (

@@ -17,12 +17,11 @@ from tempfile import TemporaryDirectory
 from unittest import mock
 
 import torch
-import yaml
 
 from benchmarks.rivals import INVINK, Rivals
 from benchmarks.rows import Row, Wanted
 from benchmarks.timing import Timings, command, interleaved
-from benchmarks.workload import GEMMA, SMOLLM2, TOP, Workload, workload
+from benchmarks.workload import GEMMA, SMOLLM2, TOP, Workload, workload, write_config
 from dpaudit.generation import algorithm
 from dpaudit.generation.config import Config, ModelConfig
 from dpaudit.generation.joined import JOINED
@@ -73,10 +72,7 @@ def _demo() -> Row:
             config = demo_configs(name)["central"]
             one = config.batching.model_copy(update={"generate_per_label": 1})
             file = Path(folder) / f"{len(seconds)}.yaml"
-            values = config.model_copy(update={"batching": one}).model_dump(
-                mode="json", exclude_unset=True
-            )
-            file.write_text(yaml.safe_dump(values), encoding="utf-8")
+            write_config(config.model_copy(update={"batching": one}), file)
             run = str(file.with_suffix(""))
             seconds[name] = command("-m", "dpaudit", "generate", str(file), "--out", run).wall
     figures = {f"{name}, s": each for name, each in seconds.items()}

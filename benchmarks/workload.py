@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
 from transformers import PreTrainedTokenizerBase
 
 from benchmarks.tiny import save_tiny_model
@@ -125,6 +126,12 @@ def workload(
         writer.writerow(["label", "text"])
         writer.writerows([LABEL, text] for text in texts)
     return Workload(model, data, tuple(texts), contexts, batches, tokens, example_tokens), loaded
+
+
+def write_config(config: Config, path: Path) -> None:
+    """Write a config as it was given, without defaults, for a command to read."""
+    values = config.model_dump(mode="json", exclude_unset=True)
+    path.write_text(yaml.safe_dump(values), encoding="utf-8")
 
 
 def _news() -> list[str]:
