@@ -82,7 +82,7 @@ docs: setup
 screenshots: setup
 	$(BIN)/python -m tests.browser.screenshots
 
-# Measures all that docs/reference/{benchmarks,full-size}.md show; some ten minutes, on a machine that does nothing else.
+# Measures all that docs/reference/{benchmarks,full-size}.md show; half an hour, on a machine that does nothing else.
 bench: setup
 	$(BIN)/python -m benchmarks --publish
 
