@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -58,14 +59,20 @@ def main(
     if publish and small:
         raise click.UsageError("--publish needs full size: leave --small away.")
     if not only_pages:
-        topics = only or tuple(MODULES)
-        dates = dict.fromkeys(topics, made())
-        results = Results(describe(), dates, tuple(_measured(topics, small)), small)
+        results, date = Results(describe(), {}, (), small), made()
+        if publish and only:
+            try:
+                results = Results.read(RESULTS).with_newer(results)
+            except ValueError as error:
+                raise click.ClickException(str(error)) from None
+        for topic in only or MODULES:
+            rows = tuple(_measured(topic, small))
+            results = results.with_newer(replace(results, made={topic: date}, rows=rows))
+            if publish:  # what comes later may be stopped
+                results.write(RESULTS)
         _print(results)
         if json_file is not None:
             results.write(json_file)
-        if publish:
-            _published(results).write(RESULTS)
     if publish or only_pages:
         latest = Results.read(RESULTS)
         for path, text in (
@@ -76,22 +83,11 @@ def main(
             click.echo(f"written: {os.path.relpath(path)}", err=True)
 
 
-def _published(results: Results) -> Results:
-    """Return the results with the latest ones of other topics."""
-    if results.made.keys() == MODULES.keys():
-        return results
-    try:
-        return Results.read(RESULTS).with_newer(results, MODULES)
-    except ValueError as error:
-        raise click.ClickException(str(error)) from None
-
-
-def _measured(topics: tuple[str, ...], small: bool) -> Iterator[Row]:
-    for topic in topics:
-        module = importlib.import_module(f"benchmarks.{MODULES[topic]}")
-        for row in module.rows(small):
-            click.echo(f"{topic}: {row.what}: {page.measured(row)}", err=True)
-            yield row
+def _measured(topic: str, small: bool) -> Iterator[Row]:
+    module = importlib.import_module(f"benchmarks.{MODULES[topic]}")
+    for row in module.rows(small):
+        click.echo(f"{topic}: {row.what}: {page.measured(row)}", err=True)
+        yield row
 
 
 def _print(results: Results) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -72,20 +72,16 @@ class Results:
     rows: tuple[Row, ...]
     small: bool
 
-    def with_newer(self, newer: Results, topics: Iterable[str]) -> Results:
-        """Return these with newer rows in place of their topics' own, in this order of topics.
+    def with_newer(self, newer: Results) -> Results:
+        """Return these with newer rows in place of their topics' own.
 
         Raises ValueError when they are of another machine: its figures cannot stand beside these.
         """
         if newer.machine != self.machine:
             raise ValueError("other topics were measured on another machine: leave --only away")
-        rows = [
-            row
-            for topic in topics
-            for row in (newer if topic in newer.made else self).rows
-            if row.topic == topic
-        ]
-        return Results(self.machine, {**self.made, **newer.made}, tuple(rows), newer.small)
+        others = (row for row in self.rows if row.topic not in newer.made)
+        made = {**self.made, **newer.made}
+        return Results(self.machine, made, (*others, *newer.rows), newer.small)
 
     def write(self, path: Path) -> None:
         """Write as JSON."""

@@ -65,10 +65,10 @@ def test_newer_rows_take_their_topics_place() -> None:
         rows = (Row(topic, made, 1.0) for topic, made in dates.items())
         return Results({"cores": 2}, dates, tuple(rows), small=False)
 
-    joined = of(engine="old", audit="old").with_newer(of(audit="new"), ["audit", "engine"])
-    assert joined == of(audit="new", engine="old")
+    joined = of(audit="old", engine="old").with_newer(of(audit="new"))
+    assert joined == of(engine="old", audit="new")
     with pytest.raises(ValueError, match="another machine"):
-        joined.with_newer(replace(joined, machine={"cores": 4}), [])
+        joined.with_newer(replace(joined, machine={"cores": 4}))
 
 
 def test_a_bound_is_kept_on_its_own_side() -> None:
