@@ -64,7 +64,7 @@ def rows(small: bool) -> Iterator[Row]:
         yield from _times(run, shape, rounds=1 if small else 5)
         yield from _anchored(Path(folder), shape, run, rounds=1 if small else 5)
         yield from _support(Path(folder), steps=8 if small else 96, rounds=1 if small else 7)
-        yield from _whole(Path(folder), 4096 if small else FULL, rounds=1 if small else 5)
+        yield from _whole(Path(folder), 1 << 16 if small else FULL, rounds=1 if small else 5)
         yield from _verified(Path(folder), (2, 4) if small else (10, 100, 1000))
     yield from _commands(1 if small else 5)
     if not sys.platform.startswith("linux"):

@@ -72,7 +72,16 @@ def _commit() -> str:
     root = Path(__file__).parent
     commands = (
         ["git", "rev-parse", "--short=12", "HEAD"],
-        ["git", "status", "--porcelain", "--untracked-files=no"],
+        # what is published does not count: one topic after another changes it
+        [
+            "git",
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            ":/",
+            ":/!benchmarks/results",
+            ":/!docs",
+        ],
     )
     try:
         commit, changes = (
