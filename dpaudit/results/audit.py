@@ -1,7 +1,5 @@
 """Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -422,7 +420,7 @@ class LedgerEntry(Result):
     delta: Number | None
     rule: Literal["leaf", "sum", "maximum", "joint"]
     reference: str
-    children: tuple[LedgerEntry, ...]
+    children: tuple["LedgerEntry", ...]
     omitted: int
 
 
@@ -586,7 +584,7 @@ class TextCounts(Result):
     other_language: int = 0
 
     @classmethod
-    def of(cls, texts: int, found: Mapping[Vacuity, int]) -> TextCounts:
+    def of(cls, texts: int, found: Mapping[Vacuity, int]) -> Self:
         """Return the counts of so many texts, by how they say nothing."""
         return cls(texts=texts, **{name: found.get(name, 0) for name in VACUITIES})
 

@@ -4,8 +4,6 @@ The file is no part of a release: counts, p-values, spans and the epsilon that t
 worked out from private records, and no epsilon pays for publishing them.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Final, Literal, TypeAlias
 
