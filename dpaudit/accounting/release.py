@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from itertools import product
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -165,7 +165,7 @@ class ReleaseAccountant:
         Raises:
             ValueError: an argument is out of its range.
         """
-        return replace(self.batch.epsilon(tokens, self._share(delta), method), delta=delta)
+        return self.batch.epsilon(tokens, self._share(delta), method)._replace(delta=delta)
 
     def epsilon(self, tokens: int, delta: float) -> float:
         """Return the cost to readers who do not know the batches: never above the batch level.
@@ -470,8 +470,7 @@ def _normal_deviations(limit: Limit, delta: float) -> float:
     return low
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """A number of rounds, its texts and its cost.
 
     Attributes:

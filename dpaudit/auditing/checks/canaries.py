@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -37,8 +36,7 @@ _UNFAIR = 1e-6
 _SLACK = 1e-9
 
 
-@dataclass(frozen=True)
-class FoundCanary:
+class FoundCanary(NamedTuple):
     """The record of a batch's canary.
 
     Attributes:
@@ -178,8 +176,7 @@ def _contradicted(run: AuditedRun, canary: Canary, batch: int) -> str:
     return "contributing" if found.among and found.telling else ""
 
 
-@dataclass(frozen=True)
-class Guesses:
+class Guesses(NamedTuple):
     """The coins, guessed by each log-ratio's sign: in, if texts are likelier with the canary.
 
     Attributes:

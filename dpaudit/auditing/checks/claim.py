@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import get_args
+from dataclasses import replace
+from typing import NamedTuple, get_args
 
 from dpaudit.accounting import (
     AttackLimit,
@@ -348,8 +348,7 @@ def every_batch_counts(run: AuditedRun) -> Outcome:
     return Outcome("pass", "all", values)
 
 
-@dataclass(frozen=True)
-class TooSmall:
+class TooSmall(NamedTuple):
     """A figure of the claim that is smaller than what was recomputed, both in nats.
 
     Attributes:

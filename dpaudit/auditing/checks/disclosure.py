@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.partition import Placement
@@ -143,8 +142,7 @@ def _prompt(prompt: PromptSettings, origins: Origins) -> PromptSettings | None:
     return prompt.only(*shown) if shown else None
 
 
-@dataclass(frozen=True)
-class _Told:
+class _Told(NamedTuple):
     """The public content of settings.
 
     Attributes:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from dpaudit.accounting import (
     CLUSTERINGS,
@@ -21,8 +21,7 @@ from dpaudit.results import Finding
 from dpaudit.runs import Claim, Clustering, Manifest
 
 
-@dataclass(frozen=True)
-class GroupingCost:
+class GroupingCost(NamedTuple):
     """The cost before any token is drawn; 0 throughout for a run without a clustering.
 
     Attributes:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from typing import Literal, NamedTuple, TypeAlias
 
 from dpaudit.accounting import ReleaseAccountant, rounded_sum
 from dpaudit.accounting.ex_post_release import amplifies
@@ -19,8 +19,7 @@ PSEUDORANDOM, DRAWN = Finding(code="levels.pseudorandom"), Finding(code="levels.
 Level: TypeAlias = Literal["release", "batch"]
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(NamedTuple):
     """A run's epsilon of one kind at both levels, in nats.
 
     Attributes:
@@ -38,8 +37,8 @@ class Levels:
 
     def beside(self, spent: float) -> Levels:
         """Return the levels plus another cost, which nothing amplifies."""
-        return replace(
-            self, release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent)
+        return self._replace(
+            release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent)
         )
 
     @property

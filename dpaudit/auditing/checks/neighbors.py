@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,7 @@ def _nats(value: float) -> Quantity:
     return Quantity(value=value, unit="nats")
 
 
-@dataclass(frozen=True)
-class BatchLosses:
+class BatchLosses(NamedTuple):
     """The losses of one batch's contexts.
 
     Attributes:
