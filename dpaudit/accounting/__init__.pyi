@@ -19,6 +19,10 @@ from dpaudit.accounting.ex_post import Cost as Cost
 from dpaudit.accounting.ex_post import ExPostAccountant as ExPostAccountant
 from dpaudit.accounting.ex_post import exact_cost as exact_cost
 from dpaudit.accounting.ex_post import theorem1_cost as theorem1_cost
+from dpaudit.accounting.guesses import ALARM_AT as ALARM_AT
+from dpaudit.accounting.guesses import REFUTED_AT as REFUTED_AT
+from dpaudit.accounting.guesses import canary_guesses as canary_guesses
+from dpaudit.accounting.guesses import chance_of as chance_of
 from dpaudit.accounting.joint import Parts as Parts
 from dpaudit.accounting.joint import joint_attacks as joint_attacks
 from dpaudit.accounting.joint import joint_epsilon as joint_epsilon

@@ -18,8 +18,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from typing_extensions import override
 
+from dpaudit import accounting
 from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
-from dpaudit.accounting.guesses import REFUTED_AT, canary_guesses
 from dpaudit.accounting.renyi import most_variation
 from dpaudit.auditing.checks.canaries import guesses
 from dpaudit.auditing.checks.costs import Costs
@@ -195,14 +195,14 @@ def canaries(run: AuditedRun) -> CanaryGuesses | None:
     if found is None:
         return None
     delta = run.claim.delta if run.kind.beforehand else 0.0
-    tossed = canary_guesses(found.coins, delta)
+    tossed = accounting.canary_guesses(found.coins, delta)
     return CanaryGuesses(
         coins=found.coins,
         right=found.right,
         epsilon=tossed.epsilon_refuted(found.right),
         most=tossed.most_refutable(),
         delta=delta,
-        confidence=1 - REFUTED_AT,
+        confidence=1 - accounting.REFUTED_AT,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from dpaudit.accounting import CLUSTERINGS
 from dpaudit.auditing.batches import Progress, gather
@@ -49,7 +49,6 @@ from dpaudit.results import (
 )
 from dpaudit.results.catalogue import message, require_words
 from dpaudit.results.disclosed_texts import DisclosedTexts
-from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
@@ -64,6 +63,9 @@ from dpaudit.runs import (
 from dpaudit.runs.engines import Engine
 from dpaudit.runs.reader import RESUME
 from dpaudit.version import __version__
+
+if TYPE_CHECKING:
+    from dpaudit.results.replay import PublicReplay, Rerun
 
 #: The level up to which a record alone can be checked, together with the release: what an audit
 #: asks for by default.

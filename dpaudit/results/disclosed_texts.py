@@ -9,7 +9,7 @@ from typing import Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from dpaudit.accounting.control_test import LEVEL as LEVEL
+from dpaudit.accounting.laws import LEVEL as LEVEL
 from dpaudit.results.values import Number
 
 #: Whose epsilon is compared: of someone who knows a record's batch, of readers of the texts, or of
