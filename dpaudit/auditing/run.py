@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from dpaudit.accounting import CLUSTERINGS
+from dpaudit import accounting
 from dpaudit.auditing.batches import Progress, gather
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
@@ -175,7 +175,7 @@ def audit_run(
             plug_in.load()
             require_words(plug_in)
         if manifest.clustering.method != "none":
-            CLUSTERINGS[manifest.clustering.method]  # a plug-in may be unusable
+            accounting.CLUSTERINGS[manifest.clustering.method]  # a plug-in may be unusable
     except InputError as error:
         return _unreadable(str(path), input_problem(error), evidence)
     if seed is not None:

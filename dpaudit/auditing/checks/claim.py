@@ -12,13 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple, get_args
 
-from dpaudit.accounting import (
-    AttackLimit,
-    Method,
-    limit_of,
-    rounded_sum,
-    zcdp_epsilon,
-)
+from dpaudit import accounting
+from dpaudit.accounting import AttackLimit, limit_of, rounded_sum, zcdp_epsilon
 from dpaudit.auditing.checks.costs import Attacks, Costs
 from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.levels import Level, Levels
@@ -440,5 +435,5 @@ def _of_tokens(run: AuditedRun, tokens: int, level: Level) -> Iterator[float]:
         else:
             yield from (
                 texts_alone.batch_level(tokens, delta, method).epsilon
-                for method in get_args(Method)
+                for method in get_args(accounting.Method)
             )
