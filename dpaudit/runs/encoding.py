@@ -11,9 +11,8 @@ are decoded unchanged, for the audit to object to.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +22,7 @@ Floats = NDArray[np.floating[Any]]
 AnyArray = NDArray[Any]
 
 
-@dataclass(frozen=True)
-class IntegerCode:
+class IntegerCode(NamedTuple):
     """Integers in a smaller dtype.
 
     Attributes:
@@ -55,8 +53,7 @@ class IntegerCode:
         return codes.astype(self.dtype, copy=False)
 
 
-@dataclass(frozen=True)
-class FloatCode:
+class FloatCode(NamedTuple):
     """Codes of any floats: their ranks. Every bit pattern has its own, -0.0 and NaN included.
 
     A rank is the bits of IEEE 754 with the sign bit inverted, or all bits of a negative number: an
@@ -102,8 +99,7 @@ class FloatCode:
         return inverted
 
 
-@dataclass(frozen=True)
-class GridCode:
+class GridCode(NamedTuple):
     """Codes of multiples of a grid, or of such sums over a divisor: the multiple, a signed integer.
 
     Attributes:

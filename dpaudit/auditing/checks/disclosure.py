@@ -8,18 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.partition import Placement
 from dpaudit.auditing.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import CheckResult, Finding, Value
-from dpaudit.results.replay import SharedText
 from dpaudit.results.summary import BatchingSettings, ModelSettings, PromptSettings, Settings
 from dpaudit.runs import InputError, KeyedHash, Manifest
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
 from dpaudit.runs.manifest import SOFTWARE, Origins
+
+if TYPE_CHECKING:
+    from dpaudit.results.replay import SharedText
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have
 #: none by chance.
@@ -143,8 +144,7 @@ def _prompt(prompt: PromptSettings, origins: Origins) -> PromptSettings | None:
     return prompt.only(*shown) if shown else None
 
 
-@dataclass(frozen=True)
-class _Told:
+class _Told(NamedTuple):
     """The public content of settings.
 
     Attributes:

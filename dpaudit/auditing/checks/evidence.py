@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ContextChange
 from dpaudit.mechanisms.claims import KindOfClaim
 from dpaudit.results import Finding, Value
 from dpaudit.results.disclosed_texts import DisclosedTexts
-from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
     BatchHeader,
     Canaries,
@@ -37,6 +36,9 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
+
+if TYPE_CHECKING:
+    from dpaudit.results.replay import PublicReplay, Replay, Rerun
 
 
 class BatchEvidence:
@@ -187,7 +189,7 @@ class AuditedRun:
     @property
     def replay(self) -> Replay | None:
         """The result of recomputing with the model and the data; None if that was not done."""
-        return self.replayed if isinstance(self.replayed, Replay) else None
+        return self.replayed and self.replayed.with_data
 
     def digest(self, name: str) -> str:
         """Return the SHA-256 of a file, in hexadecimal.

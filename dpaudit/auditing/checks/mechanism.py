@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -134,8 +134,7 @@ def bounds_are_of_the_unit(run: AuditedRun) -> Outcome:
 AfterPublic: TypeAlias = tuple[str | None, bytes]
 
 
-@dataclass(frozen=True)
-class SeenPublic:
+class SeenPublic(NamedTuple):
     """A step's part of the public prompt: its place in the batch, its origin, and its SHA-256."""
 
     position: int

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -211,8 +210,7 @@ def _staked(found: Doubles, stake: float | Doubles) -> Doubles:
     return np.asarray(np.logaddexp(np.log1p(-stake), found + np.log(stake)))
 
 
-@dataclass(frozen=True)
-class Dependence:
+class Dependence(NamedTuple):
     """A hypothesis that explains the draws far better than independence does.
 
     Attributes:
