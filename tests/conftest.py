@@ -881,7 +881,7 @@ NOISED: dict[str, Callable[[int, int, int], Values]] = {
 
 
 #: Of runs whose tokens are private where a test asks for it.
-TESTS: dict[str, float] = {"threshold": 1.2, "threshold_noise": 0.3, "public_temperature": 1.5}
+TESTS: dict[str, float] = {"threshold": 0.5, "threshold_noise": 0.3, "public_temperature": 1.5}
 #: How tests are not as they should be: honest first.
 TESTED = (
     "honest",
