@@ -1925,12 +1925,12 @@ TESTED: dict[str, Any] = {
     "temperature": 1.0,
     "top_k": 8,
     "max_tokens": 12,
-    "tokens_per_batch": 150,
+    "tokens_per_batch": 32,
     **MEAN,
     "divisor": 5.0,
 }
-#: The same at a tenth of the steps: too few for what noise shows, which is not verified then.
-FEW_TESTED = TESTED | {"sizes": (5, 4), "private_tokens": 8, "tokens_per_batch": 60}
+#: The same at a seventh of the steps: too few for what noise shows, which is not verified then.
+FEW_TESTED = TESTED | {"sizes": (5, 4), "private_tokens": 8, "tokens_per_batch": 30}
 for name, tested, check in (
     ("thresholds_that_each_text_draws_anew", "new at each text", "sampling.threshold"),
     (

@@ -19,8 +19,11 @@ from dpaudit.auditing.checks.sampling import (
     RunSampling,
     SamplingTest,
 )
+from dpaudit.mechanisms import Spans
 
 TEMPERATURE = 1.5
+#: Steps that are looked at together.
+AT_ONCE = 30
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
 
 
@@ -72,12 +75,21 @@ def drawn(row: NDArray[np.floating], token: int, before: list[int] | None = None
 
 
 def sampled(draw: Draw, steps: int, size: int, seed: int) -> SamplingTest:
-    random = np.random.default_rng([seed, 1])
-    test, text = SamplingTest(), list[int]()
-    for number, row in enumerate(aggregates(steps, size, seed)):
-        token = draw(row, random)
-        test.add(drawn(row, token, text), [bytes([seed % 256, number % 256])])
-        text.append(token)
+    random, rows = np.random.default_rng([seed, 1]), aggregates(steps, size, seed)
+    tokens = np.array([draw(row, random) for row in rows])
+    test = SamplingTest()
+    for some in np.array_split(np.arange(steps), -(-steps // AT_ONCE)):
+        shifts = np.arange(len(some)) * size
+        before = [tokens[:step] + shift for step, shift in zip(some, shifts, strict=True)]
+        found = DrawnSteps.of(
+            rows[some].ravel(),
+            Spans([size] * len(some)),
+            TEMPERATURE,
+            tokens[some] + shifts,
+            np.concatenate(before),
+        )
+        assert found is not None
+        test.add(found, [bytes([seed % 256, step % 256]) for step in some.tolist()])
     return test
 
 
