@@ -189,7 +189,7 @@ class AuditedRun:
     @property
     def replay(self) -> Replay | None:
         """The result of recomputing with the model and the data; None if that was not done."""
-        return self.replayed and self.replayed.with_data
+        return None if self.replayed is None else self.replayed.with_data
 
     def digest(self, name: str) -> str:
         """Return the SHA-256 of a file, in hexadecimal.
