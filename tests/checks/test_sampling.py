@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -55,6 +56,7 @@ def nucleus(share: float) -> Draw:
     return draw
 
 
+@lru_cache(maxsize=1)  # several samplers draw from the same ones
 def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
     """Aggregates like a model's medians: few tokens stand out; most are at the clip's floor."""
     random = np.random.default_rng(seed)
@@ -63,6 +65,7 @@ def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
     for row in values:
         places = random.choice(size, likely, replace=False)
         row[places] = np.clip(9.0 - np.sort(random.gamma(2.0, 3.0, likely)), -9.0, 9.0)
+    values.flags.writeable = False
     return values
 
 
@@ -114,7 +117,7 @@ def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
         assert any(setting in (None, each.values.get("setting")) for each in found)
 
 
-@pytest.mark.parametrize("runs", [100, pytest.param(660, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [40, pytest.param(660, marks=pytest.mark.slow)])
 def test_honest_runs_pass(runs: int) -> None:
     """At most FALSE_ALARMS of honest runs alarm.
 
@@ -223,19 +226,20 @@ def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: s
                 ratio = np.log(other) - np.log(here)
                 moments = np.where(other > 0, other * ratio, 0.0)
                 square = np.where(other > 0, other * ratio**2, 0.0).sum()
-            for token, ratios in zip(tokens, found, strict=True):
-                np.testing.assert_allclose(
-                    ratios.found[place, 0], ratio[token], rtol=1e-8, atol=allowed
-                )
-                np.testing.assert_allclose(
-                    ratios.mean[place, 0], moments.sum(), rtol=1e-8, atol=allowed
-                )
-                np.testing.assert_allclose(
-                    ratios.variance[place, 0],
-                    square - moments.sum() ** 2,
-                    rtol=1e-6,
-                    atol=10 * allowed,
-                )
+            np.testing.assert_allclose(
+                [ratios.found[place, 0] for ratios in found],
+                ratio[tokens],
+                rtol=1e-8,
+                atol=allowed,
+            )
+            means, variances = (
+                [getattr(ratios, name)[place, 0] for ratios in found]
+                for name in ("mean", "variance")
+            )
+            np.testing.assert_allclose(means, moments.sum(), rtol=1e-8, atol=allowed)
+            np.testing.assert_allclose(
+                variances, square - moments.sum() ** 2, rtol=1e-6, atol=10 * allowed
+            )
 
 
 @pytest.mark.parametrize("size", [3, 24])

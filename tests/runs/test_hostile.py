@@ -317,7 +317,7 @@ HOSTILE = {
     "many entries": (many_entries, 2, "superfluous"),
     "zip bomb": (
         lambda run: run.rezip(
-            0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 28))], compression=8
+            0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 24))], compression=8
         ),
         2,
         "compressed by the zip itself",
