@@ -37,8 +37,10 @@ from dpaudit.accounting import (
     ChangScales,
     ExPostAccountant,
     ReleaseAccountant,
+    composition,
     rebalancing_epsilon,
     rebalancing_events,
+    release,
 )
 from dpaudit.auditing.run import audit_run
 from dpaudit.commands.cli import main
@@ -1754,6 +1756,25 @@ def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "matplotlib.figure.Figure.savefig", lambda figure, file, **_: file.write(empty)
     )
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Bounds are worked out in a hundredth of the time, on coarser grids: a little further up.
+
+    For tests of what is done with an epsilon, not of its digits.
+    """
+    for function in warm.grids():
+        monkeypatch.setattr(function, "__defaults__", (warm.COARSE,))
+    _forget_profiles()
+    yield
+    _forget_profiles()
+
+
+def _forget_profiles() -> None:
+    """Forget what was worked out on another grid, and is not found by its grid."""
+    for known in (composition._profile, release._texts, release._round_profiles):
+        known.cache_clear()
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """A Python that has imported dpaudit already and runs commands and programs in forks of itself.
 
 Figures are not drawn in them, which takes four fifths of a report's time: no document shows one
-that it makes. Nor does `init` sample texts of a model: tests/generation/test_preview.py does.
+that it makes. Nor does `init` sample texts of a model: tests/generation/test_preview.py does. And
+commands, unlike programs, work bounds out on coarse grids: no document shows what `budget` prints.
 Most of a short command's time is the start of Python and its imports, and documents and actions
 have dozens of them. The stub that `warm_dpaudit` makes stands in for the command, and passes on
 arguments, folder, environment and files.
@@ -21,6 +22,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 #: Whose modules are imported beforehand. No module of `generation`: torch would be most of the
 #: memory.
@@ -51,8 +53,18 @@ request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(server, [request], [0, 1, 2])
 sys.exit(server.recv(1)[0])
 """
+#: In place of QUICK: the evaluations that a bound may take.
+COARSE = 2e6
 #: In place of a figure.
 EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
+
+
+def grids() -> list[Any]:
+    """Return the functions whose only default is the evaluations that a bound may take."""
+    from dpaudit.accounting.blocks import profile_in_blocks
+    from dpaudit.accounting.recursion import Problem
+
+    return [Problem.places, profile_in_blocks]
 
 
 def accepted(listener: socket.socket) -> list[str]:
@@ -121,6 +133,8 @@ def main() -> None:
         sys.argv, sys.path[0] = ["-c"], ""
         exec(compile(arguments[1], "<document>", "exec"), {"__name__": "__main__"})
     else:
+        for function in grids():
+            function.__defaults__ = (COARSE,)
         sys.argv = ["dpaudit", *arguments]
         dpaudit()
 
