@@ -283,7 +283,7 @@ def _batch_result(run: AuditedRun, batch: int) -> BatchResult:
         steps=run.lengths[batch],
         **figures(costs.batch_cost(batch) if costs.ex_post else None),
         leave_one_out_max=run[Losses].largest.get(batch),
-        texts=len(run[Texts].digests.get(batch, ())),
+        texts=run[Texts].number_in(batch),
     )
 
 

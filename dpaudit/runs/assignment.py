@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 KEY_BYTES = 32
 MILLION = 10**6
@@ -21,8 +22,7 @@ _LINE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Assigned:
+class Assigned(NamedTuple):
     """The place of one record, and what sets its budget apart from the others'.
 
     Attributes:
