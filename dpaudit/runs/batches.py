@@ -697,9 +697,7 @@ class BatchReader:
         with self._reading(), ExitStack() as refused:
             refused.callback(file.close)
             self._archive = archive = ArchiveReader(file)
-            self.header = _Beginning.model_validate_json(
-                json.dumps(archive.metadata()["attributes"])
-            ).header
+            self.header = _Beginning.model_validate_json(archive.attributes()).header
             if self.header.id != batch:
                 raise ValueError(
                     f"the header is of batch {self.header.id} with {self.header.contexts} contexts"
@@ -707,15 +705,12 @@ class BatchReader:
             if problem := self.header.problem(manifest):
                 raise ValueError(problem)
             self._arrays = arrays_of(self.header.contexts, self.header.canary is not None)
-            declared, most = archive.metadata("token"), manifest.decoding.most_tokens
-            steps = declared["shape"][0]
-            if type(steps) is not int or not 1 <= steps <= most:
-                raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
-            archive.expect(self._arrays.specs(steps), attributed=("token",))
-            self._texts = _Ending.model_validate_json(json.dumps(declared["attributes"])).texts
+            self._texts = _Ending.model_validate_json(archive.attributes("token")).texts
             ends = [0, *accumulate(text.length for text in self._texts)]
-            if ends[-1] != steps:
-                raise ValueError(f"its texts have {ends[-1]} of {steps} tokens")
+            steps, most = ends[-1], manifest.decoding.most_tokens
+            if not 1 <= steps <= most:
+                raise ValueError(f"its texts have {steps} tokens; the public maximum is {most}")
+            archive.expect(self._arrays.specs(steps), attributed=("token",))
             self.spans = [range(*pair) for pair in pairwise(ends)]
             self.tokens: NDArray[np.int32] = archive.rows("token")
             self.log_probabilities: NDArray[np.float64] = archive.rows("log_probability")
