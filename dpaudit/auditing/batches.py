@@ -110,7 +110,7 @@ class BatchAuditor:
         while len(found) < len(numbers):
             with ExitStack() as opened:
                 batches, size = self._opened(numbers[len(found) :], opened)
-                views = {}
+                views = dict[int, StepsView]()
                 if size <= 2 * steps.BLOCK_BYTES:
                     views = self._looked_at_together(batches.values())
                 found += [self._read(each, batches[each], views.get(each)) for each in batches]
@@ -196,8 +196,11 @@ def _keep_freed_memory() -> None:
 
 
 def _return_freed_memory() -> None:
-    """Let glibc return it once no group follows: the result takes the same room (malloc_trim(3))."""
-    with suppress(AttributeError, OSError):  # another library of C has nothing to return
+    """Let glibc return what it keeps, for what follows the groups to take its room.
+
+    See malloc_trim(3). Another C library keeps nothing.
+    """
+    with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)
 
 

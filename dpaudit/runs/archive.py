@@ -331,7 +331,9 @@ class ArchiveReader:
         start = _HEADER.size + named
         found = self._bytes(place, start + size)
         header, data = bytes(found[:start]), found[start:]
-        if (b"PK\3\4", fields, 0) != _HEADER.unpack_from(header) or header[-named:] != name.encode():
+        if (b"PK\3\4", fields, 0) != _HEADER.unpack_from(header) or header[
+            -named:
+        ] != name.encode():
             raise ValueError(f"{name} does not begin as the directory says")
         if zlib.crc32(data) != checksum:
             raise ValueError(f"{name} has another checksum than the directory says")
@@ -388,7 +390,9 @@ class ArchiveReader:
             located = _PLACE64.unpack_from(parts, _ENDING64.size)
             if located == (b"PK\6\7", 0, before, 1):
                 end, short = before, (number, size, place)
-                sign64, length, _, _, *more, here, number, size, place = _ENDING64.unpack_from(parts)
+                sign64, length, _, _, *more, here, number, size, place = _ENDING64.unpack_from(
+                    parts
+                )
                 disks += more
                 long = min(number, _LONG), min(size, _VERY_LONG), min(place, _VERY_LONG)
                 if (sign64, length) != (b"PK\6\6", 44) or short != long:

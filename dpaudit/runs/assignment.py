@@ -11,7 +11,6 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 KEY_BYTES = 32
 MILLION = 10**6
@@ -22,7 +21,8 @@ _LINE = re.compile(
 )
 
 
-class Assigned(NamedTuple):
+@dataclass(frozen=True)
+class Assigned:
     """The place of one record, and what sets its budget apart from the others'.
 
     Attributes:

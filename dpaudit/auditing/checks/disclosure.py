@@ -223,11 +223,14 @@ def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
         }
     placed, searched = run[Placement], places or records
     with suppress(InputError):  # the placement says what is wrong with the file
-        lines = run.reader.assignment_lines() if searched else ()
-        for line, assigned in enumerate(lines, start=1):  # each begins with its record's digest
-            if (field := places.get(assigned[:TELLING])) is not None:
-                return Outcome("fail", "digest", {"field": field, "line": line})
-            if (field := records.get(assigned.partition("\t")[0])) is not None:
+        # Each line begins with its record's digest.
+        for line, assigned in enumerate(run.reader.assignment_lines() if searched else (), start=1):
+            if assigned[:TELLING] in places:
+                return Outcome(
+                    "fail", "digest", {"field": places[assigned[:TELLING]], "line": line}
+                )
+            if (digest := assigned.partition("\t")[0]) in records:
+                field = records[digest]
                 notes = (_IN_EVERY_TEXT,) if field in unpublished else ()
                 return Outcome("fail", "record", {"field": field, "line": line}, notes)
     if placed.unreadable is not None:

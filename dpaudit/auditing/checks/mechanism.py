@@ -127,8 +127,8 @@ def bounds_are_of_the_unit(run: AuditedRun) -> Outcome:
     return Outcome("fail", "exceeded", values | {"due": Quantity(value=recomputed, unit="nats")})
 
 
-#: Public parts of steps: what they must follow from, the label and the tokens of the text so far,
-#: as a digest, and how many tokens these are; the batch, and the step in it; and the parts' SHA-256.
+#: Public parts of steps: a digest of what they must follow from, the label and the tokens of the
+#: text so far, and how many tokens these are; the batch, and the step in it; the parts' SHA-256.
 _SEEN = np.dtype(
     [("after", "V16"), ("before", "u1"), ("batch", "i4"), ("step", "i4"), ("digest", "V32")]
 )
@@ -162,7 +162,7 @@ class _BatchParts(BatchEvidence):
 
 
 class ComparedParts(Evidence):
-    """Public parts of steps, held against those of other batches after the same label and tokens."""
+    """Public parts of steps, held against those of other batches after the same public texts."""
 
     partial = True
 

@@ -457,7 +457,7 @@ def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
 
 
 def _bets(past: _Intervals, now: _Intervals, of_u: Sequence[int]) -> Iterator[Doubles]:
-    """Yield twice the bets of `_log_mean` [draws, N] in these views, and in that of the same tokens.
+    """Yield twice the bets of `_log_mean` [draws, N] in these views, and for the same tokens.
 
     Each is in the place of the one before. They are 1 where there is no earlier draw.
     """

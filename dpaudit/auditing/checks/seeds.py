@@ -238,7 +238,9 @@ class SeedTest(Evidence):
         sizes = [len(draws) for draws in self._draws]
         every, starts = np.arange(self.draws), np.cumsum(sizes) - sizes
         size = next(size for size in _STREAM_SIZES if size >= self.draws)
-        made = _short_streams if size == _STREAM_SIZES[0] else partial(_streams, size)
+        made: Callable[[tuple[Seed, ...]], Doubles] = partial(_streams, size)
+        if size == _STREAM_SIZES[0]:
+            made = _short_streams
         for first in range(0, len(self.tried), _AT_A_TIME // size):
             seeds = slice(first, first + _AT_A_TIME // size)
             streams = made(tuple(self.tried[seeds]))
