@@ -262,11 +262,7 @@ class RunReader(FolderReader):
         return self._fields(layout.CANARIES, Canaries)
 
     def hashes(self) -> Journal:
-        """Return the digests of a finished run's files, from `hashes`, which is read once."""
-        return self._hashes
-
-    @cached_property
-    def _hashes(self) -> Journal:
+        """Return the digests of a finished run's files, from `hashes`."""
         return self._journal(self._lines(layout.HASHES))
 
     def journal(self) -> Journal:

@@ -37,6 +37,7 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
+from dpaudit.runs.journal import Journal
 from dpaudit.runs.layout import STEPS, batch_of
 
 
@@ -187,6 +188,15 @@ class AuditedRun:
         with suppress(InputError):
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The content of `hashes`. Ask once batches were read: it takes more room than they leave.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return self.reader.hashes()
 
     @property
     def replay(self) -> Replay | None:

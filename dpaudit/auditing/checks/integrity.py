@@ -89,7 +89,7 @@ def digests_match(run: AuditedRun) -> Outcome:
     """Hold SHA-256 of every file on disk against the file `hashes`, in both directions."""
     read = HASHES
     try:
-        journal = run.reader.hashes()
+        journal = run.journal
         recorded = journal.digests
         present = run.reader.files()
         # Neither what integrity.format refused nor what no format has is hashed: it may be of any
@@ -138,7 +138,7 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     try:
         present = [name for name in SETTLED if run.reader.has(name)]
         recomputed = commitment_of(run.manifest, {name: run.digest(name) for name in present})
-        journal = run.reader.hashes()
+        journal = run.journal
     except InputError as error:
         return Outcome("skip", "unreadable", values | {"problem": input_problem(error)})
     if run.manifest.nonce is None:
@@ -165,7 +165,7 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
 def finished_batches_stay(run: AuditedRun) -> Outcome:
     """Count each batch's entries in `hashes`, and the batches declared as drawn again."""
     try:
-        journal = run.reader.hashes()
+        journal = run.journal
     except InputError as error:
         return Outcome("skip", "unreadable", {"problem": input_problem(error, HASHES)})
     redrawn = sorted({*journal.redrawn, *run.manifest.redrawn})
