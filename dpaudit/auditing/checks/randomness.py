@@ -65,7 +65,7 @@ class _Intervals(NamedTuple):
     Attributes:
         low, high: [6, ...] ends of the intervals of u and of 1 - u, in each order.
         inverse: [...] inverse lengths; 0 of draws that are no evidence.
-        token: [...] ids; -1 if there is no draw.
+        token: [...] ids; -inf if there is no draw.
         tied: [...] whether the descending order is no mirror image of the ascending one there, as
             equal scores make it.
     """
@@ -100,7 +100,7 @@ class _Intervals(NamedTuple):
             np.zeros(views),
             np.ones(views),
             np.zeros(shape),
-            np.full(shape, -1.0),
+            np.full(shape, -np.inf),
             np.zeros(shape, dtype=np.bool_),
         )
 
@@ -447,7 +447,7 @@ def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
             products[view] *= each.prod(axis=0)
         if 4 not in views:
             products[4:6] = products[2:4]
-        products = np.ldexp(products, -np.count_nonzero(there.token >= 0, axis=0))
+        products = np.ldexp(products, -np.count_nonzero(there.token > -np.inf, axis=0))
         # What float64 then rounds to 0 is nothing beside the largest, which is 1.
         largest = products.max(axis=-1)
         products /= largest[:, None]
