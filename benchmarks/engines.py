@@ -19,6 +19,8 @@ from dpaudit.runs.engines import Engine, LocalEngine, Work
 WORKERS = 2
 #: Of the run whose report is timed: batches of 64 steps over a support.
 BATCHES = 400
+#: Of a generated text.
+TOKENS = 32
 
 
 def rows(small: bool) -> Iterator[Row]:
@@ -54,12 +56,12 @@ def _saved() -> Iterator[Row]:
         cases["ray"] = ("--engine", "ray", "--workers", str(WORKERS))
     with TemporaryDirectory() as name:
         folder = Path(name)
-        work, _ = workload(folder, small=False, contexts=16, batches=8, tokens=64)
+        work, _ = workload(folder, small=False, contexts=16, batches=8, tokens=TOKENS)
         config, texts, steps = folder / "config.yaml", folder / "texts", folder / "steps"
         write_config(work.anchored(), config)
         write_run(steps, Shape(BATCHES, 64, 32, 4096, ANCHORED))
         commands = {
-            f"8 texts of 16 contexts and 64 tokens: `dpaudit generate {config.name}`": (
+            f"8 texts of 16 contexts and {TOKENS} tokens: `dpaudit generate {config.name}`": (
                 ("generate", str(config), "--out", str(texts)),
                 texts,
             ),

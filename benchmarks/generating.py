@@ -40,8 +40,9 @@ ANCHORED = {SMOLLM2: Wanted("at least", 1.2), GEMMA: Wanted("at least", 3)}
 #: Of a text: enough for them, and not the prompts, to take most of the time; and beside
 #: InvisibleInk, which takes minutes for as many.
 TOKENS, FEW_TOKENS = 64, 8
-DEMO = f"`dpaudit generate` of the demo's central mean, 5 texts of 48 tokens: {GEMMA}"
-DEMO_SECONDS = Wanted("at most", 60)
+DEMO = f"`dpaudit generate` of the demo's central mean, whole command: {GEMMA} over SmolLM2-135M"
+#: Twice the parameters, five times the vocabulary: of which a step needs some hundred rows.
+DEMO_RATIO = Wanted("at most", 1.8)
 
 
 def rows(small: bool) -> Iterator[Row]:
@@ -62,7 +63,7 @@ def rows(small: bool) -> Iterator[Row]:
         what = f"{_anchored(GEMMA)}: {batches} texts of {contexts} contexts and {TOKENS} tokens"
         reason = f"{GEMMA} is not joined: dpaudit demo --model {GEMMA}"
         yield Row("generation", what, None, wanted=ANCHORED[GEMMA], skipped=reason)
-        yield Row("generation", DEMO, None, unit="s", wanted=DEMO_SECONDS, skipped=reason)
+        yield Row("generation", DEMO, None, wanted=DEMO_RATIO, skipped=reason)
 
 
 def _demo() -> Row:
@@ -76,8 +77,11 @@ def _demo() -> Row:
             write_config(config.model_copy(update={"batching": one}), file)
             run = str(file.with_suffix(""))
             seconds[name] = command("-m", "dpaudit", "generate", str(file), "--out", run).wall
+    ratio = seconds[GEMMA] / seconds[SMOLLM2]
     figures = {f"{name}, s": each for name, each in seconds.items()}
-    return Row("generation", DEMO, seconds[GEMMA], unit="s", wanted=DEMO_SECONDS, figures=figures)
+    return Row(
+        "generation", f"{DEMO}, 5 texts of 48 tokens", ratio, wanted=DEMO_RATIO, figures=figures
+    )
 
 
 def _halved() -> Iterator[Row]:
