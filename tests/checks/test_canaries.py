@@ -138,7 +138,8 @@ def test_honest_runs_raise_none(make_run, failed):
 def test_coins_are_held_against_the_batch_level(make_run):
     """Whoever guesses them knows the canary's batch: readers of the texts do not."""
     for secret in (False, True):
-        run = make_run(**TELLING | {"divisor": 4.0, "max_tokens": 4}, secret=secret)
+        kind = KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 4}
+        run = make_run(**kind, secret=secret)
         run.edit_manifest({"claim.epsilon": 1e-3, "claim.batch_epsilon": None, "claim.delta": 1e-9})
         run.rehash()
         result = run.audit()
