@@ -67,26 +67,24 @@ def test_the_report_is_the_same_in_whatever_order_batches_are_read(make_run):
 
 
 def test_the_report_is_the_same_for_any_number_of_processes(make_run):
-    for workers in [2, 3]:
-        run = make_run(sizes=(2, 3, 4, 5, 4, 3), max_tokens=4)
-        for batch in (4, 5):
-            run.rewrite(batch, lambda draft: draft.alter(1, "central", (1, 0), np.nan))
-        run.steps_file(1).write_bytes(b"no zip file")
-        run.rezip(
-            2,
-            lambda entries: [
-                e._replace(data=e.data[:-1] + b"?") if e.name == "sides/c/0/0/0" else e
-                for e in entries
-            ],
-        )
-        run.rehash()
-        alone = audit_run(run.path, engine=LocalEngine(1))
-        assert alone.verdict == "error"
-        spread = audit_run(run.path, engine=LocalEngine(workers))
-        assert spread.to_json() == alone.to_json()
-        checks = {check.id: check for check in spread.checks}
-        assert checks["integrity.format"].values["first"].values["file"] == "steps/00000001.zip"
-        assert checks["record.range"].values["place"] == Place(batch=4, step=1)
+    run = make_run(sizes=(2, 3, 4, 5, 4, 3), max_tokens=4)
+    for batch in (4, 5):
+        run.rewrite(batch, lambda draft: draft.alter(1, "central", (1, 0), np.nan))
+    run.steps_file(1).write_bytes(b"no zip file")
+    run.rezip(
+        2,
+        lambda entries: [
+            e._replace(data=e.data[:-1] + b"?") if e.name == "sides/c/0/0/0" else e for e in entries
+        ],
+    )
+    run.rehash()
+    alone = audit_run(run.path, engine=LocalEngine(1))
+    assert alone.verdict == "error"
+    spread = audit_run(run.path, engine=LocalEngine(3))
+    assert spread.to_json() == alone.to_json()
+    checks = {check.id: check for check in spread.checks}
+    assert checks["integrity.format"].values["first"].values["file"] == "steps/00000001.zip"
+    assert checks["record.range"].values["place"] == Place(batch=4, step=1)
 
 
 def children() -> set[str]:
@@ -183,18 +181,16 @@ def test_the_assignment_is_read_twice_at_most(make_run, monkeypatch):
 def test_the_command_line_says_the_same_for_any_number_of_workers(
     empty_figures, make_run, tmp_path
 ):
-    for command in ["report", "verify"]:
-        run = make_run(sizes=(2, 3, 4))
-        said = []
-        for workers in ("1", "2"):
-            out = ["--out", str(tmp_path / workers)] if command == "report" else []
-            result = CliRunner().invoke(
-                cli, [command, str(run.path), "--workers", workers, "--json", *out]
-            )
-            assert result.exit_code == 0
-            said.append(result.stdout)
-        assert said[0] == said[1]
-        assert CliRunner().invoke(cli, [command, str(run.path), "--workers", "0"]).exit_code == 2
+    run, said = make_run(sizes=(2, 3, 4)), []
+    for workers in ("1", "2"):
+        out = ["--out", str(tmp_path / workers)]
+        command = ["report", str(run.path), "--workers", workers, "--json", *out]
+        result = CliRunner().invoke(cli, command)
+        assert result.exit_code == 0
+        said.append(result.stdout)
+    assert said[0] == said[1]
+    for name in ("report", "verify"):
+        assert CliRunner().invoke(cli, [name, str(run.path), "--workers", "0"]).exit_code == 2
 
 
 def test_a_batch_that_cannot_be_read_is_named(make_run):

@@ -101,7 +101,7 @@ def share_of_delta(
 @given(
     st.integers(0, 10**6),
     st.integers(1, 4),
-    st.sampled_from([(3, 0.3, 1.0), (3, 1.0, 2.0), (1, 1.0, 2.0)]),
+    st.sampled_from([(3, 0.7, 2.0), (3, 1.0, 2.0), (1, 1.0, 2.0)]),
 )
 def test_no_texts_cost_more_than_is_stated(
     seed: int, contexts: int, draws: tuple[int, float, float]
