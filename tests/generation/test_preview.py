@@ -166,6 +166,7 @@ def test_drafts_are_whole_texts_that_say_something_and_fit_their_label_best(
     assert caught.value.where == "--draft-examples"
 
 
+@pytest.mark.usefixtures("coarse")
 @pytest.fixture
 def asked(data_file: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Of `init`: with a model at hand, whose drafts are fixed."""
@@ -188,6 +189,8 @@ def test_drafted_examples_are_marked_in_config_and_run(
     assert RunReader(tmp_path / "run").manifest.prompt.drafted
 
 
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(
     ("options", "field"),
     [
@@ -219,6 +222,7 @@ def test_drafting_needs_labels_and_overwrites_nothing(
     assert code == 2 and "--force" in err and (tmp_path / "own.yaml").read_text() == "mine"
 
 
+@pytest.mark.usefixtures("coarse")
 def test_marking_drafts_needs_examples(make_config: MakeConfig) -> None:
     with pytest.raises(ValueError, match="public_examples"):
         make_config(prompt={"drafted": True})
