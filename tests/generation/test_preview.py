@@ -166,7 +166,6 @@ def test_drafts_are_whole_texts_that_say_something_and_fit_their_label_best(
     assert caught.value.where == "--draft-examples"
 
 
-@pytest.mark.usefixtures("coarse")
 @pytest.fixture
 def asked(data_file: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Of `init`: with a model at hand, whose drafts are fixed."""
@@ -175,6 +174,7 @@ def asked(data_file: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     return ["init", "own.yaml", "--data", data_file, "--model", tiny_folder, *labels]
 
 
+@pytest.mark.usefixtures("coarse")
 def test_drafted_examples_are_marked_in_config_and_run(
     dpaudit: Dpaudit, asked: list[Any], tmp_path: Path
 ) -> None:
@@ -189,7 +189,6 @@ def test_drafted_examples_are_marked_in_config_and_run(
     assert RunReader(tmp_path / "run").manifest.prompt.drafted
 
 
-@pytest.mark.usefixtures("coarse")
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(
     ("options", "field"),
