@@ -41,6 +41,7 @@ from dpaudit.accounting import (
     rebalancing_epsilon,
     rebalancing_events,
     release,
+    zcdp,
 )
 from dpaudit.auditing.run import audit_run
 from dpaudit.commands.cli import main
@@ -1760,12 +1761,12 @@ def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def coarse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Bounds are worked out in a hundredth of the time, on coarser grids: a little further up.
+    """Bounds are worked out in a tenth of the time or less, and a little further up.
 
     For tests of what is done with an epsilon, not of its digits.
     """
-    for function in warm.grids():
-        monkeypatch.setattr(function, "__defaults__", (warm.COARSE,))
+    for place in warm.coarse():
+        monkeypatch.setattr(*place)
     _forget_profiles()
     yield
     _forget_profiles()
@@ -1773,7 +1774,12 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _forget_profiles() -> None:
     """Forget what was worked out on another grid, and is not found by its grid."""
-    for known in (composition._profile, release._texts, release._round_profiles):
+    for known in (
+        composition._profile,
+        release._texts,
+        release._round_profiles,
+        zcdp.zcdp_profile,
+    ):
         known.cache_clear()
 
 
