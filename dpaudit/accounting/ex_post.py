@@ -103,7 +103,7 @@ def rounding_allowances(
     return allowances
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cost:
     """Ex-post cost of a token, a batch or a run, in nats.
 

@@ -111,11 +111,11 @@ def test_an_interrupted_audit_leaves_no_process_and_stops_the_bar_where_it_is(ma
 
 KILLING = """
 import os, signal
-from dpaudit.auditing.batches import GroupAuditor
+from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.commands.cli import cli
 
 
-class Killing(GroupAuditor):
+class Killing(BatchAuditor):
     def __call__(self, batches):
         if 1 in batches:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_workers_that_are_killed_are_an_input_error(make_run, monkeypatch, tmp_p
     (tmp_path / "killing_auditor.py").write_text(KILLING)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
-        "dpaudit.auditing.batches.GroupAuditor", importlib.import_module("killing_auditor").Killing
+        "dpaudit.auditing.batches.BatchAuditor", importlib.import_module("killing_auditor").Killing
     )
     with pytest.raises(InputError, match="killed 2 times"):
         audit_run(make_run(sizes=(2, 3, 4)).path, engine=LocalEngine(2))
@@ -137,7 +137,7 @@ def test_what_a_batch_says_is_small_whatever_its_vocabulary(make_run):
     sizes = []
     for vocabulary in (12, 4096):
         run = make_run(sizes=(4,), vocabulary=vocabulary)
-        sizes.append(len(pickle.dumps(BatchAuditor(str(run.path), None)(0))))
+        sizes.append(len(pickle.dumps(BatchAuditor(str(run.path), None)([0]))))
     assert sizes[1] < 2 * sizes[0] < 16_384
 
 
@@ -166,7 +166,7 @@ def test_a_file_is_hashed_where_it_is_read(make_run, monkeypatch):
     run = make_run(sizes=(2, 3))
     assert audit_run(run.path).verdict == "pass"
     assert not [name for name in hashed if name.startswith("steps/")]
-    found = BatchAuditor(str(run.path), None)(1)
+    (found,) = BatchAuditor(str(run.path), None)([1])
     assert found.digest == hashlib.sha256(run.steps_file(1).read_bytes()).hexdigest()
 
 
@@ -200,5 +200,6 @@ def test_the_command_line_says_the_same_for_any_number_of_workers(
 def test_a_batch_that_cannot_be_read_is_named(make_run):
     run = make_run()
     run.steps_file(1).write_bytes(b"no archive")
-    unreadable = BatchAuditor(RunReader(run.path).location, None)(1).unreadable
+    (found,) = BatchAuditor(RunReader(run.path).location, None)([1])
+    unreadable = found.unreadable
     assert unreadable is not None and unreadable.values["file"] == "steps/00000001.zip"

@@ -223,13 +223,14 @@ def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
         }
     placed, searched = run[Placement], places or records
     with suppress(InputError):  # the placement says what is wrong with the file
-        for line, assigned in enumerate(run.reader.assignment() if searched else (), start=1):
-            if assigned.digest[:TELLING] in places:
+        # Each line begins with its record's digest.
+        for line, assigned in enumerate(run.reader.assignment_lines() if searched else (), start=1):
+            if assigned[:TELLING] in places:
                 return Outcome(
-                    "fail", "digest", {"field": places[assigned.digest[:TELLING]], "line": line}
+                    "fail", "digest", {"field": places[assigned[:TELLING]], "line": line}
                 )
-            if assigned.digest in records:
-                field = records[assigned.digest]
+            if (digest := assigned.partition("\t")[0]) in records:
+                field = records[digest]
                 notes = (_IN_EVERY_TEXT,) if field in unpublished else ()
                 return Outcome("fail", "record", {"field": field, "line": line}, notes)
     if placed.unreadable is not None:

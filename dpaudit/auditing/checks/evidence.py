@@ -37,6 +37,8 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
+from dpaudit.runs.journal import Journal
+from dpaudit.runs.layout import STEPS, batch_of
 
 
 class BatchEvidence:
@@ -115,7 +117,9 @@ class AuditedRun:
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
         steps: how many steps were read.
-        digests: SHA-256 of files that were read, by name: see `digest`.
+        digests: SHA-256 in hexadecimal of files beside the batches that were read, by name: see
+            `digest`.
+        batch_digests: SHA-256 of the batches' files.
         unreadable: problems with files that are not what their names say, by name. Such a file is
             not looked at again, not even for its digest.
         unmade: why evidence could not be gathered.
@@ -136,6 +140,7 @@ class AuditedRun:
     cut_short: set[int] = field(default_factory=set)
     steps: int = 0
     digests: dict[str, str] = field(default_factory=dict)
+    batch_digests: dict[int, bytes] = field(default_factory=dict)
     unreadable: dict[str, Finding] = field(default_factory=dict)
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
     absent: dict[str, InputError] = field(default_factory=dict)
@@ -184,6 +189,15 @@ class AuditedRun:
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
 
+    @cached_property
+    def journal(self) -> Journal:
+        """The content of `hashes`. Ask once batches were read: it takes more room than they leave.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return self.reader.hashes()
+
     @property
     def replay(self) -> Replay | None:
         """The result of recomputing with the model and the data; None if that was not done."""
@@ -195,6 +209,9 @@ class AuditedRun:
         Raises:
             InputError: it cannot be read.
         """
+        batch = batch_of(name.removeprefix(f"{STEPS}/")) if name.startswith(STEPS) else None
+        if batch in self.batch_digests:
+            return self.batch_digests[batch].hex()
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]
