@@ -39,8 +39,8 @@ MOST_CONTEXTS = 2 * MAX_WIDTH - 1
 #: rest.
 TELLING_VALUES = 16
 #: Of steps that are looked at together, those of several batches included: of so many columns that
-#: numpy's calls do not count for much. 100 batches of 16 steps over a support of 100 tokens take
-#: 1.05 s CPU with this many, and 1.04 to 1.17 s with 2, 4 and 8 times as many, which take more memory
+#: numpy's calls do not count for much. An audit of 100 batches of 16 steps over 100 tokens takes
+#: 1.03 to 1.06 s CPU, and 1.01 to 1.2 s with 2, 4 or 8 times as many bytes, but more memory
 #: (2026-11-28, two shared cores).
 BLOCK_BYTES = 1 << 22
 #: What is worked out for each earlier token of a step's text, and for each column.
