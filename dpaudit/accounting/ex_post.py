@@ -102,7 +102,8 @@ def rounding_allowances(
     return allowances
 
 
-class Cost(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cost:
     """Ex-post cost of a token, a batch or a run, in nats.
 
     It is by Theorem 1, and exactly in either direction.

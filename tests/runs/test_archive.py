@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -132,7 +133,7 @@ def test_a_large_file_is_read_by_its_longer_numbers(
             ArchiveReader(file)
 
 
-@pytest.mark.parametrize("place", ["before", "between", "after", "header", "checksum"])
+@pytest.mark.parametrize("place", ["before", "between", "after", "elsewhere", "header", "checksum"])
 def test_no_byte_of_a_file_is_beside_its_entries(tmp_path: Path, place: str) -> None:
     """Nothing can hide before, between or behind them, nor in what stands before their contents."""
     path = tmp_path / "batch.zip"
@@ -141,11 +142,18 @@ def test_no_byte_of_a_file_is_beside_its_entries(tmp_path: Path, place: str) -> 
     writer.chunk("array", replace(EXPECTED, rows=2), 0, np.zeros((2, 3), dtype="<u4"))
     writer.close()
     content, hidden = path.read_bytes(), b"hidden"
-    listed = content.index(b"PK\1\2")
+    listed, end = content.index(b"PK\1\2"), len(content) - 22
+    moved = struct.pack("<I", listed + len(hidden))
+    second = content.index(b"PK\1\2", listed + 1)
     changed = {
         "before": hidden + content,
-        "between": content[:listed] + hidden + content[listed:],
+        "between": content[:listed]
+        + hidden
+        + content[listed : end + 16]
+        + moved
+        + content[end + 20 :],
         "after": content + hidden,
+        "elsewhere": content[: second + 42] + bytes(4) + content[second + 46 :],
         "header": content[:10] + b"\1" + content[11:],
         "checksum": content[: listed - 1] + b"\1" + content[listed:],
     }[place]

@@ -39,9 +39,6 @@ from dpaudit.runs import (
 from dpaudit.runs.journal import Journal
 from dpaudit.runs.layout import STEPS, batch_of
 
-if TYPE_CHECKING:
-    from dpaudit.results.replay import PublicReplay, Replay, Rerun
-
 
 class BatchEvidence:
     """The evidence of one batch. Its memory grows with the batch's tokens and contexts at most."""

@@ -146,7 +146,6 @@ def _lists_and_children(block: int, seeds: tuple[int, ...]) -> Doubles:
     )
 
 
-@lru_cache(maxsize=2 * MOST_BATCHES)
 def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
     """Return seeds' numbers [3, seeds, MOST_SEEDED] by the third to fifth of PLACES, or NaN.
 
