@@ -102,8 +102,7 @@ def rounding_allowances(
     return allowances
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """Ex-post cost of a token, a batch or a run, in nats.
 
     It is by Theorem 1, and exactly in either direction.

@@ -36,6 +36,9 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
+
+if TYPE_CHECKING:
+    from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs.journal import Journal
 from dpaudit.runs.layout import STEPS, batch_of
 
