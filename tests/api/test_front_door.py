@@ -345,15 +345,15 @@ def test_budgets_are_found_by_what_attacks_can_gain():
 
 def test_the_smallest_batches_for_readers_are_found_by_a_scan():
     """One record more a batch may leave a batch fewer, and cost readers more."""
-    asked = {"clip": 2.0, "temperature": 1.0, "records": 72, "tokens": 1, "delta": 1e-5}
+    asked = {"clip": 2.0, "temperature": 1.0, "records": 100, "tokens": 4, "delta": 1e-5}
 
     def advantage(size, **others):
         found = dpaudit.plan_budget(**asked, rounds=1, batch_size=size, **others)
         return found.result.attack.advantage
 
-    costs = {size: advantage(size) for size in range(12, 16)}
-    assert costs[12] < costs[13] and costs[14] < costs[15]
-    for size in (12, 14):
+    costs = {size: advantage(size) for size in range(15, 23)}
+    assert costs[16] < costs[17] and costs[20] < costs[21]
+    for size in (16, 20):
         found = dpaudit.plan_budget(**asked, rounds=1, advantage=costs[size]).result
         assert found.batch_size == min(each for each in costs if costs[each] <= costs[size])
         assert found.attack.advantage <= costs[size]
