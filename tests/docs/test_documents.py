@@ -271,6 +271,7 @@ def test_the_way_from_records_to_texts_is_the_same_everywhere_and_works(
     environment: dict[str, str],
     dpaudit: Callable[..., tuple[int, str, str]],
     empty_figures: None,
+    coarse: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With two texts of a tiny model, and no installation, in this process, which has torch."""
