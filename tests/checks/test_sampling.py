@@ -117,7 +117,7 @@ def test_a_run_of_the_demos_size_betrays_another_sampler() -> None:
         assert any(setting in (None, each.values.get("setting")) for each in found)
 
 
-@pytest.mark.parametrize("runs", [40, pytest.param(660, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [100, pytest.param(660, marks=pytest.mark.slow)])
 def test_honest_runs_pass(runs: int) -> None:
     """At most FALSE_ALARMS of honest runs alarm.
 
