@@ -286,7 +286,7 @@ def _batch_result(run: AuditedRun, batch: int) -> BatchResult:
         **figures(costs.batch_cost(batch) if costs.ex_post else None),
         leave_one_out_max=run[Losses].largest.get(batch),
         texts=run[Texts].number_in(batch),
-    ).sharing_names()
+    )
 
 
 def _most_records(manifest: Manifest, claim: Claim) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[Sampl
                 characters=len(sample.text or ""),
                 tokens=len(sample.tokens),
                 costs=costs.of(sample),
-            ).sharing_names()
+            )
             for sample in _beginnings(reader.samples())
         )
     except InputError:  # integrity.format and release.text say what is wrong with the file

@@ -16,10 +16,6 @@ Verdict = Literal["pass", "not_verified", "fail", "error"]
 EXIT_CODES: Final[dict[Verdict, int]] = {"pass": 0, "not_verified": 1, "fail": 1, "error": 2}
 
 
-#: Sets of fields' names, which nobody changes.
-_NAMES: dict[frozenset[str], set[str]] = {}
-
-
 class Result(BaseModel):
     """Base of every part of a result: immutable, no unknown fields."""
 
@@ -29,16 +25,6 @@ class Result(BaseModel):
         """Return this as strict JSON text: no bare NaN or Infinity."""
         fields = self.model_dump(mode="json")
         return json.dumps(fields, indent=self._indent, allow_nan=False, ensure_ascii=False) + "\n"
-
-    def sharing_names(self) -> Self:
-        """Return this part, with the set of its given fields' names kept once for all alike.
-
-        That set takes more room than a small part's figures, and a result has a part a batch.
-        """
-        given = self.__pydantic_fields_set__
-        shared = _NAMES.setdefault(frozenset(given), given)
-        object.__setattr__(self, "__pydantic_fields_set__", shared)
-        return self
 
     @property
     def _indent(self) -> int | None:

@@ -36,11 +36,11 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
+from dpaudit.runs.journal import Journal
+from dpaudit.runs.layout import STEPS, batch_of
 
 if TYPE_CHECKING:
     from dpaudit.results.replay import PublicReplay, Replay, Rerun
-from dpaudit.runs.journal import Journal
-from dpaudit.runs.layout import STEPS, batch_of
 
 
 class BatchEvidence:
