@@ -50,7 +50,7 @@ MODULES = {
 def main(
     small: bool, only: tuple[str, ...], json_file: Path | None, publish: bool, only_pages: bool
 ) -> None:
-    """Measure what dpaudit costs. All of it takes half an hour; leave the machine alone meanwhile.
+    """Measure what dpaudit costs. All of it takes an hour; leave the machine alone meanwhile.
 
     \b
     Example:
