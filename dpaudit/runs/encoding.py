@@ -11,8 +11,9 @@ are decoded unchanged, for the audit to object to.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,8 @@ Floats = NDArray[np.floating[Any]]
 AnyArray = NDArray[Any]
 
 
-class IntegerCode(NamedTuple):
+@dataclass(frozen=True)
+class IntegerCode:
     """Integers in a smaller dtype.
 
     Attributes:
@@ -53,7 +55,8 @@ class IntegerCode(NamedTuple):
         return codes.astype(self.dtype, copy=False)
 
 
-class FloatCode(NamedTuple):
+@dataclass(frozen=True)
+class FloatCode:
     """Codes of any floats: their ranks. Every bit pattern has its own, -0.0 and NaN included.
 
     A rank is the bits of IEEE 754 with the sign bit inverted, or all bits of a negative number: an
@@ -99,7 +102,8 @@ class FloatCode(NamedTuple):
         return inverted
 
 
-class GridCode(NamedTuple):
+@dataclass(frozen=True)
+class GridCode:
     """Codes of multiples of a grid, or of such sums over a divisor: the multiple, a signed integer.
 
     Attributes:
