@@ -412,10 +412,10 @@ def batch_copied(run):
 
 @fault("integrity.hashes")
 def flipped_byte(run):
-    """In the zip's own time stamp, which nothing reads."""
+    """In the version of zip that an entry asks for, which nothing reads."""
     run.rehash()
     data = bytearray(run.steps_file(0).read_bytes())
-    data[10] ^= 1
+    data[4] ^= 1
     run.steps_file(0).write_bytes(data)
 
 
