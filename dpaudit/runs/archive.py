@@ -50,11 +50,15 @@ _BLOSC_BYTES = 16
 #: directory, some fields that both have, and what is behind the name of one beyond 2 GiB; the end,
 #: and before it, of a large file, the same in longer numbers, and where that is.
 _HEADER = struct.Struct("<4s2x22sH")
-_LISTED, _FIELDS, _FAR = struct.Struct("<4s4x22s2H8xI"), struct.Struct("<2H4x3IH"), "<2HQ"
+_LISTED, _FIELDS, _FAR = struct.Struct("<4s2xH22s2H8xI"), struct.Struct("<2H4x3IH"), "<2HQ"
 _ENDING, _ENDING64 = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q")
 _PLACE64 = struct.Struct("<4sIQI")
 #: What a number says that is too long for its place.
 _LONG, _VERY_LONG = 0xFFFF, 0xFFFFFFFF
+#: The last place that is written as it is.
+_NEAR = (1 << 31) - 1
+#: The versions of zip that readers must know for what is written here.
+_VERSIONS = (20, 45)
 #: What a group's and an array's zarr.json say before their attributes, and behind them.
 _ATTRIBUTES = b'"attributes": '
 _OF_GROUP: Mapping[str, Any] = {"zarr_format": 3, "node_type": "group"}
@@ -358,17 +362,19 @@ class ArchiveReader:
         place, size, number = self._directory()
         listed, at, end = bytes(self._bytes(place, size)), 0, 0
         for _ in range(number):
-            sign, fields, extra, comment, begins = _LISTED.unpack_from(listed, at)
+            sign, version, fields, extra, comment, begins = _LISTED.unpack_from(listed, at)
             flags, method, _, packed, unpacked, named = _FIELDS.unpack(fields)
             name = listed[at + _LISTED.size : at + _LISTED.size + named]
             at += _LISTED.size + named
-            if begins == _VERY_LONG and extra:
-                *kind, begins = struct.unpack_from(_FAR, listed, at)
+            if end > _NEAR:
+                *kind, far = struct.unpack_from(_FAR, listed, at)
                 at += struct.calcsize(_FAR)
-                extra -= struct.calcsize(_FAR) * (kind == [1, 8])
+                extra -= struct.calcsize(_FAR) * ((begins, kind) == (_VERY_LONG, [1, 8]))
+                begins = far
             if method or packed != unpacked:
                 raise ValueError("an entry is compressed by the zip itself")
-            if (sign, flags, extra, comment, begins) != (b"PK\1\2", 0, 0, 0, end):
+            known = sign == b"PK\1\2" and version in _VERSIONS
+            if not known or (flags, extra, comment, begins) != (0, 0, 0, end):
                 raise ValueError("the file has other bytes than its entries account for")
             if self._entries.setdefault(name.decode("ascii"), (end, fields))[0] != end:
                 raise ValueError("an entry is doubled")
@@ -384,12 +390,12 @@ class ArchiveReader:
         sign, *disks, here, number, size, place, comment = _ENDING.unpack(
             self._bytes(end, _ENDING.size)
         )
-        before = end - _PLACE64.size - _ENDING64.size
+        before, longer = end - _PLACE64.size - _ENDING64.size, False
         if before >= 0:
             parts = self._bytes(before, end - before)
             located = _PLACE64.unpack_from(parts, _ENDING64.size)
             if located == (b"PK\6\7", 0, before, 1):
-                end, short = before, (number, size, place)
+                end, short, longer = before, (number, size, place), True
                 sign64, length, _, _, *more, here, number, size, place = _ENDING64.unpack_from(
                     parts
                 )
@@ -397,6 +403,8 @@ class ArchiveReader:
                 long = min(number, _LONG), min(size, _VERY_LONG), min(place, _VERY_LONG)
                 if (sign64, length) != (b"PK\6\6", 44) or short != long:
                     sign = b""
+        if longer != (number > _LONG or max(size, place) > _NEAR):
+            sign = b""
         if size > MAX_DIRECTORY_BYTES:
             raise ValueError(
                 f"{size} bytes are to be read at once; at most {MAX_DIRECTORY_BYTES} are"
@@ -421,7 +429,8 @@ class ArchiveReader:
         fields, wanted = json.loads(found), json.loads(declaration)
         for key in (*wanted, *fields):
             if fields.get(key) != wanted.get(key):
-                problem = f"{array} is declared with {key[:100]!r} {str(fields.get(key))[:100]}"
+                value = str(fields.get(key))[:100]
+                problem = f"{array or 'the group'} is declared with {key[:100]!r} {value}"
                 raise ValueError(f"{problem}; this run's manifest implies {wanted.get(key)}")
         raise ValueError(f"{_metadata_entry(array)} is not as dpaudit writes it")
 

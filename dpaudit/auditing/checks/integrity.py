@@ -11,7 +11,13 @@ from typing import Self
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.auditing.checks.evidence import (
+    AuditedRun,
+    BatchEvidence,
+    Evidence,
+    first_alike,
+    input_problem,
+)
 from dpaudit.auditing.checks.partition import Placement
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
 from dpaudit.auditing.checks.release import Texts
@@ -217,9 +223,7 @@ class Copies(Evidence):
     @cached_property
     def copies(self) -> list[Finding]:
         """The texts that repeat another, each with the first one that it repeats."""
-        likenesses = np.frombuffer(self._likenesses, dtype=f"V{DIGEST_BYTES}")
-        _, first, same = np.unique(likenesses, return_index=True, return_inverse=True)
-        original = first[same]
+        original = first_alike(np.frombuffer(self._likenesses, dtype=f"V{DIGEST_BYTES}"))
         return [
             Finding(
                 code="integrity.copied",

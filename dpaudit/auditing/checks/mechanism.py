@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from dpaudit.auditing.checks.claim import recomputed_figure
 from dpaudit.auditing.checks.costs import Costs
-from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, first_alike
 from dpaudit.auditing.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
 from dpaudit.auditing.checks.registry import (
     Outcome,
@@ -179,17 +179,16 @@ class ComparedParts(Evidence):
         self._seen += found.tobytes()
 
     @cached_property
-    def _alike(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
+    def _alike(self) -> tuple[NDArray[np.void], NDArray[np.intp]]:
         """All steps that were seen, and of each the first one after the same label and tokens."""
         seen = np.frombuffer(self._seen, dtype=_SEEN)
-        _, first, same = np.unique(seen["after"], return_index=True, return_inverse=True)
-        return seen, seen[first[same]]
+        return seen, first_alike(seen["after"])
 
     @cached_property
     def private(self) -> list[Place]:
         """The steps that took something else from the public prompt than another did."""
         seen, first = self._alike
-        other = seen[seen["digest"] != first["digest"]]
+        other = seen[seen["digest"] != seen["digest"][first]]
         places = zip(other["batch"].tolist(), other["step"].tolist(), strict=True)
         return [Place(batch=batch, step=step) for batch, step in places]
 
@@ -201,8 +200,9 @@ class ComparedParts(Evidence):
         """
         seen, first = self._alike
         # Texts of one batch have their records in common.
-        elsewhere = np.unique(first["after"][seen["batch"] != first["batch"]])
-        return Counter(seen["before"][np.isin(first["after"], elsewhere)].tolist())
+        elsewhere = np.zeros(len(seen), dtype=np.bool_)
+        elsewhere[first[seen["batch"] != seen["batch"][first]]] = True
+        return Counter(seen["before"][elsewhere[first]].tolist())
 
 
 @RunCheck(id="mechanism.support-public", gathers=(ComparedParts,))
