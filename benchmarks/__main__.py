@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import page
+from benchmarks import page, scaling
 from benchmarks.machine import describe, made
 from benchmarks.rows import RESULTS, Results, Row
 
@@ -74,9 +74,6 @@ def main(
         if json_file is not None:
             results.write(json_file)
     if publish or only_pages:
-        # With torch, which engines' workers would import with this module.
-        from benchmarks import scaling
-
         latest = Results.read(RESULTS)
         for path, text in (
             (page.PAGE, page.rendered(latest)),

@@ -13,7 +13,6 @@ from tempfile import TemporaryDirectory
 from benchmarks.rows import Row
 from benchmarks.synthetic import ANCHORED, Shape, write_run
 from benchmarks.timing import command
-from benchmarks.workload import workload, write_config
 from dpaudit.runs.engines import Engine, LocalEngine, Work
 
 WORKERS = 2
@@ -48,6 +47,9 @@ def rows(small: bool) -> Iterator[Row]:
 
 def _saved() -> Iterator[Row]:
     """Compare whole commands with one worker and with two: starts and loading included."""
+    # With torch, which workers of the rows above would import with this module.
+    from benchmarks.workload import workload, write_config
+
     cases: dict[str, tuple[str, ...]] = {
         "one": ("--workers", "1"),
         "local": ("--workers", str(WORKERS)),
