@@ -48,7 +48,7 @@ differences.
     "engine": (
         "Engines",
         """\
-What spreading work over processes costs when the work itself takes no time.
+What spreading work over processes costs when the work itself takes no time, and what a second worker gains.
 """,
     ),
     "clustering": (
@@ -82,9 +82,9 @@ FIGURES = {"composition": 2, "generation": 1}
 NOT_SHOWN = {"central over raw central"}
 
 INTRODUCTION = """\
-Made by `make bench` on one machine; do not edit. Each row's ratio is of times of one run, the median of several taken in
-turns. Where several cases keep a bound, the page shows the nearest to it. `benchmarks/results/latest.json` has all, with their
-ranges; `python -m benchmarks --help` says how to measure a part.
+Made by `make bench` on one machine; do not edit. A row's ratio is of times of one run, the median of several taken in
+turns. Where several cases keep a bound, the page shows the nearest to it. `benchmarks/results/latest.json` has all,
+with their ranges; `python -m benchmarks --help` says how to measure a part.
 """  # noqa: E501
 
 
