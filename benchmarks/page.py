@@ -49,7 +49,7 @@ differences.
         "Engines",
         """\
 What spreading work over processes costs when the work itself takes no time, and what a second worker gains.
-""",
+""",  # noqa: E501
     ),
     "clustering": (
         "Clustering",
