@@ -82,7 +82,8 @@ docs: setup
 screenshots: setup
 	$(BIN)/python -m tests.browser.screenshots
 
-# Measures all that docs/reference/{benchmarks,full-size}.md show; some ten minutes, on a machine that does nothing else.
+# Measures all that docs/reference/{benchmarks,full-size}.md show: an hour on two cores that do nothing else. Of one
+# topic: .venv/bin/python -m benchmarks --publish --only audit
 bench: setup
 	$(BIN)/python -m benchmarks --publish
 

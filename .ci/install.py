@@ -3,7 +3,7 @@
 
 uv takes a tenth of pip's time, and keeps what it fetched for the next environment. It reads none of
 pip's configuration, so it is told here where pip is configured to look. Where uv cannot be had or
-fails, pip installs.
+fails, pip installs. Without arguments uv alone is fetched, for installations side by side.
 """
 
 from __future__ import annotations
@@ -47,15 +47,20 @@ def pip_settings(listed: str) -> dict[str, str]:
     return found
 
 
-def main(environment: str, *arguments: str) -> None:
-    """Install, and leave with pip's exit code where it had to."""
+def fetch_uv() -> bool:
+    """Install uv where it is not, and return whether it is there now."""
     if not Path(UV).exists():
         venv.create(TOOLS, clear=True, with_pip=True)
         subprocess.run(
             [PYTHON, "-m", "pip", "install", "--quiet", "--constraint", "constraints.txt", "uv"],
             check=False,
         )
-    if Path(UV).exists():
+    return Path(UV).exists()
+
+
+def main(environment: str, *arguments: str) -> None:
+    """Install, and leave with pip's exit code where it had to."""
+    if fetch_uv():
         listed = subprocess.run(
             [PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True
         )
@@ -70,4 +75,7 @@ def main(environment: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:]:
+        main(*sys.argv[1:])
+    else:
+        fetch_uv()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import page, scaling
-from benchmarks.machine import describe
+from benchmarks.machine import describe, made
 from benchmarks.rows import RESULTS, Results, Row
 
 #: Topic -> its module, whose function `rows` measures it.
@@ -49,23 +50,29 @@ MODULES = {
 def main(
     small: bool, only: tuple[str, ...], json_file: Path | None, publish: bool, only_pages: bool
 ) -> None:
-    """Measure what dpaudit costs. All of it takes some minutes; leave the machine alone meanwhile.
+    """Measure what dpaudit costs. All of it takes an hour; leave the machine alone meanwhile.
 
     \b
     Example:
       python -m benchmarks --only aggregation --json results.json
     """
-    if publish and (small or only):
-        raise click.UsageError(
-            "--publish needs everything measured in full: leave --small and --only away."
-        )
+    if publish and small:
+        raise click.UsageError("--publish needs full size: leave --small away.")
     if not only_pages:
-        results = Results(describe(), tuple(_measured(only or tuple(MODULES), small)), small)
+        results, date = Results(describe(), {}, (), small), made()
+        if publish and only:
+            try:
+                results = Results.read(RESULTS).with_newer(results)
+            except ValueError as error:
+                raise click.ClickException(str(error)) from None
+        for topic in only or MODULES:
+            rows = tuple(_measured(topic, small))
+            results = results.with_newer(replace(results, made={topic: date}, rows=rows))
+            if publish:  # what comes later may be stopped
+                results.write(RESULTS)
         _print(results)
         if json_file is not None:
             results.write(json_file)
-        if publish:
-            results.write(RESULTS)
     if publish or only_pages:
         latest = Results.read(RESULTS)
         for path, text in (
@@ -76,12 +83,11 @@ def main(
             click.echo(f"written: {os.path.relpath(path)}", err=True)
 
 
-def _measured(topics: tuple[str, ...], small: bool) -> Iterator[Row]:
-    for topic in topics:
-        module = importlib.import_module(f"benchmarks.{MODULES[topic]}")
-        for row in module.rows(small):
-            click.echo(f"{topic}: {row.what}: {page.measured(row)}", err=True)
-            yield row
+def _measured(topic: str, small: bool) -> Iterator[Row]:
+    module = importlib.import_module(f"benchmarks.{MODULES[topic]}")
+    for row in module.rows(small):
+        click.echo(f"{topic}: {row.what}: {page.measured(row)}", err=True)
+        yield row
 
 
 def _print(results: Results) -> None:

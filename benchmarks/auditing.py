@@ -63,8 +63,8 @@ def rows(small: bool) -> Iterator[Row]:
         write_run(run, shape)
         yield from _times(run, shape, rounds=1 if small else 5)
         yield from _anchored(Path(folder), shape, run, rounds=1 if small else 5)
-        yield from _support(Path(folder), steps=8 if small else 96, rounds=1 if small else 7)
-        yield from _whole(Path(folder), 4096 if small else FULL, rounds=1 if small else 5)
+        yield from _support(Path(folder), batches=2 if small else 64, rounds=1 if small else 5)
+        yield from _whole(Path(folder), 1 << 16 if small else FULL, rounds=1 if small else 5)
         yield from _verified(Path(folder), (2, 4) if small else (10, 100, 1000))
     yield from _commands(1 if small else 5)
     if not sys.platform.startswith("linux"):
@@ -138,9 +138,9 @@ def _anchored(folder: Path, shape: Shape, medians: Path, rounds: int) -> Iterato
         yield Row("audit", said, median(ratios), wanted=wanted, figures=figures)
 
 
-def _support(folder: Path, steps: int, rounds: int) -> Iterator[Row]:
+def _support(folder: Path, batches: int, rounds: int) -> Iterator[Row]:
     """Compare an audit of anchored steps over a support with a floor, in CPU time of one core."""
-    shape = Shape(8, steps, contexts=SUPPORT_CONTEXTS, vocabulary=4096, mechanism=ANCHORED)
+    shape = Shape(batches, 64, contexts=SUPPORT_CONTEXTS, vocabulary=4096, mechanism=ANCHORED)
     case = f"{shape.contexts} contexts, {ANCHORED.support.size} tokens"
     what = f"audit of a support, {FLOOR}: {case}"
     row = _over_floor(folder / "support", shape, what, _floor, rounds)

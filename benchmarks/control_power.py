@@ -18,12 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting.coins import ABSTAIN, BatchCoins, Coins, ShownCoins
-from dpaudit.accounting.control_test import (
-    LEVEL,
-    TOP_UNITS,
-    Statistic,
-    control_test,
-)
+from dpaudit.accounting.control_test import TOP_UNITS, Statistic, control_test
+from dpaudit.accounting.laws import LEVEL
 from dpaudit.disclosing.matching import Matches, SharedRuns, shared_runs
 from dpaudit.disclosing.words import WORDS, normalized
 from dpaudit.generation.sources import locate

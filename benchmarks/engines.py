@@ -13,12 +13,13 @@ from tempfile import TemporaryDirectory
 from benchmarks.rows import Row
 from benchmarks.synthetic import ANCHORED, Shape, write_run
 from benchmarks.timing import command
-from benchmarks.workload import workload, write_config
 from dpaudit.runs.engines import Engine, LocalEngine, Work
 
 WORKERS = 2
 #: Of the run whose report is timed: batches of 64 steps over a support.
 BATCHES = 400
+#: Of a generated text.
+TOKENS = 32
 
 
 def rows(small: bool) -> Iterator[Row]:
@@ -46,6 +47,9 @@ def rows(small: bool) -> Iterator[Row]:
 
 def _saved() -> Iterator[Row]:
     """Compare whole commands with one worker and with two: starts and loading included."""
+    # With torch, which workers of the rows above would import with this module.
+    from benchmarks.workload import workload, write_config
+
     cases: dict[str, tuple[str, ...]] = {
         "one": ("--workers", "1"),
         "local": ("--workers", str(WORKERS)),
@@ -54,12 +58,12 @@ def _saved() -> Iterator[Row]:
         cases["ray"] = ("--engine", "ray", "--workers", str(WORKERS))
     with TemporaryDirectory() as name:
         folder = Path(name)
-        work, _ = workload(folder, small=False, contexts=16, batches=8, tokens=64)
+        work, _ = workload(folder, small=False, contexts=16, batches=8, tokens=TOKENS)
         config, texts, steps = folder / "config.yaml", folder / "texts", folder / "steps"
         write_config(work.anchored(), config)
         write_run(steps, Shape(BATCHES, 64, 32, 4096, ANCHORED))
         commands = {
-            f"8 texts of 16 contexts and 64 tokens: `dpaudit generate {config.name}`": (
+            f"8 texts of 16 contexts and {TOKENS} tokens: `dpaudit generate {config.name}`": (
                 ("generate", str(config), "--out", str(texts)),
                 texts,
             ),

@@ -14,9 +14,8 @@ PACKAGES = ("dpaudit", "numpy", "scipy", "numcodecs", "torch", "transformers", "
 
 
 def describe() -> dict[str, object]:
-    """Return processor, cores, memory, accelerator, versions, commit and date."""
+    """Return processor, cores, memory, accelerator and versions."""
     return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -24,9 +23,13 @@ def describe() -> dict[str, object]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "accelerator": _accelerator(),
         "system": f"{platform.system()} {platform.machine()}",
-        "commit": _commit(),
         "versions": {"python": platform.python_version(), **_versions()},
     }
+
+
+def made() -> str:
+    """Return today's date and the commit."""
+    return f"{datetime.now(UTC):%Y-%m-%d}, commit {_commit()}"
 
 
 def _processor() -> str:
@@ -69,7 +72,16 @@ def _commit() -> str:
     root = Path(__file__).parent
     commands = (
         ["git", "rev-parse", "--short=12", "HEAD"],
-        ["git", "status", "--porcelain", "--untracked-files=no"],
+        # what is published does not count: one topic after another changes it
+        [
+            "git",
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            ":/",
+            ":/!benchmarks/results",
+            ":/!docs",
+        ],
     )
     try:
         commit, changes = (

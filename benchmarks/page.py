@@ -48,8 +48,8 @@ differences.
     "engine": (
         "Engines",
         """\
-What spreading work over processes costs when the work itself takes no time.
-""",
+What spreading work over processes costs when the work itself takes no time, and what a second worker gains.
+""",  # noqa: E501
     ),
     "clustering": (
         "Clustering",
@@ -82,9 +82,9 @@ FIGURES = {"composition": 2, "generation": 1}
 NOT_SHOWN = {"central over raw central"}
 
 INTRODUCTION = """\
-Made by `make bench` from one run on one machine; do not edit. Ratios of times are medians of several taken in turns.
-Where several cases keep a bound, the page shows the nearest to it. `benchmarks/results/latest.json` has all, with their
-ranges; `python -m benchmarks --help` says how to measure a part.
+Made by `make bench` on one machine; do not edit. A row's ratio is of times of one run, the median of several taken in
+turns. Where several cases keep a bound, the page shows the nearest to it. `benchmarks/results/latest.json` has all,
+with their ranges; `python -m benchmarks --help` says how to measure a part.
 """  # noqa: E501
 
 
@@ -136,9 +136,12 @@ def telling(rows: list[Row]) -> list[Row]:
 
 
 def machine_lines(results: Results) -> Iterator[str]:
-    """Yield date, machine and versions, a line each."""
+    """Yield dates with their topics, machine and versions, a line each."""
     machine = results.machine
-    yield f"{machine['date']}, commit {machine['commit']}"
+    dates = dict.fromkeys(results.made.values())
+    for date in dates:
+        topics = [topic for topic, made in results.made.items() if made == date]
+        yield date if len(dates) == 1 else f"{', '.join(topics)}: {date}"
     yield (
         f"{machine['processor']}, {machine['cores']} cores, {machine['memory_gib']} GiB, "
         f"{machine['system']}, "

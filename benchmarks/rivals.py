@@ -55,9 +55,9 @@ class Rivals:
         """Return why InvisibleInk cannot be run, and the remedy, or ""."""
         return self._pool.submit(_load_invink).result()
 
-    def invink(self) -> float:
-        """Return seconds a token of InvisibleInk."""
-        return self._pool.submit(_invink).result()
+    def invink(self, tokens: int) -> float:
+        """Return seconds a token of InvisibleInk, for texts of so many tokens."""
+        return self._pool.submit(_invink, tokens).result()
 
 
 class _Here:
@@ -143,7 +143,7 @@ def _load_invink() -> str:
     return ""
 
 
-def _invink() -> float:
+def _invink(tokens: int) -> float:
     work, package = _Here.work, _Here.invink
     with (
         mock.patch.object(package, "load_hf_tokenizer", lambda **_: _Here.tokenizer),
@@ -157,7 +157,7 @@ def _invink() -> float:
             **_prompts(_Here.wording),
             batch_size=work.contexts,
             num=work.batches,
-            max_toks=work.tokens,
+            max_toks=tokens,
             dtype="float32",
             device_map=_gpu(),
             trust_remote_code=False,

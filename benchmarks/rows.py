@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Unit = Literal["x", "%", "h", "s", "ms"]
 
@@ -58,11 +58,30 @@ class Row:
 
 @dataclass(frozen=True)
 class Results:
-    """All rows of one run, and the machine that they were measured on."""
+    """Rows, and the machine that they were measured on.
+
+    Attributes:
+        machine: hardware and versions (`machine.describe`).
+        made: topic -> when its rows were measured and of which commit (`machine.made`).
+        rows: all topics'.
+        small: whether they show only that the benchmarks work.
+    """
 
     machine: Mapping[str, Any]
+    made: Mapping[str, str]
     rows: tuple[Row, ...]
     small: bool
+
+    def with_newer(self, newer: Results) -> Results:
+        """Return these with newer rows in place of their topics' own.
+
+        Raises ValueError when they are of another machine: its figures cannot stand beside these.
+        """
+        if newer.machine != self.machine:
+            raise ValueError("other topics were measured on another machine: leave --only away")
+        others = (row for row in self.rows if row.topic not in newer.made)
+        made = {**self.made, **newer.made}
+        return Results(self.machine, made, (*others, *newer.rows), newer.small)
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
@@ -81,7 +100,8 @@ class Results:
         rows = [
             row | {"wanted": row["wanted"] and Wanted(**row["wanted"])} for row in fields["rows"]
         ]
-        return cls(fields["machine"], tuple(Row(**row) for row in rows), fields["small"])
+        made = tuple(Row(**row) for row in rows)
+        return cls(fields["machine"], fields["made"], made, fields["small"])
 
     def row(self, topic: str, what: str) -> Row:
         """Return this topic's first row whose `what` begins so.

@@ -303,7 +303,7 @@ def rendered(results: Results) -> str:
 def _lines(results: Results) -> Iterator[str]:
     rates, machine = Rates.of(results), results.machine
     yield from (HEADING, "", INTRODUCTION, "## Measured rates", "")
-    yield f"On {machine['date']}, {machine['processor']}, {machine['cores']} cores. {PROPORTION}"
+    yield f"On {machine['processor']}, {machine['cores']} cores. {PROPORTION}"
     yield from ("| what | rate |", "|---|---|")
     yield from (f"| {what} | {rate} |" for what, rate in _named(rates))
     named = "; ".join(map(str, GIVEN))

@@ -1,6 +1,6 @@
 """docs/crosswalk.md, made of the crosswalk that reports use.
 
-After a change of dpaudit/results/crosswalk.yaml:
+After a change of dpaudit/results/crosswalk.toml:
 DPAUDIT_UPDATE_DOCS=1 pytest tests/releasing/test_crosswalk.py -k page
 """
 
@@ -18,7 +18,7 @@ _ABOUT = """\
 What privacy officers, regulators and registries ask of a release, and where dpaudit answers it.
 Each report has the same list with links into that very run, under the same title. A [release with
 about.yaml](release.md#what-only-people-know) has `annexes/questions.md`, with figures and the
-publisher's words under each question. This page is made from `dpaudit/results/crosswalk.yaml`.
+publisher's words under each question. This page is made from `dpaudit/results/crosswalk.toml`.
 
 **This is no legal advice**, and no finding that a law or a standard is kept. The questions are in
 our own words. Most come from summaries, as the table says: read the standard itself before you rely

@@ -12,11 +12,10 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from dpaudit.errors import InputError
 
@@ -33,8 +32,7 @@ FAILURES: Final = (Exception, SystemExit)
 _MOST_CHARACTERS = 200
 
 
-@dataclass(frozen=True)
-class PlugIn:
+class PlugIn(NamedTuple):
     """An entry point of an installed package.
 
     Attributes:

@@ -16,9 +16,10 @@ from dpaudit.runs.batches import BatchArrays
 #: Of a run's end: at most so many records are measured, each by a batch of its own.
 _MOST_MEASURED = 16
 #: Seconds that one core takes to audit a step; more for each token that can be drawn, and for each
-#: context's contribution to one. Audits of 32 contexts take 1.6 ms a step over 100 tokens, 7.1
-#: over 49,152, and 60 there with all contributions (docs/reference/benchmarks.md, 2026-11-23).
-_AUDIT_STEP, _AUDIT_TOKEN, _AUDIT_CONTRIBUTION = 1.5e-3, 1.2e-7, 3.4e-8
+#: context's contribution to one. Audits of 32 contexts take .4 ms a step over 100 tokens in batches
+#: of 64 steps, and .9 in batches of 16; 19 over 49,152 tokens, and 97 there with all contributions
+#: (docs/reference/benchmarks.md, 2026-11-28).
+_AUDIT_STEP, _AUDIT_TOKEN, _AUDIT_CONTRIBUTION = 7e-4, 3.8e-7, 5e-8
 #: Bytes of one contribution in memory, by the record's dtype.
 _BYTES = {"float32": 4, "float64": 8}
 #: Bytes of contributions over the whole vocabulary from which on a run is warned about.

@@ -39,7 +39,7 @@ class Head:
         Raises:
             ValueError: the network's logits are not those of such a map alone.
         """
-        layer: Any = network.get_output_embeddings()  # type: ignore[no-untyped-call]
+        layer: Any = network.get_output_embeddings()
         if not isinstance(layer, torch.nn.Linear):
             raise ValueError("the network has no linear head")
         self._layer: Any = layer

@@ -66,7 +66,7 @@ def load_model(
         if found is None:
             found = digest_of(identity_files(origin, FIELD))
             _require_digest(config.name, digest, found)
-        network.to(device)  # type: ignore[arg-type]
+        network.to(device)
         network.train(False)
     try:
         model = LanguageModel(

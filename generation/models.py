@@ -228,7 +228,8 @@ class LanguageModel:
     @property
     def device(self) -> torch.device:
         """The device of the weights."""
-        return self.network.device
+        device: torch.device = self.network.device
+        return device
 
     @property
     def positions(self) -> int | None:

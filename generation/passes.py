@@ -625,7 +625,7 @@ class _Block:
         return outputs
 
 
-class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class _CachedLayer(DynamicLayer):  # type: ignore[misc]
     """One layer's cache.
 
     Each row writes its next token to a column of its own, and attends as its mask says.
@@ -635,7 +635,7 @@ class _CachedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     values: Any
 
     def __init__(self, like: Any, rows: int, width: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.lazy_initialization(like.keys, like.values)
         self.keys, self.values = (
             torch.zeros((rows, x.shape[1], width, x.shape[3]), dtype=x.dtype, device=x.device)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from dpaudit.reports.levels import digits_for
 from dpaudit.reports.text import counted
@@ -14,8 +14,7 @@ from dpaudit.results import AuditResult, BatchResult, TokenCurve
 from dpaudit.results.rounding import bound, nearest, saving
 
 
-@dataclass(frozen=True)
-class BatchCosts:
+class BatchCosts(NamedTuple):
     """Exact ex-post generation cost of every batch, in nats.
 
     Attributes:

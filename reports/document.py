@@ -7,7 +7,6 @@ code. They may hold anything, also text that somebody chose to do harm; every wr
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ def parts_of(words: Words) -> Sequence[str | Link]:
     return (words,) if isinstance(words, str | Link) else words
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """A part of a document, under a heading of the level below the section that it stands in.
 
     Attributes:
@@ -55,15 +53,13 @@ class Section:
     status: Status | None = None
 
 
-@dataclass(frozen=True)
-class Columns:
+class Columns(NamedTuple):
     """Blocks side by side where there is room; sections stand on cards of their own."""
 
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The verdict, in a box of its status's colour; its title is the document's heading."""
 
     status: Status
@@ -71,8 +67,7 @@ class Verdict:
     blocks: Sequence[Block]
 
 
-@dataclass(frozen=True)
-class Banner:
+class Banner(NamedTuple):
     """A notice about the document itself: who may see it."""
 
     lead: str
@@ -80,8 +75,7 @@ class Banner:
     public: bool = False
 
 
-@dataclass(frozen=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     """Words, after `lead` in bold."""
 
     words: Words
@@ -97,8 +91,7 @@ class KeyFigure(NamedTuple):
     meaning: str
 
 
-@dataclass(frozen=True)
-class KeyFigures:
+class KeyFigures(NamedTuple):
     """The few figures that matter, large."""
 
     figures: Sequence[KeyFigure]
@@ -111,8 +104,7 @@ class Row(NamedTuple):
     id: str = ""
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table, whose rows' first cells are headings.
 
     Other cells align right unless their column is of words.
@@ -143,8 +135,7 @@ class Table:
         return Table(title, header, [Row(cells) for cells in rows], frozenset(words), sortable)
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A drawing.
 
     Attributes:
@@ -186,8 +177,7 @@ class Text(NamedTuple):
     table: Table | None = None
 
 
-@dataclass(frozen=True)
-class Texts:
+class Texts(NamedTuple):
     """Texts, on pages of `page` texts.
 
     Attributes:
@@ -217,22 +207,19 @@ class Node(NamedTuple):
         return f"{self.omitted:,} more, not listed here" if self.children and self.omitted else ""
 
 
-@dataclass(frozen=True)
-class Tree:
+class Tree(NamedTuple):
     """The composition of a figure."""
 
     root: Node
 
 
-@dataclass(frozen=True)
-class Commands:
+class Commands(NamedTuple):
     """Commands to paste into a shell, each a line."""
 
     lines: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(NamedTuple):
     """A list."""
 
     items: Sequence[Words]
@@ -247,8 +234,7 @@ class Entry(NamedTuple):
     hint: str = ""
 
 
-@dataclass(frozen=True)
-class Definitions:
+class Definitions(NamedTuple):
     """Names with their values.
 
     Attributes:
@@ -285,8 +271,7 @@ class Outcome(NamedTuple):
     statements: Sequence[Statement]
 
 
-@dataclass(frozen=True)
-class Outcomes:
+class Outcomes(NamedTuple):
     """Outcomes of checks, as cards or in a table; folded ones show their titles."""
 
     outcomes: Sequence[Outcome]
@@ -311,8 +296,7 @@ Block: TypeAlias = (
 )
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(NamedTuple):
     """A page or a screen.
 
     Attributes:

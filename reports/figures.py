@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -45,8 +44,7 @@ _TICKS = 2000
 _ROW_WIDTH, LEGEND_WIDTH = 20, 42
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     """A figure that `draw` is still to put on an empty canvas.
 
     Its description has its figures, for people who cannot see it.
@@ -61,8 +59,7 @@ class Drawing:
     height: float = _HEIGHT
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """One run among others on a figure; `found` says which neighbours all of it is about."""
 
     label: str

@@ -34,6 +34,8 @@ def printable(text: object, limit: int = PROSE_LENGTH) -> str:
     Cut to `limit` characters where that is shorter with what then stands in the place of the rest.
     """
     whole = str(text)
+    if len(whole) <= limit and whole.isprintable():
+        return whole
     cut = len(whole) - limit
     rest = f"… ({counted(cut, 'more character')})"
     if cut <= len(rest):

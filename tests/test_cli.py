@@ -82,21 +82,16 @@ def test_an_option_that_is_given_twice_is_refused(dpaudit, make_run, tmp_path):
     assert code == 0, err
 
 
-def test_a_full_standard_error_changes_no_exit_code(make_run):
-    verify = ["verify", run := make_run().path, "--tokenizer", run]
+def test_a_full_standard_error_changes_no_exit_code(make_run, started):
+    run = make_run().path
     for arguments, code in (
-        (verify, 0),
-        ([*verify, "--epsilon", "0.01"], 1),
+        (["verify", run], 0),
+        (["verify", run, "--epsilon", "0.01"], 1),
         (["verify", "no"], 2),
         (["no"], 2),
     ):
-        with open("/dev/full", "w") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "dpaudit", *arguments],
-                stdout=subprocess.DEVNULL,
-                stderr=full,
-            )
-        assert done.returncode == code, arguments
+        with open("/dev/full", "w") as full, open(os.devnull, "w") as out:
+            assert started(arguments, out.fileno(), full.fileno())() == code, arguments
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-16", "utf-8"])
@@ -1063,6 +1058,7 @@ def test_budget_finds_the_fewest_contexts_for_what_attacks_may_gain(dpaudit):
     assert found["batch_attack"]["advantage"] == pytest.approx(0.1987, abs=1e-4)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_that_pays_for_nothing_says_so(dpaudit):
     for limit in (
         ("--epsilon", 1e-300),
@@ -1169,6 +1165,7 @@ def test_an_epsilon_buys_texts_in_budgets_of_rounds(dpaudit):
     assert (none["rounds"], none["texts"]) == (0, 0) and none["epsilon"] > 0.01
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_warns_of_few_batches(dpaudit):
     asked = (
         "--clip",
@@ -1189,6 +1186,7 @@ def test_budget_warns_of_few_batches(dpaudit):
         assert code == 0 and (said in " ".join(err.split()) if said else not err), err
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_says_what_it_cannot_answer(dpaudit):
     for options, argument in (
         (["--individual", "--tokens", 3, "--batch-size", 3], "--epsilon"),

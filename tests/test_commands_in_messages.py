@@ -421,7 +421,11 @@ def folder(tmp_path: Path) -> None:
 
 
 def test_commands_of_messages_work_as_typed(
-    dpaudit: Dpaudit, folder: None, monkeypatch: pytest.MonkeyPatch
+    dpaudit: Dpaudit,
+    folder: None,
+    coarse: None,
+    empty_figures: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """No text is sampled to be shown: tests/generation/test_preview.py is about that."""
     monkeypatch.setattr("dpaudit.api.starting.is_installed", lambda model: False)

@@ -1,10 +1,11 @@
 """A Python that has imported dpaudit already and runs commands and programs in forks of itself.
 
 Figures are not drawn in them, which takes four fifths of a report's time: no document shows one
-that it makes. Nor does `init` sample texts of a model: tests/generation/test_preview.py does.
+that it makes. Nor does `init` sample texts of a model: tests/generation/test_preview.py does. And
+commands, unlike programs, work bounds out on coarse grids: no document shows what `budget` prints.
 Most of a short command's time is the start of Python and its imports, and documents and actions
-have dozens of them. The stub that `warm_dpaudit` makes stands in for the command, and passes on
-arguments, folder, environment and files.
+have dozens of them. The stubs that `warm_dpaudit` makes stand in for `dpaudit` and `python`, and
+pass on arguments, folder, environment and files.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import importlib
 import json
 import os
 import pkgutil
+import runpy
 import socket
 import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 #: Whose modules are imported beforehand. No module of `generation`: torch would be most of the
 #: memory.
@@ -41,13 +44,13 @@ LIBRARIES = (
     "rich.progress",
     "tokenizers",
 )
-#: What is run as `dpaudit`; it takes `-c PROGRAM` too.
+#: What is run as `dpaudit` and as `python`, which takes a file, `-`, `-c PROGRAM` or `-m MODULE`.
 STUB = """\
 #!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})
-request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+request = json.dumps([[{program!r}, *sys.argv[1:]], os.getcwd(), dict(os.environ)]).encode()
 socket.send_fds(server, [request], [0, 1, 2])
 sys.exit(server.recv(1)[0])
 """
@@ -55,15 +58,37 @@ sys.exit(server.recv(1)[0])
 EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>'
 
 
+def coarse() -> list[tuple[Any, str, Any]]:
+    """Return owner, name and value of what makes bounds quick, and a little further up."""
+    from dpaudit.accounting import zcdp
+    from dpaudit.accounting.blocks import profile_in_blocks
+    from dpaudit.accounting.recursion import QUICK, Problem
+
+    budget = (QUICK / 100,)
+    functions = [
+        (function, "__defaults__", budget) for function in (Problem.places, profile_in_blocks)
+    ]
+    return [*functions, (zcdp, "_RATES", zcdp._RATES // 10)]
+
+
 def accepted(listener: socket.socket) -> list[str]:
-    """Answer requests: return each one's arguments in a fork with the requester's surroundings."""
+    """Answer requests: return each one's arguments in a fork with the requester's surroundings.
+
+    Another fork waits for its end, so a pipe's two commands run side by side.
+    """
     while True:
         connection, _ = listener.accept()
         request, files, _, _ = socket.recv_fds(connection, 1 << 20, 3)
-        fork = os.fork()
-        if not fork:
-            connection.close()
+        if not os.fork():
             listener.close()
+            if fork := os.fork():
+                for file in files:
+                    os.close(file)
+                _, status = os.waitpid(fork, 0)
+                code = os.waitstatus_to_exitcode(status)
+                connection.sendall(bytes([code if code >= 0 else 128 - code]))
+                os._exit(0)
+            connection.close()
             for number, file in enumerate(files):
                 os.dup2(file, number)
                 os.close(file)
@@ -74,21 +99,25 @@ def accepted(listener: socket.socket) -> list[str]:
             return list(arguments)
         for file in files:
             os.close(file)
-        _, status = os.waitpid(fork, 0)
-        code = os.waitstatus_to_exitcode(status)
-        connection.sendall(bytes([code if code >= 0 else 128 - code]))
         connection.close()
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
 
 @contextmanager
 def warm_dpaudit(folder: Path) -> Iterator[Path]:
-    """Yield a command `dpaudit` in a folder; it answers until the end."""
+    """Yield a command `dpaudit` in a folder, with `python` beside it; both answer until the end."""
     stub = folder / "dpaudit"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("\0" + f"{stub}"[-80:])
         listener.listen()
-        stub.write_text(STUB.format(python=sys.executable, address=listener.getsockname()))
-        stub.chmod(0o755)
+        for program in ("dpaudit", "python"):
+            text = STUB.format(
+                python=sys.executable, address=listener.getsockname(), program=program
+            )
+            (folder / program).write_text(text)
+            (folder / program).chmod(0o755)
         command = [sys.executable, __file__, str(listener.fileno())]
         root = Path(__file__).parents[1]
         with subprocess.Popen(command, cwd=root, pass_fds=[listener.fileno()]) as server:
@@ -97,10 +126,7 @@ def warm_dpaudit(folder: Path) -> Iterator[Path]:
 
 
 def main() -> None:
-    """Serve on the socket of the given number.
-
-    A request `-c PROGRAM` is a program, any other one is for dpaudit.
-    """
+    """Serve on the socket of the given number."""
     from dpaudit.api import starting
     from dpaudit.commands.cli import main as dpaudit
 
@@ -115,14 +141,33 @@ def main() -> None:
     starting.is_installed = lambda name: False
     # or each fork, when it ends, looks at every object, and so copies all of its memory
     gc.freeze()
-    arguments = accepted(socket.socket(fileno=int(sys.argv[1])))
-    if arguments[:1] == ["-c"]:
-        warnings.simplefilter("error")
-        sys.argv, sys.path[0] = ["-c"], ""
-        exec(compile(arguments[1], "<document>", "exec"), {"__name__": "__main__"})
+    program, *arguments = accepted(socket.socket(fileno=int(sys.argv[1])))
+    if program == "python":
+        run_python(*arguments)
     else:
+        for place in coarse():
+            setattr(*place)
         sys.argv = ["dpaudit", *arguments]
         dpaudit()
+
+
+def run_python(first: str, *arguments: str) -> None:
+    """Do what `python` does with these arguments, in this process."""
+    if first == "-W":
+        action, *arguments = arguments
+        warnings.simplefilter(action)
+        run_python(*arguments)
+    elif first == "-m":
+        module, *arguments = arguments
+        sys.argv, sys.path[0] = [module, *arguments], os.getcwd()
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    elif first in ("-", "-c"):
+        text, *arguments = arguments if first == "-c" else (sys.stdin.read(), *arguments)
+        sys.argv, sys.path[0] = [first, *arguments], ""
+        exec(compile(text, "<document>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv, sys.path[0] = [first, *arguments], str(Path(first).resolve().parent)
+        runpy.run_path(first, run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 from dpaudit.accounting.allocation import allocated_cost as allocated_cost
 from dpaudit.accounting.allocation import release_cost as release_cost
 from dpaudit.accounting.approximate import ApproximateAccountant as ApproximateAccountant
-from dpaudit.accounting.approximate import Limit as Limit
 from dpaudit.accounting.attacks import LowerBound as LowerBound
 from dpaudit.accounting.attacks import epsilon_lower_bound as epsilon_lower_bound
 from dpaudit.accounting.centers import CentersMethod as CentersMethod
@@ -19,6 +18,10 @@ from dpaudit.accounting.ex_post import Cost as Cost
 from dpaudit.accounting.ex_post import ExPostAccountant as ExPostAccountant
 from dpaudit.accounting.ex_post import exact_cost as exact_cost
 from dpaudit.accounting.ex_post import theorem1_cost as theorem1_cost
+from dpaudit.accounting.guesses import ALARM_AT as ALARM_AT
+from dpaudit.accounting.guesses import REFUTED_AT as REFUTED_AT
+from dpaudit.accounting.guesses import canary_guesses as canary_guesses
+from dpaudit.accounting.guesses import chance_of as chance_of
 from dpaudit.accounting.joint import Parts as Parts
 from dpaudit.accounting.joint import joint_attacks as joint_attacks
 from dpaudit.accounting.joint import joint_epsilon as joint_epsilon
@@ -33,8 +36,8 @@ from dpaudit.accounting.rebalancing import rebalancing_scale as rebalancing_scal
 from dpaudit.accounting.release import Plan as Plan
 from dpaudit.accounting.release import ReleaseAccountant as ReleaseAccountant
 from dpaudit.accounting.release import cost_of_texts as cost_of_texts
+from dpaudit.accounting.release import costliest as costliest
 from dpaudit.accounting.release import delta_share as delta_share
-from dpaudit.accounting.release import limit_of as limit_of
 from dpaudit.accounting.release import most_texts as most_texts
 from dpaudit.accounting.release import of_one_key as of_one_key
 from dpaudit.accounting.renyi import RenyiTable as RenyiTable
@@ -42,5 +45,7 @@ from dpaudit.accounting.renyi import rounded_sum as rounded_sum
 from dpaudit.accounting.renyi import zcdp_epsilon as zcdp_epsilon
 from dpaudit.accounting.risk import AttackCurve as AttackCurve
 from dpaudit.accounting.risk import AttackLimit as AttackLimit
+from dpaudit.accounting.risk import Limit as Limit
+from dpaudit.accounting.risk import limit_of as limit_of
 from dpaudit.mechanisms import median_bounds as median_bounds
 from dpaudit.runs.secrecy import SecretBatches as SecretBatches

@@ -25,7 +25,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,8 +177,7 @@ def release_cost(costs: Mapping[tuple[int, int], Doubles], batches: Mapping[int,
     return max(map(sum_up, by_group.values()), default=0.0)
 
 
-@dataclass(frozen=True)
-class _Ratios:
+class _Ratios(NamedTuple):
     """The law of a batch's likelihood ratio dP/dQ under Q.
 
     Values [n] ascend from 0, and have probabilities [n].
@@ -295,8 +294,7 @@ class _Power:
         return np.fft.rfft(self.masses, 2 * len(self.masses))
 
 
-@dataclass(frozen=True)
-class _Sum:
+class _Sum(NamedTuple):
     """X, the likelihood ratio of the whole release, as put(a) = E max(0, a - X) up to a = exp(end).
 
     Attributes:

@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
-from typing import TypeAlias
 
 import numpy as np
 
@@ -34,12 +33,9 @@ from dpaudit.accounting.renyi import (
     zcdp_of_pure,
     zcdp_of_range,
 )
-from dpaudit.accounting.risk import AttackCurve, AttackLimit, Way
+from dpaudit.accounting.risk import AttackCurve, AttackLimit, Limit, Way
 from dpaudit.accounting.zcdp import zcdp_profile
 from dpaudit.mechanisms import ContextChange, GaussianDraws, Mechanism
-
-#: What a run may cost: an epsilon in nats, or what attacks may gain by it.
-Limit: TypeAlias = float | AttackLimit
 
 MOST_TOKENS = 1 << 40
 _TOO_MANY = "this affords more than 2^40 tokens under these settings: check them"

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from dpaudit.accounting.blocks import profile_in_blocks, reached
 from dpaudit.accounting.profiles import Profile, epsilon_of_profile
@@ -21,8 +20,7 @@ from dpaudit.accounting.renyi import epsilons_of_events
 Method: TypeAlias = Literal["rdp", "optimal"]
 
 
-@dataclass(frozen=True)
-class Composition:
+class Composition(NamedTuple):
     """The cost of a sequence of draws.
 
     Attributes:

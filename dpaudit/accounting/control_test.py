@@ -16,10 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting.coins import ABSTAIN, Coins, Flags, Integers
-from dpaudit.accounting.laws import Floats, lower_tails, upper_tails
+from dpaudit.accounting.laws import LEVEL, Floats, lower_tails, upper_tails
 
-#: The test's level where it decides something.
-LEVEL = 1e-3
 #: The numbers of units with the most shared 3-grams that are guessed.
 TOP_UNITS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128)
 #: Tails that are this close, relatively, are equal.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -103,8 +102,7 @@ def rounding_allowances(
     return allowances
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Ex-post cost of a token, a batch or a run, in nats.
 
     It is by Theorem 1, and exactly in either direction.

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,8 +43,7 @@ from dpaudit.accounting.zcdp import renyi_attacks
 _REMOTE, _FURTHEST = 1e-8, 500.0
 
 
-@dataclass(frozen=True)
-class Joint:
+class Joint(NamedTuple):
     """epsilon of several releases together, in nats, and how it was found."""
 
     epsilon: float

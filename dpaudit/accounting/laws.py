@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats: TypeAlias = NDArray[np.float64]
 
+#: The level of a test of coins where it decides something.
+LEVEL = 1e-3
 #: Relative errors of sums over a million coins are below this in float64.
 ROUNDING = 1e-9
 #: What far tails can lose to underflow.

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +39,7 @@ _TAIL = 1e-4
 MOST_ROUNDS = 1 << 20
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(NamedTuple):
     """Upper bounds on delta(e) of all neighbours, in both directions.
 
     Attributes:
@@ -58,8 +56,7 @@ class Profile:
 NOTHING = Profile(1.0, np.zeros(2))
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(NamedTuple):
     """Losses of a pair of distributions that dominates a mechanism, under the first of the two.
 
     Attributes:

@@ -15,14 +15,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial, reduce
 from itertools import product
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from dpaudit.accounting.allocation import FINEST, allocated
 from dpaudit.accounting.approximate import (
     ApproximateAccountant,
-    Limit,
     largest,
     rounded_down,
 )
@@ -39,12 +38,11 @@ from dpaudit.accounting.profiles import (
     profile_of_rounds,
 )
 from dpaudit.accounting.renyi import TINY
-from dpaudit.accounting.risk import AttackCurve, AttackLimit
+from dpaudit.accounting.risk import AttackCurve, AttackLimit, Limit
 from dpaudit.mechanisms import BatchingRule, Mechanism, context_change
-from dpaudit.runs.secrecy import NoGain, SecretBatches
+from dpaudit.runs.secrecy import MOST_RECORDS, NoGain, SecretBatches
 
 if TYPE_CHECKING:
-    from dpaudit.runs.limits import MostTruePositives
     from dpaudit.runs.manifest import Privacy
 
 #: How close a budget comes to what is allowed, the most tries, and the factor that lowers rounds.
@@ -53,8 +51,6 @@ _CLOSE, _MOST_TRIES, _CLOSER = 1e-4, 16, 1e-3
 _MOST_LOOKS = 3
 #: A cost in nats at which next to no round is affordable.
 _MUCH = 50.0
-#: The longest chain of records that is worked out: beyond it both levels are equal.
-MOST_RECORDS = 1 << 8
 #: The profile that promises nothing.
 _EVERYTHING = Profile(1.0, np.ones(2))
 
@@ -165,7 +161,7 @@ class ReleaseAccountant:
         Raises:
             ValueError: an argument is out of its range.
         """
-        return replace(self.batch.epsilon(tokens, self._share(delta), method), delta=delta)
+        return self.batch.epsilon(tokens, self._share(delta), method)._replace(delta=delta)
 
     def epsilon(self, tokens: int, delta: float) -> float:
         """Return the cost to readers who do not know the batches: never above the batch level.
@@ -430,31 +426,6 @@ def amount_of(limit: Limit) -> float:
     return limit.most if isinstance(limit, AttackLimit) else limit
 
 
-class HasLimits(Protocol):
-    """Fields of settings that say what a run may cost: one of them at most is given."""
-
-    @property
-    def epsilon(self) -> float | None:
-        """In nats."""
-
-    @property
-    def advantage(self) -> float | None:
-        """The most by which a test's true positives may exceed its false ones."""
-
-    @property
-    def true_positives(self) -> MostTruePositives | None:
-        """The most true positives at a rate of false ones."""
-
-
-def limit_of(settings: HasLimits) -> Limit | None:
-    """Return what a run may cost by its settings; None if they do not say."""
-    if settings.advantage is not None:
-        return AttackLimit(settings.advantage)
-    if (asked := settings.true_positives) is not None:
-        return AttackLimit(asked.most, asked.at)
-    return settings.epsilon
-
-
 def _normal_deviations(limit: Limit, delta: float) -> float:
     """Return how many standard deviations a normal output may move within a limit at delta."""
     if isinstance(limit, AttackLimit):
@@ -470,8 +441,7 @@ def _normal_deviations(limit: Limit, delta: float) -> float:
     return low
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """A number of rounds, its texts and its cost.
 
     Attributes:

@@ -12,13 +12,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting.profiles import Profile, lower_hull
 from dpaudit.accounting.renyi import Doubles
+
+if TYPE_CHECKING:
+    from dpaudit.runs.limits import MostTruePositives
 
 #: How bounds on attacks are found: by optimal composition of the draws' ranges, by the region of
 #: zCDP or of Renyi divergences, by dp-accounting's privacy loss distributions, by hiding a record's
@@ -322,6 +325,35 @@ class AttackLimit:
         if self.at is None:
             return 2 * normal.inv_cdf((1 + most) / 2)
         return max(0.0, normal.inv_cdf(most) - normal.inv_cdf(self.at))
+
+
+#: What a run may cost: an epsilon in nats, or what attacks may gain by it.
+Limit: TypeAlias = float | AttackLimit
+
+
+class HasLimits(Protocol):
+    """Fields of settings that say what a run may cost: one of them at most is given."""
+
+    @property
+    def epsilon(self) -> float | None:
+        """In nats."""
+
+    @property
+    def advantage(self) -> float | None:
+        """The most by which a test's true positives may exceed its false ones."""
+
+    @property
+    def true_positives(self) -> MostTruePositives | None:
+        """The most true positives at a rate of false ones."""
+
+
+def limit_of(settings: HasLimits) -> Limit | None:
+    """Return what a run may cost by its settings; None if they do not say."""
+    if settings.advantage is not None:
+        return AttackLimit(settings.advantage)
+    if (asked := settings.true_positives) is not None:
+        return AttackLimit(asked.most, asked.at)
+    return settings.epsilon
 
 
 def _base_rate(prior: float) -> float:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,8 +74,7 @@ def renyi_attacks(rho: float, tables: Sequence[RenyiTable], delta: float) -> Att
     return curve.meet(lines) if len(lines.slopes) else curve
 
 
-@dataclass(frozen=True)
-class _Divergences:
+class _Divergences(NamedTuple):
     """Bounds on Renyi divergences of neighbours, both ways, in nats, at ascending orders from 1.
 
     At order 1 it is that of Kullback and Leibler.

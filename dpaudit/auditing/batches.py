@@ -6,9 +6,10 @@ sums.
 
 from __future__ import annotations
 
+import ctypes
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -100,7 +101,7 @@ class BatchAuditor:
         self._at_a_time = MOST_AT_A_TIME
         _keep_freed_memory()
 
-    def group(self, numbers: Sequence[int]) -> list[BatchFound]:
+    def __call__(self, numbers: Sequence[int]) -> list[BatchFound]:
         """Read some batches: together, as many at a time as there is memory for, where it helps.
 
         What is found of each is the same, to the last bit, as alone.
@@ -108,15 +109,22 @@ class BatchAuditor:
         found = list[BatchFound]()
         while len(found) < len(numbers):
             with ExitStack() as opened:
-                batches = self._opened(numbers[len(found) :], opened)
-                views = self._looked_at_together(list(batches.values()))
+                batches, size = self._opened(numbers[len(found) :], opened)
+                views = dict[int, StepsView]()
+                if size <= 2 * steps.BLOCK_BYTES:
+                    views = self._looked_at_together(batches.values())
                 found += [self._read(each, batches[each], views.get(each)) for each in batches]
             if not batches:
-                found.append(self(numbers[len(found)]))
+                found.append(self._read(numbers[len(found)], None, None))
         return found
 
-    def _opened(self, numbers: Sequence[int], opened: ExitStack) -> dict[int, BatchView]:
-        """Open the first of these batches, up to one that must be read by itself."""
+    def _opened(
+        self, numbers: Sequence[int], opened: ExitStack
+    ) -> tuple[dict[int, BatchView], int]:
+        """Open the first of these batches, up to one that must be read by itself.
+
+        Return the bytes of their steps, too.
+        """
         found, taken = dict[int, BatchView](), 0
         for number in numbers[: self._at_a_time] if self._at_a_time > 1 else ():
             try:
@@ -128,12 +136,10 @@ class BatchAuditor:
             found[number] = batch
             if taken > steps.BLOCK_BYTES:
                 break
-        return found
+        return found, taken
 
-    def _looked_at_together(self, batches: Sequence[BatchView]) -> dict[int, StepsView]:
+    def _looked_at_together(self, batches: Iterable[BatchView]) -> dict[int, StepsView]:
         """Return the views of those batches that can be looked at with others."""
-        if sum(batch.bytes for batch in batches) > 2 * steps.BLOCK_BYTES:
-            return {}
         alike = defaultdict[tuple[int, bool], list[BatchView]](list)
         for batch in batches:
             alike[batch.header.contexts, batch.header.canary is None].append(batch)
@@ -148,12 +154,11 @@ class BatchAuditor:
                 found[batch.header.id] = view
         return found
 
-    def __call__(self, number: int) -> BatchFound:
-        """Read one batch to its end, or to where that fails."""
-        return self._read(number, None, None)
-
     def _read(self, number: int, batch: BatchView | None, view: StepsView | None) -> BatchFound:
-        """Read a batch, which may be open, and all of whose steps may be in view."""
+        """Read a batch to its end, or to where that fails.
+
+        It may be open, and all of its steps may be in view.
+        """
         found = BatchFound(number, looked=self._loaded)
         looking = _Looking(found)
         try:
@@ -190,7 +195,13 @@ def _keep_freed_memory() -> None:
     np.empty((1 << 25) - (1 << 16), dtype=np.uint8)
 
 
-_PASSING = nullcontext()
+def _return_freed_memory() -> None:
+    """Let glibc return what it keeps, for what follows the groups to take its room.
+
+    See malloc_trim(3). Another C library keeps nothing.
+    """
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class _Looking:
@@ -203,7 +214,7 @@ class _Looking:
 
     def begin(self, batch: BatchView, kinds: Iterable[Gathered]) -> None:
         for each in kinds:
-            with self._apart(each):
+            with held_apart(each, self._found.unmade):
                 looking = each.kind.open(batch)
                 if looking is not None:
                     (self._own if each.plug_in is None else self._others).append((each, looking))
@@ -219,14 +230,10 @@ class _Looking:
         whole = self._found.unreadable is None
         for each, looking in (*self._own, *self._others):
             if whole or each.kind.partial:
-                with self._apart(each):
+                with held_apart(each, self._found.unmade):
                     result = looking.result()
                     if result is not None:
                         self._found.evidence[each.kind] = result
-
-    def _apart(self, each: Gathered) -> AbstractContextManager[None]:
-        """Return what notes errors of a plug-in's evidence; those of dpaudit's own pass."""
-        return _PASSING if each.plug_in is None else held_apart(each, self._found.unmade)
 
 
 def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) -> None:
@@ -243,7 +250,7 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
     except InputError as error:
         run.unreadable[STEPS] = input_problem(error, STEPS)
         return
-    make_auditor = partial(GroupAuditor, run.reader.location, run.change)
+    make_auditor = partial(BatchAuditor, run.reader.location, run.change)
     engine = engine or _engine_for(run.reader)
     groups = _in_groups(batches, engine.workers if isinstance(engine, LocalEngine) else cores())
     with closing(engine.map(make_auditor, groups)) as found:
@@ -251,18 +258,7 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
             _merge(run, batch, kinds)
             if progress:
                 progress(done, run.manifest.batches)
-
-
-class GroupAuditor:
-    """A worker that reads some batches at a time."""
-
-    def __init__(self, location: str, change: ContextChange | None) -> None:
-        """Open a run as `BatchAuditor` does."""
-        self._auditor = BatchAuditor(location, change)
-
-    def __call__(self, batches: Sequence[int]) -> list[BatchFound]:
-        """Read batches (`BatchAuditor.group`)."""
-        return self._auditor.group(batches)
+    _return_freed_memory()
 
 
 def _in_groups(batches: Sequence[int], workers: int) -> list[Sequence[int]]:
@@ -281,7 +277,7 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
     if batch.header is None:
         return
     run.headers[batch.id], run.lengths[batch.id] = batch.header, batch.length
-    run.digests[steps_file(batch.id)] = batch.digest
+    run.batch_digests[batch.id] = bytes.fromhex(batch.digest)
     run.steps += batch.steps
     run.unmade |= batch.unmade
     run.absent.update(absent_checks(batch.looked))

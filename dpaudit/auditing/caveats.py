@@ -60,9 +60,10 @@ class EqualRows(BatchEvidence):
             self._values[slots] += values_between_extremes(contexts[slots[0]])
 
     @override
-    def result(self) -> list[list[int]]:
-        """Return the sets whose likeness is no chance."""
-        return [slots for slots in self.groups if self._values[slots[0]] >= TELLING_VALUES]
+    def result(self) -> list[list[int]] | None:
+        """Return the sets whose likeness is no chance; None if there are none."""
+        found = [slots for slots in self.groups if self._values[slots[0]] >= TELLING_VALUES]
+        return found or None
 
 
 class EqualContexts(Evidence):

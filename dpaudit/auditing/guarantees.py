@@ -18,8 +18,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from typing_extensions import override
 
-from dpaudit.accounting import ApproximateAccountant, Composition, Cost, rounded_sum
-from dpaudit.accounting.guesses import REFUTED_AT, canary_guesses
+from dpaudit import accounting
+from dpaudit.accounting import Cost, rounded_sum
 from dpaudit.accounting.renyi import most_variation
 from dpaudit.auditing.checks.canaries import guesses
 from dpaudit.auditing.checks.costs import Costs
@@ -136,7 +136,7 @@ def _between_others(run: AuditedRun) -> Iterator[OtherNeighbours]:
         if (unit, relation) == (run.claim.unit, run.claim.relation):
             continue
         change = context_change(unit, relation, manifest.batching.rule)
-        accountant = ApproximateAccountant.of(manifest.mechanism, change)
+        accountant = accounting.ApproximateAccountant.of(manifest.mechanism, change)
         if accountant is not None:
             best, rdp = accountant.epsilon(tokens, delta), accountant.epsilon(tokens, delta, "rdp")
             yield OtherNeighbours(
@@ -195,14 +195,14 @@ def canaries(run: AuditedRun) -> CanaryGuesses | None:
     if found is None:
         return None
     delta = run.claim.delta if run.kind.beforehand else 0.0
-    tossed = canary_guesses(found.coins, delta)
+    tossed = accounting.canary_guesses(found.coins, delta)
     return CanaryGuesses(
         coins=found.coins,
         right=found.right,
         epsilon=tossed.epsilon_refuted(found.right),
         most=tossed.most_refutable(),
         delta=delta,
-        confidence=1 - REFUTED_AT,
+        confidence=1 - accounting.REFUTED_AT,
     )
 
 
@@ -367,7 +367,9 @@ def _zcdp_tree(run: AuditedRun) -> LedgerEntry | None:
     )
 
 
-def _approximate_pipeline(run: AuditedRun, found: Composition, batch: LedgerEntry) -> LedgerEntry:
+def _approximate_pipeline(
+    run: AuditedRun, found: accounting.Composition, batch: LedgerEntry
+) -> LedgerEntry:
     generation = worst(
         "generation: batches share no records, so the costliest counts", [batch], f"{_DOCS}#runs"
     )

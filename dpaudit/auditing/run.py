@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-from dpaudit.accounting import CLUSTERINGS
+from dpaudit import accounting
 from dpaudit.auditing.batches import Progress, gather
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
@@ -49,7 +49,6 @@ from dpaudit.results import (
 )
 from dpaudit.results.catalogue import message, require_words
 from dpaudit.results.disclosed_texts import DisclosedTexts
-from dpaudit.results.replay import PublicReplay, Rerun
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
@@ -64,6 +63,9 @@ from dpaudit.runs import (
 from dpaudit.runs.engines import Engine
 from dpaudit.runs.reader import RESUME
 from dpaudit.version import __version__
+
+if TYPE_CHECKING:
+    from dpaudit.results.replay import PublicReplay, Rerun
 
 #: The level up to which a record alone can be checked, together with the release: what an audit
 #: asks for by default.
@@ -173,7 +175,7 @@ def audit_run(
             plug_in.load()
             require_words(plug_in)
         if manifest.clustering.method != "none":
-            CLUSTERINGS[manifest.clustering.method]  # a plug-in may be unusable
+            accounting.CLUSTERINGS[manifest.clustering.method]  # a plug-in may be unusable
     except InputError as error:
         return _unreadable(str(path), input_problem(error), evidence)
     if seed is not None:
@@ -283,7 +285,7 @@ def _batch_result(run: AuditedRun, batch: int) -> BatchResult:
         steps=run.lengths[batch],
         **figures(costs.batch_cost(batch) if costs.ex_post else None),
         leave_one_out_max=run[Losses].largest.get(batch),
-        texts=len(run[Texts].digests.get(batch, ())),
+        texts=run[Texts].number_in(batch),
     )
 
 

@@ -109,7 +109,10 @@ class ExpensiveTokens(Evidence):
     @override
     @classmethod
     def open(cls, batch: BatchView) -> BatchEvidence | None:
-        return None if batch.accountant is None else BatchTokens(batch)
+        # What a text's tokens cost is shown on the text.
+        said = any(sample.text is not None for sample in batch.samples)
+        told = batch.accountant is not None and batch.run.decode is not None and said
+        return BatchTokens(batch) if told else None
 
     @override
     def merge(self, batch: int, found: BatchTokens) -> None:
@@ -131,22 +134,21 @@ def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[Sampl
     tells. Empty if the file cannot be read.
     """
     try:
-        samples = list(_beginnings(reader.samples()))
+        costs = _Costs(reader, expensive)
+        return tuple(
+            SampleText(
+                batch=sample.id,
+                number=sample.number,
+                label=sample.label,
+                text=None if sample.text is None else sample.text[:SAMPLE_LENGTH],
+                characters=len(sample.text or ""),
+                tokens=len(sample.tokens),
+                costs=costs.of(sample),
+            )
+            for sample in _beginnings(reader.samples())
+        )
     except InputError:  # integrity.format and release.text say what is wrong with the file
         return ()
-    costs = _Costs(reader, expensive, samples)
-    return tuple(
-        SampleText(
-            batch=sample.id,
-            number=sample.number,
-            label=sample.label,
-            text=None if sample.text is None else sample.text[:SAMPLE_LENGTH],
-            characters=len(sample.text or ""),
-            tokens=len(sample.tokens),
-            costs=costs.of(sample),
-        )
-        for sample in samples
-    )
 
 
 def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
@@ -162,16 +164,14 @@ def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
 class _Costs:
     """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
-    def __init__(
-        self, reader: RunReader, expensive: ExpensiveTokens, samples: Sequence[Sample]
-    ) -> None:
+    def __init__(self, reader: RunReader, expensive: ExpensiveTokens) -> None:
         self._kept, self._sequences = expensive.kept(), reader.manifest.decoding.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()
         spans = {
             (sample.id, sample.number): span
-            for sample in samples
+            for sample in (_beginnings(reader.samples()) if self._kept else ())
             if (span := self._span(sample)) is not None
         }
         flat = np.concatenate(

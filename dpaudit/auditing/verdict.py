@@ -11,7 +11,6 @@ from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.levels import Levels
 from dpaudit.results import AuditResult, CheckResult, ClaimResult, Finding, Quantity, Value, Verdict
 from dpaudit.results.catalogue import entry
-from dpaudit.results.replay import Replay
 from dpaudit.results.shell import WITH_DATA, WITH_MODEL, argument, options_making
 
 #: What cannot be read as a whole cannot be judged: these go before any other failed check.
@@ -67,10 +66,11 @@ def options_for(run: AuditedRun, check: CheckResult) -> str:
     """Return the options of `dpaudit report` that make a run's skipped check, or "" if none do."""
     if check.status != "skip" or not check.applicable:
         return ""
-    manifest, replay = run.manifest, run.replay
+    manifest = run.manifest
+    replayed = manifest.foreign or run.replay is not None
     given = {
-        "model": manifest.foreign or replay is not None,
-        "data": manifest.foreign or isinstance(replay, Replay) or check.evidence < _OF_THE_DATA,
+        "model": replayed,
+        "data": replayed or check.evidence < _OF_THE_DATA,
         "seed": run.seed is not None,
         "tokenizer": bool(run.tokenizers),
     }

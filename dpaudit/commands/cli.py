@@ -29,9 +29,9 @@ RESUMABLE = (["demo"], ["generate"], ["lab"])
 PROGRAM, COMPLETION = "dpaudit", "_DPAUDIT_COMPLETE"
 
 
-#: Containers made since the last look for cycles at which Python looks again. Imports make 100,000
-#: that stay.
-MADE = 50_000
+#: Containers made since the last look for cycles at which Python looks again. Imports and a small
+#: audit make 150,000 that stay, and each look at so many takes some 50 ms.
+MADE = 200_000
 
 #: The modules of commands by their heading in the help, in the order of a first release.
 COMMANDS = {

@@ -134,8 +134,7 @@ class Spans:
         return np.arange(self.lengths.max()) < self.lengths[:, None]
 
 
-@dataclass(frozen=True)
-class ReducedSteps:
+class ReducedSteps(NamedTuple):
     """Steps less the columns that no neighbour can move, one behind another.
 
     In a large vocabulary most columns lie at the floor of the clip in nearly all contexts, and a

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -162,8 +161,7 @@ class Mean(Aggregator):
         return Problem("mechanisms.other-sum")
 
 
-@dataclass(frozen=True)
-class MeanSensitivity:
+class MeanSensitivity(NamedTuple):
     """The distance by which one unit's difference moves each component of the mean.
 
     Attributes:

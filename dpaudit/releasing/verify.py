@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from securesystemslib.signer import SSlibKey
 
 from dpaudit.accounting import ApproximateAccountant
-from dpaudit.accounting.release import MOST_RECORDS
 from dpaudit.accounting.renyi import TINY
 from dpaudit.accounting.worth import composed_epsilon, composed_rho, cost_for
 from dpaudit.mechanisms import ContextChange, Mechanism, context_change
@@ -89,6 +88,7 @@ from dpaudit.results.release_layout import (
 )
 from dpaudit.runs import InputError, strict_json
 from dpaudit.runs.layout import ATTESTATION
+from dpaudit.runs.secrecy import MOST_RECORDS
 
 if TYPE_CHECKING:
     from dpaudit.auditing.run import Question

@@ -1,7 +1,5 @@
 """Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,8 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 from typing_extensions import override
 
-from dpaudit.accounting import ApproximateAccountant, ReleaseAccountant
-from dpaudit.accounting.release import MOST_RECORDS, costliest
+from dpaudit import accounting
 from dpaudit.mechanisms import GaussianDraws, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
 from dpaudit.results.disclosed_texts import DisclosedTexts
@@ -23,6 +20,7 @@ from dpaudit.results.values import Finding, Message, Number, Value
 from dpaudit.results.worth import PaidGain, Worth
 from dpaudit.runs import NoGain, NotSecret, SecretBatches
 from dpaudit.runs.assignment import KEY_BYTES
+from dpaudit.runs.secrecy import MOST_RECORDS
 from dpaudit.runs.vacuity import VACUITIES, Vacuity
 
 Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
@@ -89,7 +87,7 @@ class BatchCost(Result):
     noise: NormalDraws | None = None
 
     @classmethod
-    def of(cls, accountant: ApproximateAccountant) -> Self:
+    def of(cls, accountant: "accounting.ApproximateAccountant") -> Self:
         """Return what an accountant takes one batch to cost."""
         noise = accountant.gaussian
         return cls(
@@ -98,9 +96,9 @@ class BatchCost(Result):
             noise=noise and NormalDraws(multiplier=noise.multiplier, rate=noise.rate),
         )
 
-    def accountant(self, rounds: int = 1) -> ApproximateAccountant:
+    def accountant(self, rounds: int = 1) -> "accounting.ApproximateAccountant":
         """Return the accountant of so many rounds of such batches, without clusters."""
-        return ApproximateAccountant(
+        return accounting.ApproximateAccountant(
             math.inf if self.eta is None else self.eta,
             most_rho=math.inf if self.budget is None else self.budget,
             gaussian=None
@@ -142,13 +140,13 @@ class AttackSettings(Result):
     centers_delta: Annotated[float, Field(ge=0, le=1)] = 0.0
 
     @classmethod
-    def of(cls, accountant: ReleaseAccountant, tokens: int, delta: float) -> Self:
+    def of(cls, accountant: "accounting.ReleaseAccountant", tokens: int, delta: float) -> Self:
         """Return the settings of an accountant, of a batch's most tokens and of a delta."""
         batch, one, secret = accountant.batch, accountant.one, accountant.secret
         return cls(
             unit=BatchCost.of(batch),
             record=None if one is None or secret is None else BatchCost.of(one),
-            groups=() if one is None or secret is None else costliest(secret),
+            groups=() if one is None or secret is None else accounting.costliest(secret),
             records=min(accountant.records, MOST_RECORDS + 1),
             tokens=tokens,
             rounds=batch.rounds,
@@ -173,7 +171,7 @@ class AttackSettings(Result):
         )
         one = None if self.record is None else self.record.accountant()
         secret = None if one is None else SecretBatches(self.groups, self.rounds)
-        accountant = ReleaseAccountant(batch, one, secret, self.records, self.shares)
+        accountant = accounting.ReleaseAccountant(batch, one, secret, self.records, self.shares)
         release, known = map(AttackBound.of, accountant.attack_curves(self.tokens, self.delta))
         return release, known
 
@@ -422,7 +420,7 @@ class LedgerEntry(Result):
     delta: Number | None
     rule: Literal["leaf", "sum", "maximum", "joint"]
     reference: str
-    children: tuple[LedgerEntry, ...]
+    children: tuple["LedgerEntry", ...]
     omitted: int
 
 
@@ -586,7 +584,7 @@ class TextCounts(Result):
     other_language: int = 0
 
     @classmethod
-    def of(cls, texts: int, found: Mapping[Vacuity, int]) -> TextCounts:
+    def of(cls, texts: int, found: Mapping[Vacuity, int]) -> Self:
         """Return the counts of so many texts, by how they say nothing."""
         return cls(texts=texts, **{name: found.get(name, 0) for name in VACUITIES})
 

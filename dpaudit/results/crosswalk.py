@@ -1,15 +1,15 @@
 """The crosswalk: questions of standards and regulators, and where a release answers each.
 
-crosswalk.yaml beside this file has them; docs/crosswalk.md and a section of each report show them.
+crosswalk.toml beside this file has them; docs/crosswalk.md and a section of each report show them.
 """
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field, model_validator
 
 from dpaudit.mechanisms import Fields, FirstVersion
@@ -123,7 +123,7 @@ class Question(Fields):
 
 
 class Crosswalk(Fields):
-    """All of crosswalk.yaml."""
+    """All of crosswalk.toml."""
 
     crosswalk_version: FirstVersion
     sources: Annotated[tuple[Source, ...], Field(strict=False)]
@@ -146,9 +146,8 @@ class Crosswalk(Fields):
 @cache
 def crosswalk() -> Crosswalk:
     """Return the crosswalk that is part of dpaudit."""
-    text = resources.files("dpaudit.results").joinpath("crosswalk.yaml").read_text("utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return Crosswalk.model_validate(yaml.load(text, Loader=loader))  # noqa: S506 - both are safe
+    text = resources.files("dpaudit.results").joinpath("crosswalk.toml").read_text("utf-8")
+    return Crosswalk.model_validate(tomllib.loads(text))
 
 
 def value_at(result: AuditResult, path: str) -> Any:

@@ -4,14 +4,12 @@ The file is no part of a release: counts, p-values, spans and the epsilon that t
 worked out from private records, and no epsilon pays for publishing them.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Final, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
-from dpaudit.accounting.control_test import LEVEL as LEVEL
+from dpaudit.accounting.laws import LEVEL as LEVEL
 from dpaudit.results.values import Number
 
 #: Whose epsilon is compared: of someone who knows a record's batch, of readers of the texts, or of

@@ -1,9 +1,7 @@
 """A policy file, and the policy that an audit was held to, as types."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -110,7 +108,7 @@ class Policy(Fields):
     ) = None
 
     @model_validator(mode="after")
-    def _asks_for_something(self) -> Policy:
+    def _asks_for_something(self) -> Self:
         if not self.rules:
             raise ValueError("a policy asks for one thing at least")
         return self

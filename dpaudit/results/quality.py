@@ -5,12 +5,10 @@ nothing is coerced, unknown fields are refused, and figures that do not follow f
 beside them are too.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,7 +59,7 @@ class Scores(Fields):
     std: NotNegative | None
 
     @model_validator(mode="after")
-    def _follow_from_the_values(self) -> Scores:
+    def _follow_from_the_values(self) -> Self:
         mean, std = _mean_and_std(self.values)
         agree = (self.std is None) == (std is None) and abs(
             (self.std or 0.0) - (std or 0.0)
@@ -161,7 +159,7 @@ class Mauve(Fields):
     public: Scores | None = None
 
     @model_validator(mode="after")
-    def _one_value_a_seed(self) -> Mauve:
+    def _one_value_a_seed(self) -> Self:
         measured = [found for found in (self.score, self.ceiling, self.public) if found is not None]
         if {len(found.values) for found in measured} != {len(self.settings.seeds)}:
             raise ValueError("there is one value for each seed")
@@ -212,7 +210,7 @@ class FineTuneSettings(Fields):
     seeds: Seeds
 
     @model_validator(mode="after")
-    def _can_be_listed(self) -> FineTuneSettings:
+    def _can_be_listed(self) -> Self:
         if len(self.seeds) * len(self.learning_rates) * len(self.weight_decays) > MOST_FITS:
             raise ValueError(f"rates, weight decays and seeds make more than {MOST_FITS:,} fits")
         if any(
@@ -240,7 +238,7 @@ class Downstream(Fields):
     trained: Annotated[tuple[Trained, ...], Field(min_length=1, max_length=4)]
 
     @model_validator(mode="after")
-    def _settings_fit_the_method(self) -> Downstream:
+    def _settings_fit_the_method(self) -> Self:
         if isinstance(self.settings, ProbeSettings) != (self.method == "linear-probe"):
             raise ValueError("the settings are another method's")
         if len({trained.source for trained in self.trained}) < len(self.trained):
@@ -273,7 +271,7 @@ class HeldOut(Fields):
     dropped_synthetic: Count
 
     @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> HeldOut:
+    def _own_ones_are_among_them(self) -> Self:
         if (self.own or 0) > self.test.texts:
             raise ValueError("there are fewer test texts than those of the run's own")
         return self
@@ -363,7 +361,7 @@ class HeldOutLikelihood(Fields):
         return Added(measure="likelihood", difference=self.gain.mean, spread=spread)
 
     @model_validator(mode="after")
-    def _gain_follows_from_the_losses(self) -> HeldOutLikelihood:
+    def _gain_follows_from_the_losses(self) -> Self:
         ours, public, gain = self.nll, self.public_nll, self.gain
         slack = _ROUNDING * max(1.0, abs(ours.mean), abs(public.mean))
         if (
@@ -483,13 +481,13 @@ class Quality(Fields):
         return found if self.likelihood is None else (*found, self.likelihood.added)
 
     @model_validator(mode="after")
-    def _own_ones_are_among_them(self) -> Quality:
+    def _own_ones_are_among_them(self) -> Self:
         if (self.own or 0) > self.reference.texts:
             raise ValueError("there are fewer real texts than those of the run's own")
         return self
 
     @model_validator(mode="after")
-    def _added_follows_from_the_figures(self) -> Quality:
+    def _added_follows_from_the_figures(self) -> Self:
         tests = 0 if self.held_out is None else self.held_out.test.texts
         wanted = added_by(self.mauve, self.downstream, tests)
         stated = () if self.baseline is None else self.baseline.added
@@ -518,7 +516,7 @@ class Quality(Fields):
         given = test if self.likelihood is None else self.likelihood.texts
         return None not in (self.synthetic.digest, self.reference.digest, test.digest, given.digest)
 
-    def without_digests(self) -> Quality:
+    def without_digests(self) -> Self:
         """Return the same for a report, which needs no digests of private texts."""
         bare, held, given = {"digest": None}, self.held_out, self.likelihood
         return self.model_copy(

@@ -124,6 +124,11 @@ class PublicReplay:
     public: PublicParts | None
     head: str | None = field(default=None, kw_only=True)
 
+    @property
+    def with_data(self) -> Replay | None:
+        """This replay; None if it had the model alone."""
+        return self if isinstance(self, Replay) else None
+
 
 @dataclass(frozen=True)
 class SharedText:

@@ -1,7 +1,5 @@
 """What several kinds of results have in common: their base, verdicts, and what attacks can do."""
 
-from __future__ import annotations
-
 import json
 from typing import Final, Literal, Self
 

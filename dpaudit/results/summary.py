@@ -4,8 +4,6 @@ A field of a part of the settings is that of run.json (`dpaudit.runs.manifest`).
 not told.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal, Self
 
@@ -128,7 +126,7 @@ class Settings(Section, extra="forbid"):
     commitment: str | None = None
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Settings:
+    def of(cls, manifest: Manifest) -> Self:
         """Return a manifest's settings.
 
         With the key, a reader of the report could test guesses of a record's text against its

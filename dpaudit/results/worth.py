@@ -4,8 +4,6 @@ The file worth.json lies in the run's report folder, and comes from anywhere: no
 and figures that cannot be true are refused.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any, Literal, Self
 
@@ -72,7 +70,7 @@ class Gain(Fields):
         return "more" if low > 0 else "less" if high < 0 else "nothing"
 
     @model_validator(mode="after")
-    def _numbers_fit(self) -> Gain:
+    def _numbers_fit(self) -> Self:
         if not self.supported <= self.tokens or self.texts > self.held_out:
             raise ValueError("there are more texts or tokens measured than there are")
         if (self.gain is None) != (self.supported == 0):
@@ -120,7 +118,7 @@ class PaidGain(Fields):
         *,
         records: int,
         batches: int,
-        earlier: PaidGain | None,
+        earlier: Self | None,
         **about: Any,
     ) -> Self:
         """Return the figure of a noisy sum of batches' gains, in steps.
@@ -165,7 +163,7 @@ class PaidGain(Fields):
         return composed_rho(stated, self.cost(relation, unit))
 
     @model_validator(mode="after")
-    def _figures_fit(self) -> PaidGain:
+    def _figures_fit(self) -> Self:
         if not (self.epsilon <= self.spent and (self.figures > 1 or self.spent == self.epsilon)):
             raise ValueError("what was spent has the figure's cost, and that of earlier ones")
         steps = float(np.rint(self.gain * STEPS * self.batches))

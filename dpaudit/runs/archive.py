@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 from numcodecs import Blosc, blosc
@@ -29,7 +29,6 @@ from numcodecs.blosc import decompress
 
 from dpaudit.runs.encoding import AnyArray
 from dpaudit.runs.storage import writing
-from dpaudit.runs.strict_json import load
 
 #: Level 1 of zstd is within 3% of level 5 here, and four times as fast. Bits of equal weight
 #: together, in blocks that fit a core's cache: 5% smaller and faster than bytes in small blocks.
@@ -43,16 +42,31 @@ MAX_CHUNK_BYTES = 1 << 27
 MAX_METADATA_BYTES = 1 << 22
 #: The largest file that is read once, as a whole: several are open at a time.
 MOST_AT_ONCE = 1 << 22
-#: The most that an entry has before its contents: numbers, its name and other fields.
-MAX_HEADER_BYTES = 1 << 17
 #: Some 250,000 entries: more than there are where each of the most tokens has chunks of its own.
 MAX_DIRECTORY_BYTES = 1 << 24
 #: The most that a Blosc buffer adds to its contents.
 _BLOSC_BYTES = 16
-#: What a zip file spends on an entry beside its contents and twice its name; and, where it is
-#: large, on a far entry's place and on its end.
-_HEADER_BYTES = 30
-_ENTRY_BYTES, _ENDING_BYTES, _PLACE64_BYTES, _ENDING64_BYTES = _HEADER_BYTES + 46, 22, 28, 56 + 20
+#: Parts of a zip file, by PKWARE's APPNOTE: what stands before an entry's contents; an entry of the
+#: directory, some fields that both have, and what is behind the name of one beyond 2 GiB; the end,
+#: and before it, of a large file, the same in longer numbers, and where that is.
+_HEADER = struct.Struct("<4s2x22sH")
+_LISTED, _FIELDS, _FAR = struct.Struct("<4s2xH22s2H8xI"), struct.Struct("<2H4x3IH"), "<2HQ"
+_ENDING, _ENDING64 = struct.Struct("<4s4H2IH"), struct.Struct("<4sQ2H2I4Q")
+_PLACE64 = struct.Struct("<4sIQI")
+#: What a number says that is too long for its place.
+_LONG, _VERY_LONG = 0xFFFF, 0xFFFFFFFF
+#: The last place that is written as it is.
+_NEAR = (1 << 31) - 1
+#: The versions of zip that readers must know for what is written here.
+_VERSIONS = (20, 45)
+#: What a group's and an array's zarr.json say before their attributes, and behind them.
+_ATTRIBUTES = b'"attributes": '
+_OF_GROUP: Mapping[str, Any] = {"zarr_format": 3, "node_type": "group"}
+_OF_ARRAY: Mapping[str, Any] = {
+    "zarr_format": 3,
+    "node_type": "array",
+    "storage_transformers": [],
+}
 #: The earliest date that a zip file can say; when a batch was written is nobody's business.
 _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
@@ -118,9 +132,7 @@ class ArraySpec:
                 {"name": "blosc", "configuration": {"typesize": dtype.itemsize, **self.codec}},
             ],
             "attributes": dict(attributes),
-            "zarr_format": 3,
-            "node_type": "array",
-            "storage_transformers": [],
+            **_OF_ARRAY,
         }
 
 
@@ -189,33 +201,6 @@ class ArchiveWriter:
                 raise
 
 
-class _Bounded:
-    """A file of which at most `most` bytes are read at once, whatever sizes a zip declares.
-
-    Attributes:
-        most: that number of bytes.
-    """
-
-    def __init__(self, file: io.BufferedIOBase, most: int) -> None:
-        self._file, self.most = file, most
-        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
-
-    def read(self, size: int = -1) -> bytes:
-        """Read `size` bytes, or all the rest.
-
-        Raises:
-            ValueError: these are more than `most`.
-        """
-        if size > self.most:
-            raise ValueError(f"{size} bytes are to be read at once; at most {self.most} are")
-        if size >= 0:
-            return self._file.read(size)
-        data = self._file.read(self.most + 1)
-        if len(data) > self.most:
-            raise ValueError(f"{len(data)} bytes are to be read at once; at most {self.most} are")
-        return data
-
-
 class ArchiveReader:
     """A batch file that is read without trusting it.
 
@@ -228,41 +213,29 @@ class ArchiveReader:
     """
 
     def __init__(self, file: io.BufferedReader) -> None:
-        self.close = file.close
-        self._file: io.BufferedIOBase = file
+        self.close, self._file = file.close, file
         self._size = os.fstat(file.fileno()).st_size
+        self._content: memoryview | None = None
         if self._size <= MOST_AT_ONCE:
-            contents = file.read(MOST_AT_ONCE)
-            self._file, self._size = io.BytesIO(contents), len(contents)
-        self._bounded = _Bounded(self._file, MAX_DIRECTORY_BYTES)
-        self._zip = zipfile.ZipFile(cast(IO[bytes], self._bounded))
-        self._bounded.most = MAX_CHUNK_BYTES + _BLOSC_BYTES + MAX_HEADER_BYTES
+            self._content = memoryview(file.read(self._size + 1))
+            self._size = len(self._content)
+        # Of each entry, where it begins, and its fields.
+        self._entries: dict[str, tuple[int, bytes]] = {}
+        self._read_directory()
         self._specs: Mapping[str, ArraySpec] = {}
-        self._metadata: dict[str, Any] = {}
-        self._apart = _lie_apart(self._zip.infolist())
         # Of each array, the chunk of several rows that was read last.
         self._latest: dict[str, tuple[int, AnyArray]] = {}
 
     def digest(self) -> str:
         """Return the SHA-256 of the file, in hexadecimal."""
+        if self._content is not None:
+            return hashlib.sha256(self._content).hexdigest()
         self._file.seek(0)
         return hashlib.file_digest(self._file, "sha256").hexdigest()
 
-    def metadata(self, array: str = "") -> dict[str, Any]:
-        """Return the zarr.json of an array, or of the group, parsed once; nothing is checked."""
-        found = self._metadata.get(array)
-        if found is None:
-            found = self._metadata[array] = load(self._metadata_bytes(array))
-        if not isinstance(found, dict):
-            raise ValueError(f"{_metadata_entry(array)} is not an object")
-        return found
-
-    def _metadata_bytes(self, array: str) -> bytes:
-        """Return the bytes of a zarr.json."""
-        entry = self._zip.getinfo(_metadata_entry(array))
-        if entry.file_size > MAX_METADATA_BYTES or _is_compressed(entry):
-            raise ValueError(f"{entry.filename} is too large, or compressed by the zip itself")
-        return bytes(self._contents(entry))
+    def attributes(self, array: str = "") -> bytes:
+        """Return the JSON of the attributes of an array, or of the group; nothing is checked."""
+        return _attributes(array, bytes(self._contents(_metadata_entry(array))))
 
     def expect(self, specs: Mapping[str, ArraySpec], attributed: Collection[str]) -> None:
         """Compare the file's index with the expected arrays, before any of them is decompressed.
@@ -277,37 +250,28 @@ class ArchiveReader:
                 declares another shape, dtype, codec or size, or anything else; or the file has more
                 bytes than its entries account for.
         """
-        listed = self._zip.infolist()
-        entries = {entry.filename: entry for entry in listed}
-        if len(entries) != len(listed):
-            raise ValueError("an entry is doubled")
-        if any(_is_compressed(entry) for entry in listed):
-            raise ValueError("an entry is compressed by the zip itself")
-        self._require_canonical("", _group(self.metadata().get("attributes")))
+        entries = self._entries
+        self._require_declared("", _json_bytes(_group({})), attributed=True)
         wanted = 1 + sum(1 + spec.chunks for spec in specs.values())
-        if len(listed) != wanted:  # told before all their names are written out
+        if len(entries) != wanted:  # told before all their names are written out
             raise ValueError(
-                f"entries are missing or superfluous: there are {len(listed)} instead of {wanted}"
+                f"entries are missing or superfluous: there are {len(entries)} instead of {wanted}"
             )
         expected = {_metadata_entry("")}
         for name, spec in specs.items():
-            self._require_declared(name, spec, name in attributed)
-            chunks = _chunk_entries(name, len(spec.row), spec.chunks)
-            expected.update(chunks)
+            if spec.chunk_bytes > MAX_CHUNK_BYTES:
+                raise ValueError(
+                    f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are "
+                    "read"
+                )
+            self._require_declared(name, spec.declaration, name in attributed)
+            expected.update(_chunk_entries(name, len(spec.row), spec.chunks))
             expected.add(_metadata_entry(name))
-            most = spec.chunk_bytes + _BLOSC_BYTES
-            for chunk in chunks:
-                if chunk in entries and entries[chunk].file_size > most:
-                    raise ValueError(
-                        f"{chunk} has {entries[chunk].file_size} bytes for an array of "
-                        f"{spec.chunk_bytes}"
-                    )
         if entries.keys() != expected:
             odd = sorted(entries.keys() ^ expected)
             raise ValueError(
                 f"{len(odd)} entries are missing or superfluous, the first is {odd[0][:100]!r}"
             )
-        self._require_no_more_bytes(listed)
         self._specs = specs
 
     def rows(self, name: str, wanted: range | None = None) -> AnyArray:
@@ -352,7 +316,7 @@ class ArchiveReader:
 
     def _decompressed(self, entry: str, size: int) -> bytes:
         """Return a chunk's bytes, of this size."""
-        data = self._contents(self._zip.getinfo(entry))
+        data = self._contents(entry, size + _BLOSC_BYTES)
         # A Blosc buffer declares its decompressed size, block size and own size. The decoder trusts
         # these, and would read past the end of a shorter buffer.
         declared = struct.unpack_from("<4xI4xI", data)
@@ -362,63 +326,113 @@ class ArchiveReader:
         found: bytes = decompress(data)
         return found
 
-    def _contents(self, entry: zipfile.ZipInfo) -> bytes | memoryview:
-        """Read an entry: directly where it is as dpaudit writes it.
+    def _contents(self, name: str, most: int = MAX_METADATA_BYTES) -> memoryview:
+        """Return an entry's contents, of so many bytes at most."""
+        place, fields = self._entries[name]
+        _, _, checksum, size, _, named = _FIELDS.unpack(fields)
+        if size > most:
+            raise ValueError(f"{name} has {size} bytes; at most {most} are read")
+        start = _HEADER.size + named
+        found = self._bytes(place, start + size)
+        header, data = bytes(found[:start]), found[start:]
+        if (b"PK\3\4", fields, 0) != _HEADER.unpack_from(header) or header[
+            -named:
+        ] != name.encode():
+            raise ValueError(f"{name} does not begin as the directory says")
+        if zlib.crc32(data) != checksum:
+            raise ValueError(f"{name} has another checksum than the directory says")
+        return data
 
-        The module zipfile takes longer than the decoder.
+    def _bytes(self, place: int, size: int) -> memoryview:
+        """Return some of the file's bytes."""
+        if self._content is not None:
+            found = self._content[place : place + size]
+        else:
+            self._file.seek(place)
+            found = memoryview(self._file.read(size))
+        if len(found) != size:
+            raise ValueError(f"the file ends within {size} bytes")
+        return found
+
+    def _read_directory(self) -> None:
+        """Find the entries, which are stored as they are, one behind another.
+
+        Comments, other fields and gaps could hold anything, so there are none.
         """
-        name = entry.filename
-        if self._apart and not entry.flag_bits:
-            self._file.seek(entry.header_offset)
-            named = struct.pack("<HH", len(name), 0) + name.encode()
-            start = _HEADER_BYTES + len(name)
-            found = self._bounded.read(start + entry.file_size)
-            data = memoryview(found)[start:]
-            written = found.startswith(b"PK\x03\x04") and found.startswith(named, 26)
-            if written and len(data) == entry.file_size and zlib.crc32(data) == entry.CRC:
-                return data
-        return self._zip.read(entry)
+        place, size, number = self._directory()
+        listed, at, end = bytes(self._bytes(place, size)), 0, 0
+        for _ in range(number):
+            sign, version, fields, extra, comment, begins = _LISTED.unpack_from(listed, at)
+            flags, method, _, packed, unpacked, named = _FIELDS.unpack(fields)
+            name = listed[at + _LISTED.size : at + _LISTED.size + named]
+            at += _LISTED.size + named
+            if end > _NEAR:
+                *kind, far = struct.unpack_from(_FAR, listed, at)
+                at += struct.calcsize(_FAR)
+                extra -= struct.calcsize(_FAR) * ((begins, kind) == (_VERY_LONG, [1, 8]))
+                begins = far
+            if method or packed != unpacked:
+                raise ValueError("an entry is compressed by the zip itself")
+            known = sign == b"PK\1\2" and version in _VERSIONS
+            if not known or (flags, extra, comment, begins) != (0, 0, 0, end):
+                raise ValueError("the file has other bytes than its entries account for")
+            if self._entries.setdefault(name.decode("ascii"), (end, fields))[0] != end:
+                raise ValueError("an entry is doubled")
+            end += _HEADER.size + named + unpacked
+        if (at, end) != (size, place):
+            raise ValueError("the file has other bytes than its entries account for")
 
-    def _require_declared(self, name: str, spec: ArraySpec, attributed: bool) -> None:
-        if spec.chunk_bytes > MAX_CHUNK_BYTES:
-            raise ValueError(
-                f"a row of {name} has {spec.chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read"
-            )
-        if not attributed and self._metadata_bytes(name) == spec.declaration:
-            return
-        found = self.metadata(name)
-        wanted = spec.metadata(found.get("attributes", {}) if attributed else {})
-        wrong = next(
-            (key for key in [*wanted, *found] if key not in found or found[key] != wanted.get(key)),
-            None,
+    def _directory(self) -> tuple[int, int, int]:
+        """Return where the directory begins, how many bytes it has, and how many entries."""
+        end = self._size - _ENDING.size
+        if end < 0:
+            raise ValueError(f"{self._size} bytes are no zip file")
+        sign, *disks, here, number, size, place, comment = _ENDING.unpack(
+            self._bytes(end, _ENDING.size)
         )
-        if wrong is not None:
-            problem = f"{name} is declared with {wrong[:100]!r} {str(found.get(wrong))[:100]}"
-            raise ValueError(f"{problem}; this run's manifest implies {wanted.get(wrong)}")
-        self._require_canonical(name, wanted)
+        before, longer = end - _PLACE64.size - _ENDING64.size, False
+        if before >= 0:
+            parts = self._bytes(before, end - before)
+            located = _PLACE64.unpack_from(parts, _ENDING64.size)
+            if located == (b"PK\6\7", 0, before, 1):
+                end, short, longer = before, (number, size, place), True
+                sign64, length, _, _, *more, here, number, size, place = _ENDING64.unpack_from(
+                    parts
+                )
+                disks += more
+                long = min(number, _LONG), min(size, _VERY_LONG), min(place, _VERY_LONG)
+                if (sign64, length) != (b"PK\6\6", 44) or short != long:
+                    sign = b""
+        if longer != (number > _LONG or max(size, place) > _NEAR):
+            sign = b""
+        if size > MAX_DIRECTORY_BYTES:
+            raise ValueError(
+                f"{size} bytes are to be read at once; at most {MAX_DIRECTORY_BYTES} are"
+            )
+        if (sign, any(disks), here, comment, place + size) != (b"PK\5\6", False, number, 0, end):
+            raise ValueError("the file has other bytes than its entries account for")
+        return place, size, number
 
-    def _require_canonical(self, array: str, content: Mapping[str, Any]) -> None:
-        """Refuse metadata with other bytes than dpaudit writes.
+    def _require_declared(self, array: str, declaration: bytes, attributed: bool) -> None:
+        """Refuse an array's zarr.json, or the group's, with other bytes than dpaudit writes.
 
         Other bytes could say the same and more: a field twice, of which one is read, or any number
         of blanks.
         """
-        if self._metadata_bytes(array) != _json_bytes(content):
-            raise ValueError(f"{_metadata_entry(array)} is not as dpaudit writes it")
-
-    def _require_no_more_bytes(self, listed: list[zipfile.ZipInfo]) -> None:
-        """Refuse bytes that belong to no entry.
-
-        Comments, other fields and gaps could hold anything.
-        """
-        entered = (
-            sum(entry.file_size + _ENTRY_BYTES + 2 * len(entry.filename) for entry in listed)
-            + _ENDING_BYTES
-        )
-        large = self._size > zipfile.ZIP64_LIMIT or len(listed) > zipfile.ZIP_FILECOUNT_LIMIT
-        most = entered + large * (_ENDING64_BYTES + _PLACE64_BYTES * len(listed))
-        if not entered <= self._size <= most:
-            raise ValueError(f"the file has {self._size} bytes, and its entries account for {most}")
+        found = bytes(self._contents(_metadata_entry(array)))
+        if attributed:
+            given = _attributes(array, found)
+            attributes = _ATTRIBUTES + _json_bytes(json.loads(given))
+            declaration = declaration.replace(_ATTRIBUTES + b"{}", attributes)
+        if found == declaration:
+            return
+        fields, wanted = json.loads(found), json.loads(declaration)
+        for key in (*wanted, *fields):
+            if fields.get(key) != wanted.get(key):
+                value = str(fields.get(key))[:100]
+                problem = f"{array or 'the group'} is declared with {key[:100]!r} {value}"
+                raise ValueError(f"{problem}; this run's manifest implies {wanted.get(key)}")
+        raise ValueError(f"{_metadata_entry(array)} is not as dpaudit writes it")
 
 
 def _json_bytes(content: Mapping[str, Any]) -> bytes:
@@ -428,7 +442,7 @@ def _json_bytes(content: Mapping[str, Any]) -> bytes:
 
 def _group(attributes: Any) -> dict[str, Any]:
     """Return the content of the group's zarr.json."""
-    return {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
+    return {"attributes": attributes, **_OF_GROUP}
 
 
 def _metadata_entry(array: str) -> str:
@@ -449,15 +463,7 @@ def _chunk_entries(name: str, axes: int, chunks: int) -> tuple[str, ...]:
     return tuple(_chunk_entry(name, axes, index) for index in range(chunks))
 
 
-def _lie_apart(listed: list[zipfile.ZipInfo]) -> bool:
-    """Return whether no entry's bytes are another's."""
-    in_order = sorted(listed, key=lambda entry: entry.header_offset)
-    ends = (
-        each.header_offset + _HEADER_BYTES + len(each.filename) + each.file_size
-        for each in in_order
-    )
-    return all(end <= entry.header_offset for end, entry in zip(ends, in_order[1:], strict=False))
-
-
-def _is_compressed(entry: zipfile.ZipInfo) -> bool:
-    return entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size
+def _attributes(array: str, metadata: bytes) -> bytes:
+    """Return what an array's zarr.json, or the group's, says as attributes."""
+    ending = _json_bytes(_OF_ARRAY if array else _OF_GROUP)[1:]
+    return metadata.partition(_ATTRIBUTES)[2].removesuffix(b", " + ending)

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 KEY_BYTES = 32
 MILLION = 10**6
@@ -87,8 +88,7 @@ def data_digest(digests: Iterable[str]) -> str:
     return total.hexdigest()
 
 
-@dataclass(frozen=True)
-class KeyedHash:
+class KeyedHash(NamedTuple):
     """BLAKE2b under a secret key: without the key nobody can tell or steer a record's batch.
 
     The hashed rules of run.json mean this hash: an auditor runs it again.

@@ -98,7 +98,7 @@ Text = Annotated[str, Field(max_length=MAX_TEXT)]
 Budget = Annotated[float, Field(ge=0, le=MAX_NUMBER)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BatchHeader:
     """The facts about a batch that are known before its first step.
 
@@ -216,9 +216,11 @@ class RecordedSteps:
         )
 
     def part(self, steps: slice) -> RecordedSteps:
-        """Return some of the steps, which have no budgets, in the same memory."""
-        ends = np.cumsum(self.lengths[: steps.stop])
-        columns = slice(ends[steps.start] - self.lengths[steps.start], ends[-1])
+        """Return some of the steps, in the same memory."""
+        if len(self.tokens[steps]) == len(self.tokens):
+            return self
+        stop = int(self.lengths[: steps.stop].sum())
+        columns = slice(stop - int(self.lengths[steps].sum()), stop)
 
         def of_steps(array: AnyArray | None) -> Any:
             return None if array is None else array[..., columns]
@@ -231,27 +233,26 @@ class RecordedSteps:
             arrays={name: of_steps(array) for name, array in self.arrays.items()},
             contexts=of_steps(self.contexts),
             support=of_steps(self.support),
+            spent=None if self.spent is None else self.spent[steps],
+            canary=of_steps(self.canary),
         )
 
     def one(self, place: int) -> Step:
         """Return one of the steps."""
-        stop = int(self.lengths[: place + 1].sum())
-        span = slice(stop - int(self.lengths[place]), stop)
+        only = self.part(slice(place, place + 1))
 
         def of_step(array: AnyArray | None) -> Any:
-            if array is None or len(self.tokens) == 1:
-                return array
-            return np.ascontiguousarray(array[..., span])
+            return None if array is None else np.ascontiguousarray(array)
 
         return Step(
-            token=int(self.tokens[place]),
-            log_probability=float(self.log_probabilities[place]),
-            aggregate_digest=self.digests[place].tobytes(),
-            arrays={name: of_step(array) for name, array in self.arrays.items()},
-            contexts=of_step(self.contexts),
-            support=of_step(self.support),
-            spent=None if self.spent is None else self.spent[place],
-            canary=of_step(self.canary),
+            token=int(only.tokens[0]),
+            log_probability=float(only.log_probabilities[0]),
+            aggregate_digest=only.digests.tobytes(),
+            arrays={name: of_step(array) for name, array in only.arrays.items()},
+            contexts=of_step(only.contexts),
+            support=of_step(only.support),
+            spent=None if only.spent is None else only.spent[0],
+            canary=of_step(only.canary),
         )
 
 
@@ -696,9 +697,7 @@ class BatchReader:
         with self._reading(), ExitStack() as refused:
             refused.callback(file.close)
             self._archive = archive = ArchiveReader(file)
-            self.header = _Beginning.model_validate_json(
-                json.dumps(archive.metadata()["attributes"])
-            ).header
+            self.header = _Beginning.model_validate_json(archive.attributes()).header
             if self.header.id != batch:
                 raise ValueError(
                     f"the header is of batch {self.header.id} with {self.header.contexts} contexts"
@@ -706,15 +705,12 @@ class BatchReader:
             if problem := self.header.problem(manifest):
                 raise ValueError(problem)
             self._arrays = arrays_of(self.header.contexts, self.header.canary is not None)
-            declared, most = archive.metadata("token"), manifest.decoding.most_tokens
-            steps = declared["shape"][0]
-            if type(steps) is not int or not 1 <= steps <= most:
-                raise ValueError(f"{steps!r} steps are declared; the public maximum is {most}")
-            archive.expect(self._arrays.specs(steps), attributed=("token",))
-            self._texts = _Ending.model_validate_json(json.dumps(declared["attributes"])).texts
+            self._texts = _Ending.model_validate_json(archive.attributes("token")).texts
             ends = [0, *accumulate(text.length for text in self._texts)]
-            if ends[-1] != steps:
-                raise ValueError(f"its texts have {ends[-1]} of {steps} tokens")
+            steps, most = ends[-1], manifest.decoding.most_tokens
+            if not 1 <= steps <= most:
+                raise ValueError(f"its texts have {steps} tokens; the public maximum is {most}")
+            archive.expect(self._arrays.specs(steps), attributed=("token",))
             self.spans = [range(*pair) for pair in pairwise(ends)]
             self.tokens: NDArray[np.int32] = archive.rows("token")
             self.log_probabilities: NDArray[np.float64] = archive.rows("log_probability")

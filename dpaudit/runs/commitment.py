@@ -12,7 +12,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dpaudit.runs import layout
 from dpaudit.runs.manifest import Manifest
@@ -22,8 +22,7 @@ NONCE_BYTES = 32
 SETTLED = (layout.ASSIGNMENT, layout.CLUSTERS, layout.TOKENIZER)
 
 
-@dataclass(frozen=True)
-class KnownDigests:
+class KnownDigests(NamedTuple):
     """Digests of a run that somebody received when they were made, in hexadecimal; None if not.
 
     Attributes:

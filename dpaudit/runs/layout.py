@@ -49,7 +49,7 @@ _MOST_BYTES = {
     ASSIGNMENT: sys.maxsize,
 }
 
-_STEPS_FILE = re.compile(r"^(\d{8})\.zip$")
+_STEPS_FILE = re.compile(r"([0-9]{8})\.zip")
 _PARTIAL = re.compile(r"^(.+?)(\.[0-9a-f]{8})?\.part$")
 
 
@@ -71,7 +71,7 @@ def most_bytes(name: str) -> int | None:
 
 def batch_of(name: str) -> int | None:
     """Return the batch id of a file name inside steps/; None if it is no whole batch's name."""
-    match = _STEPS_FILE.match(name)
+    match = _STEPS_FILE.fullmatch(name)
     return int(match.group(1)) if match else None
 
 

@@ -1,7 +1,5 @@
 """run.json: what a run claims and how it was made, as typed and validated fields."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -183,7 +181,7 @@ class Claim(Fields):
     unit: Unit = "record"
 
     @model_validator(mode="after")
-    def _states_what_its_kind_has(self) -> Claim:
+    def _states_what_its_kind_has(self) -> Self:
         if (misfit := self.terms.misfit(self)) is not None:
             field, allowed = misfit
             raise ValueError(f"{field} has to be {allowed}")
@@ -274,7 +272,7 @@ class Privacy(PrivacySettings):
     earlier: Annotated[tuple[Digest, ...], Field(max_length=MAX_EARLIER)] = ()
 
     @model_validator(mode="after")
-    def _users_have_a_bound(self) -> Privacy:
+    def _users_have_a_bound(self) -> Self:
         if self.unit == "user" and self.records_per_user is None:
             raise ValueError('the unit "user" needs records_per_user')
         if self.shared_budgets and self.unit != "user":
@@ -462,7 +460,7 @@ class Batching(BatchingSettings):
         return self.batches // self.rounds
 
     @model_validator(mode="after")
-    def _every_round_has_as_many_batches(self) -> Batching:
+    def _every_round_has_as_many_batches(self) -> Self:
         per_label, generated = self.batches_per_label, self.generate_per_label
         if self.batches % self.rounds:
             raise ValueError("batches is not a multiple of rounds: each round has as many")
@@ -881,7 +879,7 @@ class Clustering(ClusteringSettings):
     counts: CountsNoise | None = None
 
     @model_validator(mode="after")
-    def _fields_fit_the_method(self) -> Clustering:
+    def _fields_fit_the_method(self) -> Self:
         stated = {name for name, value in self if name != "method" and value not in (None, {})}
         if self.method == "none":
             if stated:
@@ -1165,7 +1163,7 @@ class Manifest(Settings):
     commitment: Digest | None = None
 
     @model_validator(mode="after")
-    def _parts_fit_each_other(self) -> Manifest:
+    def _parts_fit_each_other(self) -> Self:
         size, aggregator = self.mechanism.support.size, self.mechanism.aggregator
         if size is not None and size > self.record.vocabulary:
             raise ValueError("mechanism.support.size is larger than record.vocabulary")
@@ -1211,7 +1209,7 @@ class Manifest(Settings):
         return self
 
     @model_validator(mode="after")
-    def _what_was_made_is_what_was_asked_for(self) -> Manifest:
+    def _what_was_made_is_what_was_asked_for(self) -> Self:
         asked, claim = self.privacy, self.claim
         made = 0 if self.canaries is None else self.canaries.count
         if (asked.canaries or 0) != made:
@@ -1233,7 +1231,7 @@ class Manifest(Settings):
         return self
 
     @classmethod
-    def of_json(cls, text: str) -> Manifest:
+    def of_json(cls, text: str) -> Self:
         """Read run.json, which has to hold every field that `to_json` writes.
 
         A field that is left out is never read as its default: that may be the one that is best for

@@ -243,6 +243,10 @@ class RunReader(FolderReader):
                 raise InputError(where, f"{error}.", RESTORE) from None
             yield assigned
 
+    def assignment_lines(self) -> Iterator[str]:
+        """Return the lines of `assignment` unparsed, without their ends."""
+        return (line for _, line in self._lines(layout.ASSIGNMENT))
+
     def clusters(self) -> Clusters:
         """Return the content of `clusters`, with the shapes that run.json gives it."""
         clusters = self._fields(layout.CLUSTERS, Clusters)
@@ -258,11 +262,7 @@ class RunReader(FolderReader):
         return self._fields(layout.CANARIES, Canaries)
 
     def hashes(self) -> Journal:
-        """Return the digests of a finished run's files, from `hashes`, which is read once."""
-        return self._hashes
-
-    @cached_property
-    def _hashes(self) -> Journal:
+        """Return the digests of a finished run's files, from `hashes`."""
         return self._journal(self._lines(layout.HASHES))
 
     def journal(self) -> Journal:

@@ -68,6 +68,10 @@ class NoGain(StrEnum):
     BEYOND_PRECISION = "beyond-precision"
 
 
+#: The longest chain of records whose release level is worked out: beyond it both levels are equal.
+MOST_RECORDS = 1 << 8
+
+
 @dataclass(frozen=True)
 class SecretBatches:
     """The number of batches that a record's batch is secretly drawn from, and the number of draws.

@@ -123,7 +123,7 @@ class Embedder:
             )
             self.max_tokens = token_limit(self._network, self._tokenizer, stated)
             self.digest = digest_of(identity_files(origin, field))
-            self._network.to(where)  # type: ignore[arg-type]
+            self._network.to(where)
             self._network.train(False)
             self.normalized = normalize
             self.dimensions = self._pooled([[0]], self._places(1)).shape[1]

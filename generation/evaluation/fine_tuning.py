@@ -139,7 +139,7 @@ def fine_tune(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(attempt.seed)
         classifier, random = _loaded(name, labels, settings), np.random.default_rng(attempt.seed)
-        classifier.network.to(device)  # type: ignore[arg-type]
+        classifier.network.to(device)
         return _trained(classifier, train, test, attempt, settings, random)
 
 

@@ -187,7 +187,8 @@ def measured_throughput(path: Path, parameters: float) -> Throughput:
             if where == "cpu"
             else machine["accelerator"]
         )
-        measured_on = f"{device}, {machine['date']} ({where})"
+        date = results["made"][row["topic"]].partition(",")[0]
+        measured_on = f"{device}, {date} ({where})"
     except OSError as error:
         raise InputError(
             str(path), f"cannot be read ({error.strerror}).", "Give --tokens-per-second."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
@@ -76,7 +75,7 @@ def rounding_allowance(
 ) -> float:
     """Of one step; `largest` of so many further columns."""
     whole = one_step({"aggregate": low}, 0)
-    steps = replace(whole, columns=np.array([columns]), largest=np.array([largest]))
+    steps = whole._replace(columns=np.array([columns]), largest=np.array([largest]))
     return float(rounding_allowances(low, high, steps, temperature)[0])
 
 

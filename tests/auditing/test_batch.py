@@ -67,26 +67,24 @@ def test_the_report_is_the_same_in_whatever_order_batches_are_read(make_run):
 
 
 def test_the_report_is_the_same_for_any_number_of_processes(make_run):
-    for workers in [2, 3]:
-        run = make_run(sizes=(2, 3, 4, 5, 4, 3), max_tokens=4)
-        for batch in (4, 5):
-            run.rewrite(batch, lambda draft: draft.alter(1, "central", (1, 0), np.nan))
-        run.steps_file(1).write_bytes(b"no zip file")
-        run.rezip(
-            2,
-            lambda entries: [
-                e._replace(data=e.data[:-1] + b"?") if e.name == "sides/c/0/0/0" else e
-                for e in entries
-            ],
-        )
-        run.rehash()
-        alone = audit_run(run.path, engine=LocalEngine(1))
-        assert alone.verdict == "error"
-        spread = audit_run(run.path, engine=LocalEngine(workers))
-        assert spread.to_json() == alone.to_json()
-        checks = {check.id: check for check in spread.checks}
-        assert checks["integrity.format"].values["first"].values["file"] == "steps/00000001.zip"
-        assert checks["record.range"].values["place"] == Place(batch=4, step=1)
+    run = make_run(sizes=(2, 3, 4, 5, 4, 3), max_tokens=4)
+    for batch in (4, 5):
+        run.rewrite(batch, lambda draft: draft.alter(1, "central", (1, 0), np.nan))
+    run.steps_file(1).write_bytes(b"no zip file")
+    run.rezip(
+        2,
+        lambda entries: [
+            e._replace(data=e.data[:-1] + b"?") if e.name == "sides/c/0/0/0" else e for e in entries
+        ],
+    )
+    run.rehash()
+    alone = audit_run(run.path, engine=LocalEngine(1))
+    assert alone.verdict == "error"
+    spread = audit_run(run.path, engine=LocalEngine(3))
+    assert spread.to_json() == alone.to_json()
+    checks = {check.id: check for check in spread.checks}
+    assert checks["integrity.format"].values["first"].values["file"] == "steps/00000001.zip"
+    assert checks["record.range"].values["place"] == Place(batch=4, step=1)
 
 
 def children() -> set[str]:
@@ -111,11 +109,11 @@ def test_an_interrupted_audit_leaves_no_process_and_stops_the_bar_where_it_is(ma
 
 KILLING = """
 import os, signal
-from dpaudit.auditing.batches import GroupAuditor
+from dpaudit.auditing.batches import BatchAuditor
 from dpaudit.commands.cli import cli
 
 
-class Killing(GroupAuditor):
+class Killing(BatchAuditor):
     def __call__(self, batches):
         if 1 in batches:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -127,7 +125,7 @@ def test_workers_that_are_killed_are_an_input_error(make_run, monkeypatch, tmp_p
     (tmp_path / "killing_auditor.py").write_text(KILLING)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
-        "dpaudit.auditing.batches.GroupAuditor", importlib.import_module("killing_auditor").Killing
+        "dpaudit.auditing.batches.BatchAuditor", importlib.import_module("killing_auditor").Killing
     )
     with pytest.raises(InputError, match="killed 2 times"):
         audit_run(make_run(sizes=(2, 3, 4)).path, engine=LocalEngine(2))
@@ -137,7 +135,7 @@ def test_what_a_batch_says_is_small_whatever_its_vocabulary(make_run):
     sizes = []
     for vocabulary in (12, 4096):
         run = make_run(sizes=(4,), vocabulary=vocabulary)
-        sizes.append(len(pickle.dumps(BatchAuditor(str(run.path), None)(0))))
+        sizes.append(len(pickle.dumps(BatchAuditor(str(run.path), None)([0]))))
     assert sizes[1] < 2 * sizes[0] < 16_384
 
 
@@ -166,7 +164,7 @@ def test_a_file_is_hashed_where_it_is_read(make_run, monkeypatch):
     run = make_run(sizes=(2, 3))
     assert audit_run(run.path).verdict == "pass"
     assert not [name for name in hashed if name.startswith("steps/")]
-    found = BatchAuditor(str(run.path), None)(1)
+    (found,) = BatchAuditor(str(run.path), None)([1])
     assert found.digest == hashlib.sha256(run.steps_file(1).read_bytes()).hexdigest()
 
 
@@ -183,22 +181,21 @@ def test_the_assignment_is_read_twice_at_most(make_run, monkeypatch):
 def test_the_command_line_says_the_same_for_any_number_of_workers(
     empty_figures, make_run, tmp_path
 ):
-    for command in ["report", "verify"]:
-        run = make_run(sizes=(2, 3, 4))
-        said = []
-        for workers in ("1", "2"):
-            out = ["--out", str(tmp_path / workers)] if command == "report" else []
-            result = CliRunner().invoke(
-                cli, [command, str(run.path), "--workers", workers, "--json", *out]
-            )
-            assert result.exit_code == 0
-            said.append(result.stdout)
-        assert said[0] == said[1]
-        assert CliRunner().invoke(cli, [command, str(run.path), "--workers", "0"]).exit_code == 2
+    run, said = make_run(sizes=(2, 3, 4)), []
+    for workers in ("1", "2"):
+        out = ["--out", str(tmp_path / workers)]
+        command = ["report", str(run.path), "--workers", workers, "--json", *out]
+        result = CliRunner().invoke(cli, command)
+        assert result.exit_code == 0
+        said.append(result.stdout)
+    assert said[0] == said[1]
+    for name in ("report", "verify"):
+        assert CliRunner().invoke(cli, [name, str(run.path), "--workers", "0"]).exit_code == 2
 
 
 def test_a_batch_that_cannot_be_read_is_named(make_run):
     run = make_run()
     run.steps_file(1).write_bytes(b"no archive")
-    unreadable = BatchAuditor(RunReader(run.path).location, None)(1).unreadable
+    (found,) = BatchAuditor(RunReader(run.path).location, None)([1])
+    unreadable = found.unreadable
     assert unreadable is not None and unreadable.values["file"] == "steps/00000001.zip"

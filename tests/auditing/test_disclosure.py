@@ -208,8 +208,9 @@ def check_of(result: AuditResult) -> CheckResult:
 # --- what a public report holds -------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("empty_figures")  # which stand encoded in a page: no text is found in them
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_public_report_holds_no_private_string_or_number(make_run, tmp_path, request, kind):
+def test_a_public_report_holds_no_private_string_or_number(make_run, tmp_path, kind):
     run = distinctive(make_run, kind)
     result = run.audit()
     assert result.verdict == ("fail" if kind == "median, failing" else "pass"), result.guarantee
@@ -227,7 +228,6 @@ def test_a_public_report_holds_no_private_string_or_number(make_run, tmp_path, r
     found = {name: leaks(text, strings, numbers) - public for name, text in written.items()}
     assert not any(found.values()), found
     # The search itself finds what is there, in figures or not.
-    request.getfixturevalue("empty_figures")
     internal = documents(result, tmp_path / "internal")
     shown = {str(run.path), *bound(result.guarantees.ex_post.exact).split()}
     assert shown & leaks(internal["report.html"], strings, numbers)

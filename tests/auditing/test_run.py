@@ -398,3 +398,15 @@ def test_says_why_secret_batches_gain_nothing(make_run):
     reason = accountant.gains_nothing(run.spec.decoding.most_tokens, 1e-40)
     assert reason is not None and found.amplification.reason == Amplification.why_equal(reason)
     assert found.amplification.groups == ()
+
+
+@pytest.mark.parametrize("name", ["00000000.zip\n", "\N{ARABIC-INDIC DIGIT ZERO}" * 8 + ".zip"])
+def test_a_name_that_is_nearly_a_batchs_is_none(make_run, name):
+    """It has no batch's digest, and is no second file of a batch."""
+    run = make_run()
+    (run.path / "steps" / name).write_bytes(b"anything")
+    result = run.audit()
+    checks = {check.id: check for check in result.checks}
+    assert result.verdict == "error"
+    assert checks["integrity.complete"].code == "half-written"
+    assert checks["integrity.hashes"].status == "fail"

@@ -106,7 +106,7 @@ def test_whole_batches_are_looked_at_together(
     with monkeypatch.context() as patch:
         patch.setattr(Objections, "look", spy)
         auditor = BatchAuditor(str(run.path), ContextChange("add_remove"))
-        assert [each.id for each in auditor.group(range(5))] == [0, 1, 2, 3, 4]
+        assert [each.id for each in auditor(range(5))] == [0, 1, 2, 3, 4]
     assert together == ({0, 1} if fault == "no zip" else {0, 1, 3, 4})
     result = found(run.path)
     assert result == alone(monkeypatch, run.path)
@@ -143,7 +143,7 @@ def test_no_more_batches_are_open_than_there_is_room_for(
     if fault == "too large":
         monkeypatch.setattr(steps, "BLOCK_BYTES", 1)
     monkeypatch.setattr(auditor._reader, "batch", batch)
-    found = auditor.group(range(5))
+    found = auditor(range(5))
     assert [(each.id, each.unreadable, each.steps > 0) for each in found] == [
         (number, None, True) for number in range(5)
     ]
@@ -181,7 +181,7 @@ def test_steps_before_one_that_cannot_be_decoded_count(
     assert result["verdict"] == "error" and result["guarantees"] is not None
     assert result == alone(monkeypatch, run.path)
     auditor = BatchAuditor(str(run.path), None)
-    assert auditor(0).steps == 4
+    assert auditor([0])[0].steps == 4
 
 
 def test_steps_are_apart_where_scores_hang_on_more_than_a_column(make_run: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpaudit.accounting.guesses import ALARM_AT, LEAST_CANARIES, canary_guesses, chance_of
-from dpaudit.accounting.laws import tail
+from dpaudit.accounting.laws import poisson_binomial_law, upper_tails
 from dpaudit.auditing.disclosure import public_form
 from dpaudit.reports.findings import canaries_said
 from dpaudit.runs import RunReader
@@ -20,6 +20,8 @@ KIND = {
     "sizes": (4,) * 24,
     "canaries": 24,
 }
+#: Texts that tell most of their coins.
+TELLING = KIND | {"sizes": (4,) * 60, "canaries": 60, "divisor": 2.0, "max_tokens": 6}
 
 
 def check(result, check_id="canaries.lower-bound"):
@@ -61,7 +63,7 @@ def test_a_small_claim_is_refuted_by_guesses_alone(make_run):
 
     The claim is another than the run's.
     """
-    run = make_run(**KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 6})
+    run = make_run(**TELLING)
     assert check(run.audit()).status == "pass"
     run.edit_manifest({"claim.epsilon": 1e-3, "claim.delta": 1e-9})
     run.rehash()
@@ -76,7 +78,7 @@ def test_a_small_claim_is_refuted_by_guesses_alone(make_run):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-9])
 def test_a_small_rho_is_refuted_by_guesses_with_and_without_a_delta(make_run, delta):
-    run = make_run(**KIND | {"sizes": (4,) * 100, "canaries": 100, "divisor": 4.0, "max_tokens": 6})
+    run = make_run(**TELLING)
     claimed = {"kind": "zcdp", "epsilon": None, "batch_epsilon": None, "rho": 1e-8, "delta": delta}
     run.edit_manifest({f"claim.{name}": value for name, value in claimed.items()})
     run.rehash()
@@ -120,7 +122,7 @@ def test_honest_coins_raise_an_alarm_once_in_ten_thousand_runs_at_most(games, dr
         losses = np.abs(generator.normal(0, generator.choice([0.1, 0.5, 2.0]), coins))
         chances = [chance_of(loss) for loss in losses]
         right = (generator.random((draws, coins)) < np.array(chances)).sum(axis=1)
-        refuted = np.array([tail(chances, number) <= ALARM_AT for number in range(coins + 1)])
+        refuted = upper_tails(poisson_binomial_law(chances)) <= ALARM_AT
         alarms += int(refuted[right].sum())
     # So many more than ALARM_AT * games * draws would be no chance.
     expected = ALARM_AT * games * draws

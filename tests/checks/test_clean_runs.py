@@ -118,7 +118,7 @@ RUNS = {
         "temperature": 1.0,
         "top_k": 8,
         "max_tokens": 12,
-        "tokens_per_batch": 150,
+        "tokens_per_batch": 32,
         "aggregator": "mean",
         "divisor": 5.0,
     },

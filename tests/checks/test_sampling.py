@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -19,8 +20,11 @@ from dpaudit.auditing.checks.sampling import (
     RunSampling,
     SamplingTest,
 )
+from dpaudit.mechanisms import Spans
 
 TEMPERATURE = 1.5
+#: Steps that are looked at together.
+AT_ONCE = 30
 Draw = Callable[[NDArray[np.float64], np.random.Generator], int]
 
 
@@ -52,6 +56,7 @@ def nucleus(share: float) -> Draw:
     return draw
 
 
+@lru_cache(maxsize=1)  # several samplers draw from the same ones
 def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
     """Aggregates like a model's medians: few tokens stand out; most are at the clip's floor."""
     random = np.random.default_rng(seed)
@@ -60,6 +65,7 @@ def aggregates(steps: int, size: int, seed: int) -> NDArray[np.float64]:
     for row in values:
         places = random.choice(size, likely, replace=False)
         row[places] = np.clip(9.0 - np.sort(random.gamma(2.0, 3.0, likely)), -9.0, 9.0)
+    values.flags.writeable = False
     return values
 
 
@@ -72,12 +78,21 @@ def drawn(row: NDArray[np.floating], token: int, before: list[int] | None = None
 
 
 def sampled(draw: Draw, steps: int, size: int, seed: int) -> SamplingTest:
-    random = np.random.default_rng([seed, 1])
-    test, text = SamplingTest(), list[int]()
-    for number, row in enumerate(aggregates(steps, size, seed)):
-        token = draw(row, random)
-        test.add(drawn(row, token, text), [bytes([seed % 256, number % 256])])
-        text.append(token)
+    random, rows = np.random.default_rng([seed, 1]), aggregates(steps, size, seed)
+    tokens = np.array([draw(row, random) for row in rows])
+    test = SamplingTest()
+    for some in np.array_split(np.arange(steps), -(-steps // AT_ONCE)):
+        shifts = np.arange(len(some)) * size
+        before = [tokens[:step] + shift for step, shift in zip(some, shifts, strict=True)]
+        found = DrawnSteps.of(
+            rows[some].ravel(),
+            Spans([size] * len(some)),
+            TEMPERATURE,
+            tokens[some] + shifts,
+            np.concatenate(before),
+        )
+        assert found is not None
+        test.add(found, [bytes([seed % 256, step % 256]) for step in some.tolist()])
     return test
 
 
@@ -211,19 +226,20 @@ def test_ratios_are_those_of_the_definitions(family: Family, size: int, dtype: s
                 ratio = np.log(other) - np.log(here)
                 moments = np.where(other > 0, other * ratio, 0.0)
                 square = np.where(other > 0, other * ratio**2, 0.0).sum()
-            for token, ratios in zip(tokens, found, strict=True):
-                np.testing.assert_allclose(
-                    ratios.found[place, 0], ratio[token], rtol=1e-8, atol=allowed
-                )
-                np.testing.assert_allclose(
-                    ratios.mean[place, 0], moments.sum(), rtol=1e-8, atol=allowed
-                )
-                np.testing.assert_allclose(
-                    ratios.variance[place, 0],
-                    square - moments.sum() ** 2,
-                    rtol=1e-6,
-                    atol=10 * allowed,
-                )
+            np.testing.assert_allclose(
+                [ratios.found[place, 0] for ratios in found],
+                ratio[tokens],
+                rtol=1e-8,
+                atol=allowed,
+            )
+            means, variances = (
+                [getattr(ratios, name)[place, 0] for ratios in found]
+                for name in ("mean", "variance")
+            )
+            np.testing.assert_allclose(means, moments.sum(), rtol=1e-8, atol=allowed)
+            np.testing.assert_allclose(
+                variances, square - moments.sum() ** 2, rtol=1e-6, atol=10 * allowed
+            )
 
 
 @pytest.mark.parametrize("size", [3, 24])

@@ -141,7 +141,7 @@ def test_honest_draws_are_not_taken_for_a_seeds():
         for batch in range(number % 4 + 1):
             test.take(batch, drawn(noise.random(size=25), noise))
         assert not test.found()
-        weighed = float((test._evidence + test._weights).max())
+        weighed = float((test._told()[0] + test._weights).max())
         assert weighed < -math.log(FALSE_ALARMS) / 2
 
 
@@ -152,7 +152,7 @@ def test_all_hypotheses_together_weigh_one():
         Sampling(generator="mt19937", seed=-3),
     ):
         test = SeedTest(sampling)
-        each = np.broadcast_to(np.exp(test._weights), test._evidence.shape)
+        each = np.broadcast_to(np.exp(test._weights), test._told()[0].shape)
         assert math.isclose(each.sum(), 1.0)
         assert len(set(test.tried)) == len(test.tried)
     assert len(set(KNOWN_SEEDS)) == len(KNOWN_SEEDS)

@@ -17,7 +17,9 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 #: Wire stories that two newspapers print, each with changes of its own, and stories of one alone.
 WIRE, OWN, TEXTS = 40, 60, 60
-LENGTH, RUNS, LEVEL = 8, 100, 0.05
+LENGTH, LEVEL = 8, 0.05
+#: Splits of honest texts, and of those that a fault rejects far more often.
+RUNS, FAULTY = 100, 30
 
 
 class World(NamedTuple):
@@ -50,6 +52,11 @@ def named(texts: Sequence[str], records: Sequence[str]) -> Matches:
     return shared_runs(texts, units).matches(order)
 
 
+#: Of all, whatever the split.
+RUNS_OF_ALL = shared_runs(WORLD.texts, UNITS)
+NAMED = named(WORLD.texts, WORLD.records)
+
+
 def p_of(matches: Matches, shown: Flags, *, top: tuple[int, ...] = ()) -> float:
     """Return the p-value of "shown" guesses, by unique runs or the first units by 3-grams."""
     scores = matches.grams if top else matches.lengths
@@ -60,7 +67,7 @@ def p_of(matches: Matches, shown: Flags, *, top: tuple[int, ...] = ()) -> float:
 
 
 def as_specified(shown: Flags) -> float:
-    return p_of(named(WORLD.texts, WORLD.records), shown)
+    return p_of(NAMED, shown)
 
 
 def held_out_twins_dropped(shown: Flags) -> float:
@@ -73,7 +80,7 @@ def held_out_twins_dropped(shown: Flags) -> float:
 
 def texts_chosen_by_matches(shown: Flags) -> float:
     """Release a text only if it matches no held-out record."""
-    runs = shared_runs(WORLD.texts, UNITS)
+    runs = RUNS_OF_ALL
     bad = set(runs.text[~shown[runs.unit] & (runs.length >= LENGTH)].tolist())
     texts = [text for at, text in enumerate(WORLD.texts) if at not in bad]
     return p_of(named(texts, WORLD.records), shown)
@@ -94,7 +101,7 @@ def unique_among_the_shown(shown: Flags) -> float:
 
 def texts_counted(shown: Flags) -> float:
     """Count texts whose nearest record was shown as if each had a coin of its own."""
-    runs = shared_runs(WORLD.texts, UNITS)
+    runs = RUNS_OF_ALL
     nearest = runs.unit[runs.length >= LENGTH]
     guessed = np.full(len(nearest), LENGTH)
     return p_of(Matches(guessed, guessed, guessed, guessed), shown[nearest])
@@ -128,4 +135,4 @@ def test_honest_texts_are_rejected_at_the_level() -> None:
     ],
 )
 def test_faults_break_the_level(fault: Callable[[Flags], float]) -> None:
-    assert alarms(fault, RUNS) > LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / RUNS)
+    assert alarms(fault, FAULTY) > LEVEL + 3 * np.sqrt(LEVEL * (1 - LEVEL) / FAULTY)

@@ -7,8 +7,9 @@
 - `python` blocks of a document run as one program.
 - `console` blocks without `$` are not run. UNRUN lists each of them, with the reason.
 
-Shell blocks of a document share a folder and run in their order. `dpaudit` in them is a fork of a
-process that has its modules already (tests/warm.py); tests/packaging runs the installed command.
+Shell blocks of a document share a folder and run in their order. `dpaudit` and `python` in them are
+forks of a process that has its modules already (tests/warm.py); tests/packaging runs the installed
+command.
 After a change of what commands print: DPAUDIT_UPDATE_DOCS=1 pytest tests/docs/test_documents.py -k
 blocks_run writes it into the documents anew, but for outputs with a line `...`.
 """
@@ -228,7 +229,7 @@ def workplace(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def environment(warm_dpaudit: Path) -> dict[str, str]:
-    """That of the blocks. Its first `dpaudit` is the warm one, which takes `-c PROGRAM` too."""
+    """That of the blocks. Its first `dpaudit` and `python` are the warm ones."""
     path = os.pathsep.join(
         [str(warm_dpaudit.parent), str(Path(sys.executable).parent), os.environ["PATH"]]
     )
@@ -241,7 +242,7 @@ def environment(warm_dpaudit: Path) -> dict[str, str]:
 def test_blocks_run_in_order(document: Path, tmp_path: Path, environment: dict[str, str]) -> None:
     if program := "\n".join(text for _, text in blocks(document, "python")):
         subprocess.run(
-            ["dpaudit", "-c", program],
+            ["python", "-W", "error", "-c", program],
             cwd=workplace(tmp_path / "python"),
             env=environment,
             check=True,
@@ -270,6 +271,7 @@ def test_the_way_from_records_to_texts_is_the_same_everywhere_and_works(
     environment: dict[str, str],
     dpaudit: Callable[..., tuple[int, str, str]],
     empty_figures: None,
+    coarse: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With two texts of a tiny model, and no installation, in this process, which has torch."""

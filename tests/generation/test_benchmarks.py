@@ -28,14 +28,8 @@ def test_the_small_form_measures_every_topic(tmp_path: Path) -> None:
     results = Results.read(file)
     assert {row.topic for row in results.rows} == MODULES.keys()
     assert all((row.measured is None) == bool(row.skipped) for row in results.rows)
-    assert {
-        "date",
-        "processor",
-        "cores",
-        "memory_gib",
-        "commit",
-        "versions",
-    } <= results.machine.keys()
+    assert {"processor", "cores", "memory_gib", "versions"} <= results.machine.keys()
+    assert results.made.keys() == MODULES.keys()
     with pytest.raises(ValueError, match="in full"):
         page.rendered(results)
 
@@ -60,9 +54,21 @@ def test_results_survive_their_file(tmp_path: Path) -> None:
         ),
         Row("engine", "ray", None, unit="s", skipped="not installed"),
     )
-    results = Results({"date": "2026-01-01"}, rows, small=True)
+    dates = {"audit": "2026-01-01", "engine": "2026-01-02"}
+    results = Results({"cores": 2}, dates, rows, small=False)
     results.write(tmp_path / "results.json")
     assert Results.read(tmp_path / "results.json") == results
+
+
+def test_newer_rows_take_their_topics_place() -> None:
+    def of(**dates: str) -> Results:
+        rows = (Row(topic, made, 1.0) for topic, made in dates.items())
+        return Results({"cores": 2}, dates, tuple(rows), small=False)
+
+    joined = of(audit="old", engine="old").with_newer(of(audit="new"))
+    assert joined == of(engine="old", audit="new")
+    with pytest.raises(ValueError, match="another machine"):
+        joined.with_newer(replace(joined, machine={"cores": 4}))
 
 
 def test_a_bound_is_kept_on_its_own_side() -> None:

@@ -173,7 +173,7 @@ def test_log_ratios_are_those_of_either_data_set(tmp_path, make_config, monkeypa
             ) / mechanism.temperature
             logs.append(scores[step.token] - np.log(np.exp(scores).sum()))
         loss += logs[0] - logs[1]
-    found = BatchAuditor(str(tmp_path / "run"), None)(batch).evidence[FoundCanaries]
+    found = BatchAuditor(str(tmp_path / "run"), None)([batch])[0].evidence[FoundCanaries]
     assert found.added == pytest.approx(loss, abs=1e-5)
     assert not found.among
 

@@ -48,6 +48,7 @@ SHORT = ["--tokens", 8]
 VALUES = ["--labels", "a,b", *SIZES]
 DIRECTIONS = ["--labels", "north,south"]
 Dpaudit = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.usefixtures("coarse", "empty_figures")
 ROOT = Path(__file__).parents[2]
 
 

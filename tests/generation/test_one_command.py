@@ -23,6 +23,7 @@ from dpaudit.runs import InputError, RunReader
 from dpaudit.runs.manifest import MAX_CONTEXTS, MAX_TOKENS
 
 Dpaudit = Callable[..., tuple[int, str, str]]
+pytestmark = pytest.mark.usefixtures("coarse", "empty_figures")
 
 
 @pytest.fixture

@@ -174,6 +174,7 @@ def asked(data_file: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     return ["init", "own.yaml", "--data", data_file, "--model", tiny_folder, *labels]
 
 
+@pytest.mark.usefixtures("coarse")
 def test_drafted_examples_are_marked_in_config_and_run(
     dpaudit: Dpaudit, asked: list[Any], tmp_path: Path
 ) -> None:
@@ -188,6 +189,7 @@ def test_drafted_examples_are_marked_in_config_and_run(
     assert RunReader(tmp_path / "run").manifest.prompt.drafted
 
 
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(
     ("options", "field"),
     [
@@ -219,6 +221,7 @@ def test_drafting_needs_labels_and_overwrites_nothing(
     assert code == 2 and "--force" in err and (tmp_path / "own.yaml").read_text() == "mine"
 
 
+@pytest.mark.usefixtures("coarse")
 def test_marking_drafts_needs_examples(make_config: MakeConfig) -> None:
     with pytest.raises(ValueError, match="public_examples"):
         make_config(prompt={"drafted": True})

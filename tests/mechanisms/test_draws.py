@@ -35,15 +35,11 @@ FIELDS: dict[str, Any] = {
 
 def first_token(rows: Sequence[np.ndarray], rate: float, multiplier: float) -> float:
     """The probability of the first of two tokens, over who is in the draw and over the noise."""
-    size, total = multiplier * CLIP / DIVISOR, 0.0
-    for chosen in itertools.product((False, True), repeat=len(rows)):
-        chance = math.prod(rate if each else 1 - rate for each in chosen)
-        mean = (
-            sum((row for row, each in zip(rows, chosen, strict=True) if each), np.zeros(2))
-            / DIVISOR
-        )
-        total += chance * float(ndtr((mean[0] - mean[1]) / (math.sqrt(2) * size)))
-    return total
+    size = math.sqrt(2) * multiplier * CLIP / DIVISOR
+    chosen = np.reshape([*itertools.product((0, 1), repeat=len(rows))], (2 ** len(rows), len(rows)))
+    chances = np.where(chosen, rate, 1 - rate).prod(axis=1)
+    means = chosen @ np.reshape(rows, (-1, 2)) / DIVISOR
+    return float(chances @ ndtr((means[:, 0] - means[:, 1]) / size))
 
 
 def texts(
@@ -99,28 +95,32 @@ def share_of_delta(
     return worst
 
 
-# Each kind of draws and number of steps is priced once, which takes a second.
-@settings(max_examples=300)
-@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([1, 3]),
-       st.sampled_from([(0.3, 0.5), (1.0, 0.5), (1.0, 2.0)]))  # fmt: skip
+# Each kind of draws and number of steps is priced once, which takes a second, and less by much
+# noise.
+@settings(max_examples=120)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 4),
+    st.sampled_from([(3, 0.7, 2.0), (3, 1.0, 2.0), (1, 1.0, 2.0)]),
+)
 def test_no_texts_cost_more_than_is_stated(
-    seed: int, contexts: int, steps: int, draws: tuple[float, float]
+    seed: int, contexts: int, draws: tuple[int, float, float]
 ) -> None:
-    assert share_of_delta(seed, contexts, steps, *draws) <= 1 + 1e-9
+    assert share_of_delta(seed, contexts, *draws) <= 1 + 1e-9
 
 
 def test_a_third_of_the_noise_costs_more() -> None:
-    assert max(share_of_delta(seed, 1, 2, 1.0, 0.7, spared=0.3) for seed in range(5)) > 1
+    assert max(share_of_delta(seed, 1, 3, 1.0, 2.0, spared=0.3) for seed in range(5)) > 1
 
 
 def test_costs_grow_with_everything_that_leaks() -> None:
-    def epsilon(multiplier: float = 1.0, rate: float = 0.1, steps: int = 10) -> list[float]:
+    def epsilon(multiplier: float = 3.0, rate: float = 0.3, steps: int = 10) -> list[float]:
         draws = GaussianDraws(multiplier, rate)
         return [gaussian_epsilon(draws, steps, 1e-5, method) for method in ("rdp", "optimal")]
 
     by_rdp, best = epsilon()
     assert best < by_rdp
-    for more in (epsilon(multiplier=0.9), epsilon(rate=0.11), epsilon(steps=11)):
+    for more in (epsilon(multiplier=2.7), epsilon(rate=0.33), epsilon(steps=11)):
         assert more[0] > by_rdp and more[1] > best
     assert epsilon(steps=0) == [0.0, 0.0]
     assert epsilon(multiplier=0.0) == [math.inf, math.inf]
@@ -129,15 +129,15 @@ def test_costs_grow_with_everything_that_leaks() -> None:
 
 
 def test_an_accountant_knows_it_where_one_context_comes_or_goes() -> None:
-    mechanism = mechanism_with(FIELDS)
+    mechanism = mechanism_with(FIELDS | {"noise_multiplier": 4.0})
     assert (mechanism.kinds, mechanism.claim_kind) == (("approximate",), "approximate")
     accountant = ApproximateAccountant.of(mechanism, ContextChange("add_remove"))
     assert accountant is not None
-    found = accountant.epsilon(20, 1e-5)
-    draws = GaussianDraws(1.5 * (1 - 2.0**-12), 0.4)
-    assert found.epsilon == gaussian_epsilon(draws, 20, 1e-5, "optimal")
-    assert accountant.affordable_tokens(found.epsilon, 1e-5, "optimal") == 20
-    assert accountant.parts(20).renyi
+    found = accountant.epsilon(3, 1e-5)
+    draws = GaussianDraws(4.0 * (1 - 2.0**-12), 0.4)
+    assert found.epsilon == gaussian_epsilon(draws, 3, 1e-5, "optimal")
+    assert accountant.affordable_tokens(found.epsilon, 1e-5, "optimal") == 3
+    assert accountant.parts(3).renyi
     for change in (ContextChange("replace"), ContextChange("add_remove", 2), None):
         unknown = ApproximateAccountant.of(mechanism, change)
         assert unknown is not None and math.isinf(unknown.epsilon(1, 1e-5).epsilon)

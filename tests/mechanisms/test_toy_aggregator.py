@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpaudit.commands.cli import cli
 from dpaudit.mechanisms import Arrays
-from dpaudit.runs import BatchHeader, RunReader, RunWriter, Step, aggregate_digest
+from dpaudit.runs import RunReader, RunWriter, Step, aggregate_digest
 from tests.mechanisms import test_conformance as conformance
 from tests.nesting import nested, read_run
 from tests.plug_ins import PACKAGE, plugged_in
@@ -158,7 +158,7 @@ def replanted(run: Path, out: Path, fault: Callable[[Step], Step]) -> Path:
         for number in reader.batches:
             with (
                 reader.batch(number) as batch,
-                writer.batch(BatchHeader(**vars(batch.header))) as written,
+                writer.batch(batch.header) as written,
             ):
                 for position, step in enumerate(batch.steps()):
                     written.write(fault(step) if position == 0 else step)

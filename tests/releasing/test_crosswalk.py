@@ -1,6 +1,6 @@
 """Every place that the crosswalk names is there in a real release, and its pages say what it says.
 
-After a change of crosswalk.yaml: DPAUDIT_UPDATE_DOCS=1 pytest tests/releasing/test_crosswalk.py
+After a change of crosswalk.toml: DPAUDIT_UPDATE_DOCS=1 pytest tests/releasing/test_crosswalk.py
 """
 
 from __future__ import annotations

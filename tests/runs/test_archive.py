@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import struct
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -100,3 +102,68 @@ def test_a_file_that_grows_as_it_is_read_is_refused(
     monkeypatch.setattr(archive.os, "fstat", lambda _: SimpleNamespace(st_size=size))
     with path.open("rb") as file, pytest.raises(ValueError, match="bytes"):
         ArchiveReader(file).expect({"array": EXPECTED}, ())
+
+
+@pytest.mark.parametrize("most", [archive.MOST_AT_ONCE, 0])
+def test_a_large_file_is_read_by_its_longer_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Of entries behind 2 GiB, here behind 700 bytes; a smaller file has none."""
+    path, rows = tmp_path / "batch.zip", np.arange(15, dtype="<u4").reshape(5, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(zipfile, "ZIP64_LIMIT", 700)
+        writer = ArchiveWriter(path, {})
+        writer.declare("array", EXPECTED)
+        for index in range(3):
+            writer.chunk("array", EXPECTED, index, rows[2 * index : 2 * index + 2])
+        writer.close()
+    content = path.read_bytes()
+    assert b"PK\6\6" in content and b"\1\0\x08\0" in content
+    monkeypatch.setattr(archive, "MOST_AT_ONCE", most)
+    with path.open("rb") as file, pytest.raises(ValueError, match="account for"):
+        ArchiveReader(file)
+    monkeypatch.setattr(archive, "_NEAR", 700)
+    with path.open("rb") as file:
+        reader = ArchiveReader(file)
+        reader.expect({"array": EXPECTED}, ())
+        assert reader.rows("array").tolist() == rows.tolist()
+    # Bytes that neither the longer numbers nor the shorter ones account for.
+    end = content.index(b"PK\6\6")
+    for hidden in (content[:end] + b"x" + content[end:], content[:-22] + b"x" + content[-22:]):
+        path.write_bytes(hidden)
+        with path.open("rb") as file, pytest.raises(ValueError, match="account for"):
+            ArchiveReader(file)
+
+
+@pytest.mark.parametrize(
+    "place", ["before", "between", "after", "elsewhere", "header", "checksum", "version"]
+)
+def test_no_byte_of_a_file_is_beside_its_entries(tmp_path: Path, place: str) -> None:
+    """Nothing can hide before, between or behind them, nor in what stands before their contents."""
+    path = tmp_path / "batch.zip"
+    writer = ArchiveWriter(path, {})
+    writer.declare("array", replace(EXPECTED, rows=2))
+    writer.chunk("array", replace(EXPECTED, rows=2), 0, np.zeros((2, 3), dtype="<u4"))
+    writer.close()
+    content, hidden = path.read_bytes(), b"hidden"
+    listed, end = content.index(b"PK\1\2"), len(content) - 22
+    moved = struct.pack("<I", listed + len(hidden))
+    second = content.index(b"PK\1\2", listed + 1)
+    changed = {
+        "before": hidden + content,
+        "between": content[:listed]
+        + hidden
+        + content[listed : end + 16]
+        + moved
+        + content[end + 20 :],
+        "after": content + hidden,
+        "elsewhere": content[: second + 42] + bytes(4) + content[second + 46 :],
+        "header": content[:10] + b"\1" + content[11:],
+        "checksum": content[: listed - 1] + b"\1" + content[listed:],
+        "version": content[: listed + 6] + b"\x64" + content[listed + 7 :],
+    }[place]
+    path.write_bytes(changed)
+    with path.open("rb") as file, pytest.raises(ValueError, match=r"account for|zip file|director"):
+        reader = ArchiveReader(file)
+        reader.expect({"array": replace(EXPECTED, rows=2)}, ())
+        reader.rows("array")

@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -236,9 +237,7 @@ def same_label(text):
         )
         run.rewrite(
             0,
-            lambda draft: setattr(
-                draft, "header", type(draft.header)(**vars(draft.header) | {"label": text})
-            ),
+            lambda draft: setattr(draft, "header", replace(draft.header, label=text)),
         )
 
     return plant
@@ -317,7 +316,7 @@ HOSTILE = {
     "many entries": (many_entries, 2, "superfluous"),
     "zip bomb": (
         lambda run: run.rezip(
-            0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 28))], compression=8
+            0, lambda e: [*e[:-1], e[-1]._replace(data=bytes(1 << 24))], compression=8
         ),
         2,
         "compressed by the zip itself",

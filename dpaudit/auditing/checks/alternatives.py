@@ -9,8 +9,7 @@ at most, whatever was drawn before: the bound on false alarms needs no more
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +40,7 @@ def tilted(logarithms: Doubles, counts: NDArray[np.integer]) -> Doubles:
     return evidence
 
 
-@dataclass(frozen=True)
-class Ratios:
+class Ratios(NamedTuple):
     """A family's log-likelihood ratios at some steps, in nats.
 
     Attributes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from dpaudit.accounting import rounded_sum
 from dpaudit.accounting.ex_post_release import ex_post_release
@@ -212,8 +212,7 @@ def _unlikely(run: AuditedRun, secret: SecretBatches) -> Outcome | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Explained:
+class _Explained(NamedTuple):
     """A claim that is too small, and the figure of secret batches that explains it, in nats."""
 
     short: TooSmall

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.accounting.guesses import ALARM_AT, canary_guesses, chance_of
+from dpaudit import accounting
 from dpaudit.accounting.laws import tail
 from dpaudit.auditing.checks.claim import batch_claim
 from dpaudit.auditing.checks.costs import Costs
@@ -37,8 +36,7 @@ _UNFAIR = 1e-6
 _SLACK = 1e-9
 
 
-@dataclass(frozen=True)
-class FoundCanary:
+class FoundCanary(NamedTuple):
     """The record of a batch's canary.
 
     Attributes:
@@ -178,8 +176,7 @@ def _contradicted(run: AuditedRun, canary: Canary, batch: int) -> str:
     return "contributing" if found.among and found.telling else ""
 
 
-@dataclass(frozen=True)
-class Guesses:
+class Guesses(NamedTuple):
     """The coins, guessed by each log-ratio's sign: in, if texts are likelier with the canary.
 
     Attributes:
@@ -199,7 +196,7 @@ class Guesses:
     @property
     def chances(self) -> list[float]:
         """With which probability each guess is right, if tokens were drawn as the record says."""
-        return [chance_of(abs(loss)) for loss in self.losses.values()]
+        return [accounting.chance_of(abs(loss)) for loss in self.losses.values()]
 
 
 def guesses(run: AuditedRun) -> Guesses | None:
@@ -255,9 +252,9 @@ def coins_are_hidden(run: AuditedRun) -> Outcome:
     values: dict[str, Value] = {"right": found.right, "coins": found.coins}
     tests = list(_tests(run, found))
     for test in tests:
-        if test.chance <= ALARM_AT:
+        if test.chance <= accounting.ALARM_AT:
             return Outcome("fail", "refuted", values | {"chance": test.chance, "by": test.name})
-    able = [test for test in tests if test.least <= ALARM_AT]
+    able = [test for test in tests if test.least <= accounting.ALARM_AT]
     if not able:
         luck = min(test.least for test in tests)
         return inapplicable("canaries.too-few", {"coins": found.coins, "luck": luck})
@@ -289,7 +286,7 @@ def _tests(run: AuditedRun, found: Guesses) -> Iterator[_Test]:
     yield _Test(Finding(code="canaries.record"), chance, 2 * tail(chances, coins))
     if run.kind.beforehand and claim.relation == "add_remove":
         delta, epsilon = run.kind.tested_delta(claim.delta), batch_claim(run)
-        tossed = canary_guesses(coins, delta)
+        tossed = accounting.canary_guesses(coins, delta)
         values = [tossed.p_value(number, epsilon) for number in (right, coins)]
         claimed = Finding(
             code="canaries.claim", values={"epsilon": Quantity(value=epsilon, unit="nats")}

@@ -9,16 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import get_args
+from dataclasses import replace
+from typing import NamedTuple, get_args
 
-from dpaudit.accounting import (
-    AttackLimit,
-    Method,
-    limit_of,
-    rounded_sum,
-    zcdp_epsilon,
-)
+from dpaudit import accounting
+from dpaudit.accounting import AttackLimit, limit_of, rounded_sum, zcdp_epsilon
 from dpaudit.auditing.checks.costs import Attacks, Costs
 from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.levels import Level, Levels
@@ -348,8 +343,7 @@ def every_batch_counts(run: AuditedRun) -> Outcome:
     return Outcome("pass", "all", values)
 
 
-@dataclass(frozen=True)
-class TooSmall:
+class TooSmall(NamedTuple):
     """A figure of the claim that is smaller than what was recomputed, both in nats.
 
     Attributes:
@@ -441,5 +435,5 @@ def _of_tokens(run: AuditedRun, tokens: int, level: Level) -> Iterator[float]:
         else:
             yield from (
                 texts_alone.batch_level(tokens, delta, method).epsilon
-                for method in get_args(Method)
+                for method in get_args(accounting.Method)
             )

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from dpaudit.accounting import ApproximateAccountant, Composition, Cost, ReleaseAccountant
+from dpaudit import accounting
+from dpaudit.accounting import Cost
 from dpaudit.accounting.ex_post_release import readers_cost
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
 from dpaudit.auditing.checks.grouping import grouping_cost
@@ -149,7 +150,7 @@ class Costs(Evidence):
         return self.generation_levels.beside(self.grouping.epsilon)
 
     @cached_property
-    def release(self) -> ReleaseAccountant | None:
+    def release(self) -> accounting.ReleaseAccountant | None:
         """Both levels by public settings: clusters, and a batch's most tokens, not realised ones.
 
         None for a mechanism whose cost only the data shows, and where the claim has no delta to
@@ -161,7 +162,7 @@ class Costs(Evidence):
         )
 
     @cached_property
-    def approximate(self) -> Composition | None:
+    def approximate(self) -> accounting.Composition | None:
         """The batch level's approximate guarantee at the claim's delta, if there is one."""
         tokens = self._run.manifest.decoding.most_tokens
         return (
@@ -181,7 +182,7 @@ class Costs(Evidence):
         )
 
     @cached_property
-    def of_rho(self) -> ApproximateAccountant | None:
+    def of_rho(self) -> accounting.ApproximateAccountant | None:
         """The accountant of rho; None for a mechanism without one."""
         return self.grouping.rho_accountant(self._run.manifest, self._run.change)
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.partition import Placement
 from dpaudit.auditing.checks.registry import Outcome, RunCheck, inapplicable
 from dpaudit.results import CheckResult, Finding, Value
-from dpaudit.results.replay import SharedText
 from dpaudit.results.summary import BatchingSettings, ModelSettings, PromptSettings, Settings
 from dpaudit.runs import InputError, KeyedHash, Manifest
 from dpaudit.runs.disclosed import LABELS, MOST_PAIRS, PATH, acting_texts, is_anybodys
 from dpaudit.runs.manifest import SOFTWARE, Origins
+
+if TYPE_CHECKING:
+    from dpaudit.results.replay import SharedText
 
 #: Leading hexadecimal digits that give a digest away: long enough for a million records to have
 #: none by chance.
@@ -143,8 +144,7 @@ def _prompt(prompt: PromptSettings, origins: Origins) -> PromptSettings | None:
     return prompt.only(*shown) if shown else None
 
 
-@dataclass(frozen=True)
-class _Told:
+class _Told(NamedTuple):
     """The public content of settings.
 
     Attributes:
@@ -223,13 +223,14 @@ def settings_are_fit_to_publish(run: AuditedRun) -> Outcome:
         }
     placed, searched = run[Placement], places or records
     with suppress(InputError):  # the placement says what is wrong with the file
-        for line, assigned in enumerate(run.reader.assignment() if searched else (), start=1):
-            if assigned.digest[:TELLING] in places:
+        # Each line begins with its record's digest.
+        for line, assigned in enumerate(run.reader.assignment_lines() if searched else (), start=1):
+            if assigned[:TELLING] in places:
                 return Outcome(
-                    "fail", "digest", {"field": places[assigned.digest[:TELLING]], "line": line}
+                    "fail", "digest", {"field": places[assigned[:TELLING]], "line": line}
                 )
-            if assigned.digest in records:
-                field = records[assigned.digest]
+            if (digest := assigned.partition("\t")[0]) in records:
+                field = records[digest]
                 notes = (_IN_EVERY_TEXT,) if field in unpublished else ()
                 return Outcome("fail", "record", {"field": field, "line": line}, notes)
     if placed.unreadable is not None:

@@ -13,14 +13,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ContextChange
 from dpaudit.mechanisms.claims import KindOfClaim
 from dpaudit.results import Finding, Value
 from dpaudit.results.disclosed_texts import DisclosedTexts
-from dpaudit.results.replay import PublicReplay, Replay, Rerun
 from dpaudit.runs import (
     BatchHeader,
     Canaries,
@@ -37,6 +39,11 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
+from dpaudit.runs.journal import Journal
+from dpaudit.runs.layout import STEPS, batch_of, steps_file
+
+if TYPE_CHECKING:
+    from dpaudit.results.replay import PublicReplay, Replay, Rerun
 
 
 class BatchEvidence:
@@ -115,7 +122,9 @@ class AuditedRun:
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
         steps: how many steps were read.
-        digests: SHA-256 of files that were read, by name: see `digest`.
+        digests: SHA-256 in hexadecimal of files beside the batches that were read, by name: see
+            `digest`.
+        batch_digests: SHA-256 of the batches' files.
         unreadable: problems with files that are not what their names say, by name. Such a file is
             not looked at again, not even for its digest.
         unmade: why evidence could not be gathered.
@@ -136,6 +145,7 @@ class AuditedRun:
     cut_short: set[int] = field(default_factory=set)
     steps: int = 0
     digests: dict[str, str] = field(default_factory=dict)
+    batch_digests: dict[int, bytes] = field(default_factory=dict)
     unreadable: dict[str, Finding] = field(default_factory=dict)
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
     absent: dict[str, InputError] = field(default_factory=dict)
@@ -184,10 +194,19 @@ class AuditedRun:
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
 
+    @cached_property
+    def journal(self) -> Journal:
+        """The content of `hashes`. Ask once batches were read: it takes more room than they leave.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        return self.reader.hashes()
+
     @property
     def replay(self) -> Replay | None:
         """The result of recomputing with the model and the data; None if that was not done."""
-        return self.replayed if isinstance(self.replayed, Replay) else None
+        return None if self.replayed is None else self.replayed.with_data
 
     def digest(self, name: str) -> str:
         """Return the SHA-256 of a file, in hexadecimal.
@@ -195,6 +214,9 @@ class AuditedRun:
         Raises:
             InputError: it cannot be read.
         """
+        batch = batch_of(name.removeprefix(f"{STEPS}/"))
+        if batch in self.batch_digests and name == steps_file(batch):
+            return self.batch_digests[batch].hex()
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]
@@ -225,6 +247,19 @@ class AuditedRun:
     def secrecy(self) -> SecretBatches | NotSecret:
         """Readers' ignorance of a record's batch, or the reason why both levels are equal."""
         return secret_batches(self.manifest, self.claim.unit, self.clusters)
+
+
+def first_alike(keys: NDArray[np.void]) -> NDArray[np.intp]:
+    """Return of each key [n] the place of the first one that equals it.
+
+    numpy.unique says the same, and loads what audits need for nothing else.
+    """
+    order = np.argsort(keys, kind="stable")
+    begins = np.ones(len(keys), dtype=np.bool_)
+    begins[1:] = keys[order[1:]] != keys[order[:-1]]
+    first = np.empty(len(keys), dtype=np.intp)
+    first[order] = order[begins][np.cumsum(begins) - 1]
+    return first
 
 
 def input_problem(error: InputError, file: str = "") -> Finding:

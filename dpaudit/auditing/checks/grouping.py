@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from dpaudit.accounting import (
-    CLUSTERINGS,
-    ApproximateAccountant,
-    noise_covers,
-    rebalancing_epsilon,
-    rebalancing_events,
-    rounded_sum,
-)
+from dpaudit import accounting
+from dpaudit.accounting import rounded_sum
 from dpaudit.mechanisms import ContextChange, Mechanism, Relation, Unit
 from dpaudit.mechanisms.claims import ZcdpClaim
 from dpaudit.results import Finding
 from dpaudit.runs import Claim, Clustering, Manifest
 
 
-@dataclass(frozen=True)
-class GroupingCost:
+class GroupingCost(NamedTuple):
     """The cost before any token is drawn; 0 throughout for a run without a clustering.
 
     Attributes:
@@ -49,19 +42,19 @@ class GroupingCost:
 
     def accountant(
         self, mechanism: Mechanism, change: ContextChange | None
-    ) -> ApproximateAccountant | None:
+    ) -> accounting.ApproximateAccountant | None:
         """Return the accountant of draws and clusters together.
 
         Return None for a mechanism whose cost only the data shows.
         """
         bounded = None if math.isinf(self.counts) else change
-        return ApproximateAccountant.of(
+        return accounting.ApproximateAccountant.of(
             mechanism, bounded, laplace=self.events, centers=self.centers, centers_delta=self.delta
         )
 
     def rho_accountant(
         self, manifest: Manifest, change: ContextChange | None
-    ) -> ApproximateAccountant | None:
+    ) -> accounting.ApproximateAccountant | None:
         """Return what works rho of zCDP out, of all rounds; None for a mechanism that has no rho.
 
         Of a run that is stopped by what its texts say all rounds count.
@@ -91,14 +84,14 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
     records, noise, reasons = unit_records(manifest, claim.unit), clustering.counts, list[Finding]()
     counts = math.inf if noise is not None or rests_on_counts(manifest) else 0.0
     if noise is not None and records is not None and counts_are_noised(clustering):
-        counts = rebalancing_epsilon(noise.scale, claim.relation, records)
-        if noise_covers(noise.scale, noise.epsilon, claim.relation, records):
+        counts = accounting.rebalancing_epsilon(noise.scale, claim.relation, records)
+        if accounting.noise_covers(noise.scale, noise.epsilon, claim.relation, records):
             # rounding up may pass the declared figure by its last bit
             counts = min(counts, noise.epsilon)
     if math.isinf(counts):
         reasons.append(Finding(code="rebalancing.counts-unbounded"))
     origin, centers = clustering.origin, math.inf
-    if origin != CLUSTERINGS[clustering.method].origin or origin == "private":
+    if origin != accounting.CLUSTERINGS[clustering.method].origin or origin == "private":
         reasons.append(Finding(code="rebalancing.centers-unpaid"))
     elif origin == "public":
         centers = 0.0
@@ -109,7 +102,7 @@ def grouping_cost(manifest: Manifest, claim: Claim) -> GroupingCost:
             centers = noised_centers_epsilon(clustering, claim.relation)
         except ValueError as error:
             reasons.append(Finding(code="rebalancing.no-cost", values={"problem": str(error)}))
-    events = rebalancing_events(counts, claim.relation) if math.isfinite(counts) else ()
+    events = accounting.rebalancing_events(counts, claim.relation) if math.isfinite(counts) else ()
     return GroupingCost(counts, centers, clustering.delta or 0.0, events, tuple(reasons))
 
 
@@ -124,7 +117,7 @@ def unit_records(manifest: Manifest, unit: Unit) -> int | None:
 def _centers_epsilon(
     method: str, settings: tuple[tuple[str, Any], ...], delta: float, relation: Relation
 ) -> float:
-    kind = CLUSTERINGS[method]
+    kind = accounting.CLUSTERINGS[method]
     try:
         found = kind.epsilon(dict(settings), delta, relation)
     except ValueError:

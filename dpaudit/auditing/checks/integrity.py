@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Self
 
+import numpy as np
 from typing_extensions import override
 
-from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.auditing.checks.evidence import (
+    AuditedRun,
+    BatchEvidence,
+    Evidence,
+    first_alike,
+    input_problem,
+)
 from dpaudit.auditing.checks.partition import Placement
 from dpaudit.auditing.checks.registry import Outcome, RunCheck
-from dpaudit.auditing.checks.release import Texts, text_place
+from dpaudit.auditing.checks.release import Texts
 from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import InputError, KnownDigests, RunReader, commitment_of
+from dpaudit.runs.batches import DIGEST_BYTES
 from dpaudit.runs.commitment import SETTLED
 from dpaudit.runs.layout import (
     ASSIGNMENT,
@@ -85,7 +95,7 @@ def digests_match(run: AuditedRun) -> Outcome:
     """Hold SHA-256 of every file on disk against the file `hashes`, in both directions."""
     read = HASHES
     try:
-        journal = run.reader.hashes()
+        journal = run.journal
         recorded = journal.digests
         present = run.reader.files()
         # Neither what integrity.format refused nor what no format has is hashed: it may be of any
@@ -134,7 +144,7 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     try:
         present = [name for name in SETTLED if run.reader.has(name)]
         recomputed = commitment_of(run.manifest, {name: run.digest(name) for name in present})
-        journal = run.reader.hashes()
+        journal = run.journal
     except InputError as error:
         return Outcome("skip", "unreadable", values | {"problem": input_problem(error)})
     if run.manifest.nonce is None:
@@ -161,7 +171,7 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
 def finished_batches_stay(run: AuditedRun) -> Outcome:
     """Count each batch's entries in `hashes`, and the batches declared as drawn again."""
     try:
-        journal = run.reader.hashes()
+        journal = run.journal
     except InputError as error:
         return Outcome("skip", "unreadable", {"problem": input_problem(error, HASHES)})
     redrawn = sorted({*journal.redrawn, *run.manifest.redrawn})
@@ -180,13 +190,10 @@ class _Likenesses(BatchEvidence):
 
     def __init__(self, batch: BatchView) -> None:
         record = batch.record
-        self.found: list[tuple[Place, bytes]] = []
-        for sample, span in zip(batch.samples, record.spans, strict=True):
-            if (
-                batch.header.contexts
-                and sum(record.log_probabilities[span].tolist()) < _NO_COINCIDENCE
-            ):
-                self.found.append((text_place(sample), record.likeness(span)))
+        self.found: list[tuple[int, bytes]] = []
+        for number, span in enumerate(record.spans if batch.header.contexts else ()):
+            if sum(record.log_probabilities[span].tolist()) < _NO_COINCIDENCE:
+                self.found.append((number, record.likeness(span)))
 
     @override
     def look(self, view: StepsView) -> None:
@@ -194,17 +201,13 @@ class _Likenesses(BatchEvidence):
 
 
 class Copies(Evidence):
-    """Texts that repeat another one, aggregates and tokens.
-
-    Attributes:
-        copies: each with the first one that it repeats.
-    """
+    """Texts that repeat another one, aggregates and tokens."""
 
     partial = True
 
     def __init__(self) -> None:
-        self.copies: list[Finding] = []
-        self._first: dict[bytes, Place] = {}
+        # Of each text that is held against others, its batch, its number, and its likeness.
+        self._texts, self._likenesses = array("q"), bytearray()
 
     @override
     @classmethod
@@ -213,12 +216,25 @@ class Copies(Evidence):
 
     @override
     def merge(self, batch: int, found: _Likenesses) -> None:
-        for place, likeness in found.found:
-            first = self._first.setdefault(likeness, place)
-            if first != place:
-                self.copies.append(
-                    Finding(code="integrity.copied", values={"text": place, "original": first})
-                )
+        for number, likeness in found.found:
+            self._texts.extend((batch, number))
+            self._likenesses += likeness
+
+    @cached_property
+    def copies(self) -> list[Finding]:
+        """The texts that repeat another, each with the first one that it repeats."""
+        original = first_alike(np.frombuffer(self._likenesses, dtype=f"V{DIGEST_BYTES}"))
+        return [
+            Finding(
+                code="integrity.copied",
+                values={"text": self._place(text), "original": self._place(int(original[text]))},
+            )
+            for text in np.flatnonzero(original != np.arange(len(original))).tolist()
+        ]
+
+    def _place(self, text: int) -> Place:
+        batch, number = self._texts[2 * text : 2 * text + 2]
+        return Place(batch=batch, text=number)
 
 
 @RunCheck(id="integrity.complete", gathers=(Copies, Texts))
@@ -270,8 +286,8 @@ def _texts_are_complete(run: AuditedRun, values: dict[str, Value]) -> Outcome:
     try:
         for sample in run.reader.samples():
             text = sample.id, sample.number
-            known = run[Texts].digests.get(sample.id)
-            beyond = known is not None and sample.number >= len(known)
+            known = sample.id in run[Texts].digests
+            beyond = known and sample.number >= run[Texts].number_in(sample.id)
             if text in seen or beyond or sample.id not in range(run.manifest.batches):
                 place = Place(batch=sample.id, text=sample.number)
                 return Outcome(
@@ -285,9 +301,7 @@ def _texts_are_complete(run: AuditedRun, values: dict[str, Value]) -> Outcome:
     lines = Counter(batch for batch, _ in seen)
     for batch in run.reader.batches:
         # How many texts a batch has that could not be read, nobody knows: one at least.
-        due = (
-            len(run[Texts].digests[batch]) if batch in run[Texts].digests else max(1, lines[batch])
-        )
+        due = run[Texts].number_in(batch) or max(1, lines[batch])
         if lines[batch] != due:
             found: dict[str, Value] = {
                 "found": lines[batch],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from typing import Literal, NamedTuple, TypeAlias
 
-from dpaudit.accounting import ReleaseAccountant, rounded_sum
+from dpaudit import accounting
+from dpaudit.accounting import rounded_sum
 from dpaudit.accounting.ex_post_release import amplifies
 from dpaudit.auditing.checks.grouping import GroupingCost
 from dpaudit.mechanisms import ContextChange
@@ -19,8 +20,7 @@ PSEUDORANDOM, DRAWN = Finding(code="levels.pseudorandom"), Finding(code="levels.
 Level: TypeAlias = Literal["release", "batch"]
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(NamedTuple):
     """A run's epsilon of one kind at both levels, in nats.
 
     Attributes:
@@ -38,8 +38,8 @@ class Levels:
 
     def beside(self, spent: float) -> Levels:
         """Return the levels plus another cost, which nothing amplifies."""
-        return replace(
-            self, release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent)
+        return self._replace(
+            release=rounded_sum(self.release, spent), batch=rounded_sum(self.batch, spent)
         )
 
     @property
@@ -57,7 +57,7 @@ def release_accountant(
     grouping: GroupingCost,
     change: ContextChange | None,
     secret: SecretBatches | None,
-) -> ReleaseAccountant | None:
+) -> accounting.ReleaseAccountant | None:
     """Return the accountant of a run's draws and clusters, by public settings.
 
     Of a batch the most tokens count.
@@ -73,8 +73,10 @@ def release_accountant(
         None for a mechanism whose cost only the data shows, and where the claim has no delta to
             work it out at.
     """
+    if not 0 < claim.delta < 1:
+        return None
     batch = grouping.accountant(manifest.mechanism, change)
-    if batch is None or not 0 < claim.delta < 1:
+    if batch is None:
         return None
     batch = replace(batch, rounds=accounted_rounds(manifest) if secret is None else secret.rounds)
     shares = manifest.privacy.shares(manifest.batching.rounds)
@@ -82,13 +84,13 @@ def release_accountant(
     if change is None or math.isinf(grouping.epsilon):
         secret = None
     privacy = manifest.privacy.model_copy(update={"unit": claim.unit, "relation": claim.relation})
-    return ReleaseAccountant.of(
+    return accounting.ReleaseAccountant.of(
         batch, manifest.mechanism, privacy, manifest.batching.rule, secret, shares
     )
 
 
 def approximate_levels(
-    accountant: ReleaseAccountant,
+    accountant: accounting.ReleaseAccountant,
     manifest: Manifest,
     delta: float,
     secrecy: SecretBatches | NotSecret,

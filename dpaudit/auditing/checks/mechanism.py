@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
-from typing import TypeAlias
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import override
 
 from dpaudit.auditing.checks.claim import recomputed_figure
 from dpaudit.auditing.checks.costs import Costs
-from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, first_alike
 from dpaudit.auditing.checks.neighbors import HIDDEN_BY_ROUNDING, logits_agree, rounding_hides
 from dpaudit.auditing.checks.registry import (
     Outcome,
@@ -26,7 +26,7 @@ from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ANCHOR, COME_AND_GO
 from dpaudit.results import Finding, Place, Quantity, Value, finding_of
 from dpaudit.results.shell import argument
-from dpaudit.runs import InputError
+from dpaudit.runs import BatchHeader, InputError
 from dpaudit.runs.manifest import Rows
 
 #: The level of what rests on the model, too.
@@ -34,8 +34,6 @@ _REPLAYED = 3
 #: What is public is held against other batches' after so many tokens at most: longer texts seldom
 #: agree.
 LONGEST_PREFIX = 7
-#: Of each of those tokens.
-TOKEN_BYTES = 8
 
 
 @SettingsCheck(id="mechanism.randomness")
@@ -129,100 +127,82 @@ def bounds_are_of_the_unit(run: AuditedRun) -> Outcome:
     return Outcome("fail", "exceeded", values | {"due": Quantity(value=recomputed, unit="nats")})
 
 
-#: What a step's public part must follow from: the label, and the tokens of the text so far as
-#: int64.
-AfterPublic: TypeAlias = tuple[str | None, bytes]
-
-
-@dataclass(frozen=True)
-class SeenPublic:
-    """A step's part of the public prompt: its place in the batch, its origin, and its SHA-256."""
-
-    position: int
-    after: AfterPublic
-    digest: bytes
-
-    @classmethod
-    def of(cls, view: StepsView, place: int) -> SeenPublic:
-        """Return one step's support and anchor, after the earlier tokens of its text."""
-        span, before = view.spans.slices[place], view.earlier[place]
-        support, anchor = view.support, view.arrays.get(ANCHOR)
-        taken = [] if support is None else [support[span].astype("<i8")]
-        taken += [] if anchor is None else [anchor[span].astype("<f4")]
-        digest = hashlib.sha256(b"".join(array.tobytes() for array in taken)).digest()
-        return cls(
-            view.positions[place], (view.header.label, before.astype("<i8").tobytes()), digest
-        )
+#: Public parts of steps: a digest of what they must follow from, the label and the tokens of the
+#: text so far, and how many tokens these are; the batch, and the step in it; the parts' SHA-256.
+_SEEN = np.dtype(
+    [("after", "V16"), ("before", "u1"), ("batch", "i4"), ("step", "i4"), ("digest", "V32")]
+)
 
 
 class _BatchParts(BatchEvidence):
     """The public parts of one batch's first steps."""
 
-    def __init__(self) -> None:
-        self.seen: list[SeenPublic] = []
+    def __init__(self, batch: BatchHeader) -> None:
+        self._batch, self._seen = batch.id, list[tuple[bytes, int, int, int, bytes]]()
+        self._label = b"" if batch.label is None else b"=" + batch.label.encode()
 
     @override
     def look(self, view: StepsView) -> None:
-        for place, before in enumerate(view.earlier):
-            if len(before) <= LONGEST_PREFIX:
-                self.seen.append(SeenPublic.of(view, place))
+        support, anchor = view.support, view.arrays.get(ANCHOR)
+        for place, (span, before) in enumerate(zip(view.spans.slices, view.earlier, strict=True)):
+            if len(before) > LONGEST_PREFIX:
+                continue
+            parts = b"" if support is None else support[span].astype("<i8").tobytes()
+            if anchor is not None:
+                parts += anchor[span].astype("<f4").tobytes()
+            told = b"%d " % len(before) + before.astype("<i8").tobytes() + self._label
+            after = hashlib.blake2b(told, digest_size=_SEEN["after"].itemsize).digest()
+            step, digest = view.positions[place], hashlib.sha256(parts).digest()
+            self._seen.append((after, len(before), self._batch, step, digest))
 
-
-@dataclass
-class TakenPublic:
-    """The public parts of steps after the same label and tokens.
-
-    Attributes:
-        batch, digest: of the first of them.
-        steps: how many there are.
-        compared: whether they are of two batches at least.
-    """
-
-    batch: int
-    digest: bytes
-    steps: int = 0
-    compared: bool = False
+    @override
+    def result(self) -> NDArray[np.void]:
+        """Return them as _SEEN has them."""
+        return np.array(self._seen, dtype=_SEEN)
 
 
 class ComparedParts(Evidence):
-    """Public parts of steps, held against those of other batches after the same label and tokens.
-
-    Attributes:
-        private: steps that took something else from the public prompt than another did.
-    """
+    """Public parts of steps, held against those of other batches after the same public texts."""
 
     partial = True
 
     def __init__(self) -> None:
-        self.private: list[Place] = []
-        self._taken: dict[AfterPublic, TakenPublic] = {}
+        self._seen = bytearray()
 
     @override
     @classmethod
     def open(cls, batch: BatchView) -> BatchEvidence | None:
-        return _BatchParts() if batch.manifest.needs_public else None
+        return _BatchParts(batch.header) if batch.manifest.needs_public else None
 
     @override
-    def merge(self, batch: int, found: _BatchParts) -> None:
-        for seen in found.seen:
-            taken = self._taken.setdefault(seen.after, TakenPublic(batch, seen.digest))
-            taken.steps += 1
-            # texts of one batch have their records in common
-            taken.compared |= taken.batch != batch
-            if taken.digest != seen.digest:
-                self.private.append(Place(batch=batch, step=seen.position))
+    def merge(self, batch: int, found: NDArray[np.void]) -> None:
+        self._seen += found.tobytes()
 
-    @property
+    @cached_property
+    def _alike(self) -> tuple[NDArray[np.void], NDArray[np.intp]]:
+        """All steps that were seen, and of each the first one after the same label and tokens."""
+        seen = np.frombuffer(self._seen, dtype=_SEEN)
+        return seen, first_alike(seen["after"])
+
+    @cached_property
+    def private(self) -> list[Place]:
+        """The steps that took something else from the public prompt than another did."""
+        seen, first = self._alike
+        other = seen[seen["digest"] != seen["digest"][first]]
+        places = zip(other["batch"].tolist(), other["step"].tolist(), strict=True)
+        return [Place(batch=batch, step=step) for batch, step in places]
+
+    @cached_property
     def compared(self) -> Counter[int]:
         """Steps comparable with another batch's, by the number of tokens before them.
 
         These tokens are those of a step's own text.
         """
-        found: Counter[int] = Counter()
-        for (_, tokens), taken in self._taken.items():
-            if taken.compared:
-                found[len(tokens) // TOKEN_BYTES] += taken.steps
-        return found
+        seen, first = self._alike
+        # Texts of one batch have their records in common.
+        elsewhere = np.zeros(len(seen), dtype=np.bool_)
+        elsewhere[first[seen["batch"] != seen["batch"][first]]] = True
+        return Counter(seen["before"][elsewhere[first]].tolist())
 
 
 @RunCheck(id="mechanism.support-public", gathers=(ComparedParts,))

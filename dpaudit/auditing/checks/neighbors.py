@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,9 @@ from dpaudit.auditing.checks.registry import (
 )
 from dpaudit.auditing.checks.steps import BatchView, StepsView, added
 from dpaudit.results import ContextLoss, Finding, Place, Quantity, Value
-from dpaudit.results.replay import LeftOut
+
+if TYPE_CHECKING:
+    from dpaudit.results.replay import LeftOut
 
 #: Why a replay on another machine may show nothing.
 HIDDEN_BY_ROUNDING = Finding(code="replay.rounding-hides")
@@ -46,8 +48,7 @@ def _nats(value: float) -> Quantity:
     return Quantity(value=value, unit="nats")
 
 
-@dataclass(frozen=True)
-class BatchLosses:
+class BatchLosses(NamedTuple):
     """The losses of one batch's contexts.
 
     Attributes:

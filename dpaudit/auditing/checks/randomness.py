@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -65,8 +64,7 @@ class _Intervals(NamedTuple):
     Attributes:
         low, high: [6, ...] ends of the intervals of u and of 1 - u, in each order.
         inverse: [...] inverse lengths; 0 of draws that are no evidence.
-        idle: [...] the part of a bet that is not staked on a draw: half; all if there is no draw.
-        token: [...] ids; -1 if there is no draw.
+        token: [...] ids; -inf if there is no draw.
         tied: [...] whether the descending order is no mirror image of the ascending one there, as
             equal scores make it.
     """
@@ -74,7 +72,6 @@ class _Intervals(NamedTuple):
     low: Doubles
     high: Doubles
     inverse: Doubles
-    idle: Doubles
     token: Doubles
     tied: NDArray[np.bool_]
 
@@ -90,7 +87,6 @@ class _Intervals(NamedTuple):
             np.stack([low, 1.0 - high], axis=1).reshape(views),
             np.stack([high, 1.0 - low], axis=1).reshape(views),
             inverse,
-            np.full(len(token), 0.5),
             token,
             np.abs(low[2] - (1.0 - high[1])) > _ROUNDING,
         )
@@ -103,8 +99,7 @@ class _Intervals(NamedTuple):
             np.zeros(views),
             np.ones(views),
             np.zeros(shape),
-            np.ones(shape),
-            np.full(shape, -1.0),
+            np.full(shape, -np.inf),
             np.zeros(shape, dtype=np.bool_),
         )
 
@@ -211,8 +206,7 @@ def _staked(found: Doubles, stake: float | Doubles) -> Doubles:
     return np.asarray(np.logaddexp(np.log1p(-stake), found + np.log(stake)))
 
 
-@dataclass(frozen=True)
-class Dependence:
+class Dependence(NamedTuple):
     """A hypothesis that explains the draws far better than independence does.
 
     Attributes:
@@ -433,9 +427,9 @@ def _strata(number: int, at_most: float = math.inf) -> tuple[int, ...]:
 def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
     """Return [views] the log of the mean, over N, of products, over draws, of earlier draws' bets.
 
-    A bet is idle + (1 - idle) * ratio. The ratio of two intervals that the same u lies in is their
+    A bet is (1 + ratio) / 2. The ratio of two intervals that the same u lies in is their
     intersection over the product of their lengths. Where there is no earlier draw, as behind a
-    text's end, nothing is staked.
+    text's end, nothing is staked. The halves come last: powers of 2 round nothing.
 
     Args:
         past: N earlier draws for each of the draws, [..., draws, N].
@@ -446,11 +440,12 @@ def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
     views = [0, 1, 2, 3, *((4, 5) if past.tied.any() or now.tied.any() else ()), -1]
     for first in range(0, len(now.token), _FACTORS):
         some = slice(first, first + _FACTORS)
-        bets = _bets(past.at(some, slice(None)), now.at(some), views[:-1])
-        for view, each in zip(views, bets, strict=True):
+        there = past.at(some, slice(None))
+        for view, each in zip(views, _bets(there, now.at(some), views[:-1]), strict=True):
             products[view] *= each.prod(axis=0)
         if 4 not in views:
             products[4:6] = products[2:4]
+        products = np.ldexp(products, -np.count_nonzero(there.token > -np.inf, axis=0))
         # What float64 then rounds to 0 is nothing beside the largest, which is 1.
         largest = products.max(axis=-1)
         products /= largest[:, None]
@@ -460,12 +455,12 @@ def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
 
 
 def _bets(past: _Intervals, now: _Intervals, of_u: Sequence[int]) -> Iterator[Doubles]:
-    """Yield the bets of `_log_mean` [draws, N] in these views, and in that of the same tokens.
+    """Yield twice the bets of `_log_mean` [draws, N] in these views, and for the same tokens.
 
-    Each is in the place of the one before.
+    Each is in the place of the one before. They are 1 where there is no earlier draw.
     """
     now = _Intervals._make(part[..., None] for part in now)
-    both = 0.5 * now.inverse * past.inverse
+    both = now.inverse * past.inverse
     bets, begins = np.empty_like(both), np.empty_like(both)
     for view in of_u:
         # The same u, of this draw; of an earlier one it or its mirror image.
@@ -475,10 +470,10 @@ def _bets(past: _Intervals, now: _Intervals, of_u: Sequence[int]) -> Iterator[Do
         bets -= begins
         np.maximum(bets, 0.0, out=bets)
         bets *= both
-        bets += past.idle
+        bets += 1.0
         yield bets
-    np.copyto(bets, past.idle)
-    np.copyto(bets, 0.5 + 0.5 * now.inverse, where=past.token == now.token)
+    bets[:] = 1.0
+    np.copyto(bets, 1.0 + now.inverse, where=past.token == now.token)
     yield bets
 
 

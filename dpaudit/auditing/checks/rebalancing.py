@@ -8,15 +8,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting import (
-    CLUSTERINGS,
-    batches_by_counts,
-    kept_by_counts,
-    noise_covers,
-    noise_reach,
-    noise_tail,
-    rebalancing_epsilon,
-)
+from dpaudit import accounting
 from dpaudit.auditing.checks.evidence import AuditedRun
 from dpaudit.auditing.checks.grouping import noised_centers_epsilon, rests_on_counts, unit_records
 from dpaudit.auditing.checks.partition import Placement
@@ -69,7 +61,7 @@ def clusters_are_noised(run: AuditedRun) -> Outcome:
         return Outcome("pass", code, values)
     # With the data: is there as much noise on the counts as is declared?
     scale, counts = clustering.counts.scale, sum(map(len, run.clusters.noisy_counts))
-    if noise_tail(noise, scale, counts) < math.log(_RARELY):
+    if accounting.noise_tail(noise, scale, counts) < math.log(_RARELY):
         return Outcome("fail", "too-little-noise", {"scale": scale}, evidence=3)
     return Outcome("pass", f"{code}-replayed", values, evidence=3)
 
@@ -79,7 +71,7 @@ def _centers_problem(manifest: Manifest) -> Outcome | None:
     clustering, privacy = manifest.clustering, manifest.privacy
     if clustering.origin == "private":
         return Outcome("fail", "private-centers", {"method": clustering.method})
-    if clustering.origin != CLUSTERINGS[clustering.method].origin:
+    if clustering.origin != accounting.CLUSTERINGS[clustering.method].origin:
         return Outcome(
             "fail",
             "other-origin",
@@ -123,13 +115,14 @@ def _counts_problem(run: AuditedRun, clustering: Clustering) -> Outcome | None:
     privacy = run.manifest.privacy
     records = unit_records(run.manifest, privacy.unit)
     assert records is not None  # as the manifest's own validation has it
-    if noise_covers(noise.scale, noise.epsilon, privacy.relation, records):
+    if accounting.noise_covers(noise.scale, noise.epsilon, privacy.relation, records):
         return None
     values: dict[str, Value] = {
         "scale": noise.scale,
         "stated": Quantity(value=noise.epsilon, unit="nats"),
         "costs": Quantity(
-            value=rebalancing_epsilon(noise.scale, privacy.relation, records), unit="nats"
+            value=accounting.rebalancing_epsilon(noise.scale, privacy.relation, records),
+            unit="nats",
         ),
         "unit": privacy.unit,
         "relation": privacy.relation,
@@ -147,13 +140,13 @@ def _choice_problem(run: AuditedRun, clustering: Clustering, clusters: Clusters)
             None  # all centres are kept, and partition.public-parameters has the numbers of batches
         )
     noisy = np.array(clusters.noisy_counts, dtype=np.int64)
-    if where := _differs(run, kept_by_counts(noisy, clustering.keep), kept):
+    if where := _differs(run, accounting.kept_by_counts(noisy, clustering.keep), kept):
         return Outcome("fail", "other-centers-kept", {"where": where, "keep": clustering.keep})
     batching = run.manifest.batching
     if batching.records_per_batch is None or batching.most_batches is None:
         return None
     least = batching.least_batches or 1
-    batches = batches_by_counts(
+    batches = accounting.batches_by_counts(
         noisy, kept, batching.records_per_batch, batching.most_batches, least
     )
     if where := _differs(run, batches, np.array(clusters.batches, dtype=np.int64)):
@@ -183,7 +176,7 @@ def _reach_problem(run: AuditedRun, clusters: Clusters) -> Outcome | None:
     ]
     tried = (size + 1) * len(rows) + 1
     for code, counts, distance in beyond:
-        if noise_reach(distance, noise.scale, counts) < math.log(_RARELY / tried):
+        if accounting.noise_reach(distance, noise.scale, counts) < math.log(_RARELY / tried):
             values: dict[str, Value] = {
                 "records": records,
                 "scale": noise.scale,

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from dpaudit import plugins
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
-from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
+from dpaudit.auditing.checks.steps import BatchView, RunView, StepsView, StepView
 from dpaudit.plugins import FAILURES, PlugIn
 from dpaudit.results import CheckResult, Status, Value
 from dpaudit.results import Finding as Finding
@@ -276,6 +276,19 @@ class SettingsCheck(RunCheck):
         return self.outcome(run)
 
 
+def _step_checks(run: RunView) -> tuple[list[StepCheck], dict[str, InputError]]:
+    """Return the step checks that apply to a run, and why nobody can tell of others, by id."""
+    applying, unmade = list[StepCheck](), dict[str, InputError]()
+    for check in registered().values():
+        if isinstance(check, StepCheck):
+            try:
+                if not check.inapplicable_reason(run.manifest):
+                    applying.append(check)
+            except FAILURES as error:
+                unmade[check.id] = failure_in(check.plug_in, error)
+    return applying, unmade
+
+
 class Objections(BatchEvidence, Evidence):
     """The objections of step checks at the steps of one batch, or of a run.
 
@@ -292,19 +305,14 @@ class Objections(BatchEvidence, Evidence):
         self.problems, self.unshown = Counter[str](), Counter[str]()
         self.first: dict[str, tuple[Place, Finding]] = {}
         self.unmade: dict[str, InputError] = {}
-        self._checks: list[StepCheck] = []
+        self._checks: Sequence[StepCheck] = ()
 
     @override
     @classmethod
     def open(cls, batch: BatchView) -> Objections:
         found = cls()
-        for check in registered().values():
-            if isinstance(check, StepCheck):
-                try:
-                    if not check.inapplicable_reason(batch.manifest):
-                        found._checks.append(check)
-                except FAILURES as error:
-                    found.unmade[check.id] = failure_in(check.plug_in, error)
+        found._checks, unmade = batch.run.once(_step_checks)
+        found.unmade |= unmade
         return found
 
     @override
@@ -338,7 +346,7 @@ class Objections(BatchEvidence, Evidence):
 
     @override
     def result(self) -> Objections:
-        self._checks = []
+        self._checks = ()
         return self
 
     @override
@@ -381,8 +389,9 @@ def absent_checks(looked: frozenset[PlugIn]) -> Iterator[tuple[str, InputError]]
     They are checks that look at batches.
     """
     for check in registered().values():
-        looks = isinstance(check, StepCheck) or check.gathers
-        if check.plug_in is not None and looks and check.plug_in not in looked:
+        if check.plug_in is None or check.plug_in in looked:
+            continue
+        if isinstance(check, StepCheck) or check.gathers:
             remedy = "Install the same version wherever batches are read, or give --workers 1."
             yield (
                 check.id,
@@ -402,14 +411,22 @@ def failure_in(plug_in: PlugIn | None, error: BaseException) -> InputError:
     raise error
 
 
+def held_apart(
+    each: Gathered, unmade: dict[type[Evidence], InputError]
+) -> AbstractContextManager[None]:
+    """Return a context that notes what goes wrong in a plug-in's evidence, and goes on."""
+    return _OWN if each.plug_in is None else _noting(each, unmade)
+
+
+#: An error in dpaudit's own evidence passes.
+_OWN = nullcontext()
+
+
 @contextmanager
-def held_apart(each: Gathered, unmade: dict[type[Evidence], InputError]) -> Iterator[None]:
-    """Note what goes wrong in a plug-in's evidence, and go on."""
+def _noting(each: Gathered, unmade: dict[type[Evidence], InputError]) -> Iterator[None]:
     try:
         yield
     except FAILURES as error:
-        if each.plug_in is None:
-            raise
         unmade.setdefault(each.kind, failure_in(each.plug_in, error))
 
 

@@ -27,7 +27,7 @@ class Texts(BatchEvidence, Evidence):
     """Texts, as steps imply them: of one batch, or of a run.
 
     Attributes:
-        digests: SHA-256 of each batch's lines of samples.jsonl.
+        digests: SHA-256 of each batch's lines of samples.jsonl, one behind another.
         problems: what is wrong with texts.
         said: whether texts are recorded as such: all are, or none, or some.
         stops: what is wrong with the ends of texts and of batches.
@@ -37,7 +37,7 @@ class Texts(BatchEvidence, Evidence):
     partial = True
 
     def __init__(self) -> None:
-        self.digests: dict[int, list[bytes]] = {}
+        self.digests: dict[int, bytes] = {}
         self.problems: list[Finding] = []
         self.said: set[bool] = set()
         self.stops: list[Finding] = []
@@ -47,7 +47,7 @@ class Texts(BatchEvidence, Evidence):
     @classmethod
     def open(cls, batch: BatchView) -> Texts:
         found, decoding, decode = cls(), batch.manifest.decoding, batch.run.decode
-        digests = found.digests[batch.header.id] = []
+        digests = list[bytes]()
         for sample in batch.samples:
             digests.append(hashlib.sha256(sample.line().encode()).digest())
             tokens = without_stop(sample.tokens, decoding.sequences)
@@ -56,6 +56,7 @@ class Texts(BatchEvidence, Evidence):
             decoded = decode(tokens) if decode and sample.text is not None else None
             found.problems += text_problems(sample, decoded, batch.manifest)
             found.said.add(sample.text is not None)
+        found.digests[batch.header.id] = b"".join(digests)
         found.stops += stop_problems(batch.samples, decoding)
         return found
 
@@ -74,7 +75,11 @@ class Texts(BatchEvidence, Evidence):
     @property
     def number(self) -> int:
         """The number of texts."""
-        return sum(map(len, self.digests.values()))
+        return sum(map(self.number_in, self.digests))
+
+    def number_in(self, batch: int) -> int:
+        """Return the number of texts in a batch; 0 of one that was not read."""
+        return len(self.digests.get(batch, b"")) // hashlib.sha256().digest_size
 
 
 @RunCheck(id="release.text", gathers=(Texts,))
@@ -86,21 +91,20 @@ def texts_are_the_tokens(run: AuditedRun) -> Outcome:
     The run's tokenizer decodes them, and must be one that is known or was given as the model's own;
     or a replay does, with the model's.
     """
-    problems = list(run[Texts].problems)
     # Extra keys, spacing and the order of lines would be released too, so nothing but the one form
     # is accepted.
-    recorded = [
-        digest for batch_id in sorted(run[Texts].digests) for digest in run[Texts].digests[batch_id]
-    ]
-    lines = differing = 0
-    read = hashlib.sha256()
+    texts, lines, differing = run[Texts], 0, 0
+    problems = list(texts.problems)
+    recorded = b"".join(texts.digests[batch] for batch in sorted(texts.digests))
+    read, size = hashlib.sha256(), hashlib.sha256().digest_size
     if SAMPLES in run.unreadable:
         return Outcome("fail", "unreadable", {"problem": run.unreadable[SAMPLES]})
     try:
         for lines, line in enumerate(run.reader.sample_lines(), 1):
             content = f"{line}\n".encode()
             read.update(content)
-            if not differing and recorded[lines - 1 : lines] != [hashlib.sha256(content).digest()]:
+            due = recorded[size * (lines - 1) : size * lines]
+            if not differing and due != hashlib.sha256(content).digest():
                 differing = lines
         altered = read.hexdigest() != run.digest(SAMPLES)
     except InputError as error:
@@ -108,9 +112,9 @@ def texts_are_the_tokens(run: AuditedRun) -> Outcome:
     file: dict[str, Value] = {"file": SAMPLES}
     if altered and not differing:
         problems.append(Finding(code="release.altered-meanwhile", values=file))
-    if differing and lines == len(recorded):
+    if differing and lines == texts.number:
         problems.append(Finding(code="release.other-line", values=file | {"line": differing}))
-    if len(run[Texts].said) > 1:
+    if len(texts.said) > 1:
         problems.append(Finding(code="release.some-without-text", values=file))
     if run.replayed is not None and run.replayed.texts is not None:
         problems.append(run.replayed.texts)

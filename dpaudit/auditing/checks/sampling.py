@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import replace
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,8 +48,7 @@ _TESTS = 2 * (2 * _ALTERNATIVES + 2)
 THRESHOLD = math.log(_TESTS / SHARE)
 
 
-@dataclass(frozen=True)
-class Alarm:
+class Alarm(NamedTuple):
     """One alternative that explains tokens far better than the declared distribution does.
 
     Attributes:
@@ -77,8 +76,7 @@ class Alarm:
         )
 
 
-@dataclass(frozen=True)
-class Detectable:
+class Detectable(NamedTuple):
     """The other samplers that would have been shown with probability POWER.
 
     Attributes:

@@ -43,8 +43,10 @@ from dpaudit.runs.seeded import (
 
 #: Of a run's draws, the first so many are held against each stream.
 MOST_DRAWS = 4096
-#: So many numbers of each stream are made, as many as the draws of a run need.
+#: So many numbers of each stream are made, as many as the draws of a run need, and of so many
+#: streams at a time that they have no more of them.
 _STREAM_SIZES = (MOST_DRAWS // 16, MOST_DRAWS // 4, MOST_DRAWS)
+_AT_A_TIME = 1 << 16
 #: What is kept back of every bet: a number that rounding puts on the other side of an edge does not
 #: end it.
 _IDLE = 0.1
@@ -92,11 +94,15 @@ Drawn: TypeAlias = Literal["tokens", "coins"]
 KNOWN: tuple[Seed, ...] = tuple((name, seed) for name in STREAMS for seed in KNOWN_SEEDS)
 
 
-# A process audits many runs, and most of them are held against the same streams.
-@lru_cache(maxsize=4)
 def _streams(size: int, seeds: tuple[Seed, ...]) -> Doubles:
     """Return [seeds, size] the first numbers that each seed gives."""
     return np.concatenate([STREAMS[name](each, size) for name, each in _by_name(seeds)])
+
+
+# A process audits many small runs, and most of them are held against the same streams.
+@lru_cache(maxsize=4)
+def _short_streams(seeds: tuple[Seed, ...]) -> Doubles:
+    return _streams(_STREAM_SIZES[0], seeds)
 
 
 def _by_name(seeds: tuple[Seed, ...]) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -140,7 +146,6 @@ def _lists_and_children(block: int, seeds: tuple[int, ...]) -> Doubles:
     )
 
 
-@lru_cache(maxsize=2 * MOST_BATCHES)
 def _of_batch(batch: int, seeds: tuple[Seed, ...]) -> Doubles:
     """Return seeds' numbers [3, seeds, MOST_SEEDED] by the third to fifth of PLACES, or NaN.
 
@@ -193,11 +198,7 @@ class SeedTest(Evidence):
         weights = np.full(len(self.tried), (0.5 if self._declared else 1.0) / len(self._known))
         weights[: len(self._declared)] = 0.5
         self._weights = np.log(weights / (len(ORDERS) * len(PLACES)))[:, None, None]
-        self._evidence = np.zeros((len(self.tried), len(ORDERS), len(PLACES)))
-        self._told = np.zeros(self._evidence.shape, dtype=np.int64)
-        self._seen = np.zeros(len(PLACES), dtype=np.int64)
-        self._batches = 0
-        self._streams: Doubles = np.empty((len(self.tried), 0))
+        self._batches, self._draws = list[int](), list[Doubles]()
 
     def _of_all(self, numbers: Callable[[tuple[Seed, ...]], Doubles]) -> Doubles:
         """Return [..., tried, n] the numbers of all seeds that are tried."""
@@ -205,15 +206,6 @@ class SeedTest(Evidence):
         if not self._declared:
             return known
         return np.concatenate([numbers(self._declared), known[..., self._known, :]], axis=-2)
-
-    def _first(self, wanted: int) -> Doubles:
-        """Return [tried, wanted or more] the first numbers of all streams that are tried."""
-        have = self._streams.shape[1]
-        if have < wanted:
-            # Longer streams begin with the shorter ones.
-            size = next(size for size in _STREAM_SIZES if size >= wanted)
-            self._streams = self._of_all(partial(_streams, size))
-        return self._streams
 
     @override
     @classmethod
@@ -232,38 +224,60 @@ class SeedTest(Evidence):
     def take(self, batch: int, draws: Draws) -> None:
         """Take in one batch's draws. Batches come in ascending order."""
         looked_at = draws[: MOST_DRAWS - self.draws]
-        if not len(looked_at):
-            return
-        table = np.array(looked_at, dtype=np.float64).reshape(-1, 5).T
-        low, chance = (
-            np.ascontiguousarray(table[1:4])[..., None],
-            np.maximum(table[4], _LEAST)[:, None],
-        )
-        tells = table[4][:, None] >= _LEAST
-        gain, idle = np.where(tells, (1 - _IDLE) / chance, 0.0), np.where(tells, _IDLE, 1.0)
-        high, miss = low + chance, np.log(idle)
-        hit = np.log(idle + gain) - miss
-        for place, numbers in self._numbers(batch, len(looked_at)):
-            # [orders, draws, seeds]: sums run over whole rows.
-            seen, rows = numbers.shape[1], np.ascontiguousarray(numbers.T)
-            inside: NDArray[np.bool_] = low[:, :seen] <= rows
-            inside &= rows < high[:, :seen]
-            self._evidence[:, :, place] += miss[:seen].sum() + (inside * hit[:seen]).sum(axis=1).T
-            self._told[:, :, place] += inside.sum(axis=1).T
-            self._seen[place] += seen
-        self.draws += len(looked_at)
-        self._batches += 1
+        if len(looked_at):
+            self._batches.append(batch)
+            self._draws.append(np.array(looked_at, dtype=np.float64).reshape(-1, 5))
+            self.draws += len(looked_at)
 
-    def _numbers(self, batch: int, size: int) -> Iterator[tuple[int, Doubles]]:
-        """Yield each seed's numbers for a batch's first draws, [seeds, size or less], by place."""
-        for place, first in enumerate((self.draws, 0)):
-            yield place, self._first(first + size)[:, first : first + size]
-        if self._batches < MOST_BATCHES:
-            of_batch = self._of_all(partial(_of_batch, batch))
-            yield from enumerate(of_batch[:, :, :size], 2)
-        if self.draws < MOST_SEEDED:
-            of_draws = self._of_all(_of_draws)
-            yield 5, of_draws[:, self.draws : self.draws + size]
+    def _numbers(self) -> Iterator[tuple[int, slice, NDArray[np.intp], Doubles]]:
+        """Yield numbers [seeds, n] of some seeds, after their place, these seeds, and the n draws.
+
+        The same seeds may come again at the same place, of other draws.
+        """
+        sizes = [len(draws) for draws in self._draws]
+        every, starts = np.arange(self.draws), np.cumsum(sizes) - sizes
+        size = next(size for size in _STREAM_SIZES if size >= self.draws)
+        made: Callable[[tuple[Seed, ...]], Doubles] = partial(_streams, size)
+        if size == _STREAM_SIZES[0]:
+            made = _short_streams
+        for first in range(0, len(self.tried), _AT_A_TIME // size):
+            seeds = slice(first, first + _AT_A_TIME // size)
+            streams = made(tuple(self.tried[seeds]))
+            yield 0, seeds, every, streams[:, : self.draws]
+            yield 1, seeds, every, streams[:, every - np.repeat(starts, sizes)]
+        everyone = slice(None)
+        for batch, start, here in zip(
+            self._batches[:MOST_BATCHES], starts.tolist(), sizes, strict=False
+        ):
+            of_batch = self._of_all(partial(_of_batch, batch))[..., :here]
+            for place, numbers in enumerate(of_batch, 2):
+                yield place, everyone, start + np.arange(numbers.shape[-1]), numbers
+        yield 5, everyone, every[:MOST_SEEDED], self._of_all(_of_draws)[:, : self.draws]
+
+    def _told(self) -> tuple[Doubles, NDArray[np.int64], NDArray[np.int64]]:
+        """Return the evidence for each hypothesis, [tried, orders, places] in nats.
+
+        Also how many draws each tells, and of how many, [places].
+        """
+        shape = (len(self.tried), len(ORDERS), len(PLACES))
+        evidence, told = np.zeros(shape), np.zeros(shape, dtype=np.int64)
+        seen = np.zeros(len(PLACES), dtype=np.int64)
+        if not self.draws:
+            return evidence, told, seen
+        table = np.concatenate(self._draws).T
+        lows, chance, tells = table[1:4], np.maximum(table[4], _LEAST), table[4] >= _LEAST
+        gain, idle = np.where(tells, (1 - _IDLE) / chance, 0.0), np.where(tells, _IDLE, 1.0)
+        miss = np.log(idle)
+        hit = np.log(idle + gain) - miss
+        for place, seeds, draws, numbers in self._numbers():
+            for order, low in enumerate(lows[:, draws]):
+                inside: NDArray[np.bool_] = low <= numbers
+                inside &= numbers < low + chance[draws]
+                evidence[seeds, order, place] += miss[draws].sum() + inside @ hit[draws]
+                told[seeds, order, place] += inside.sum(axis=-1)
+            if seeds.start in (None, 0):
+                seen[place] += len(draws)
+        return evidence, told, seen
 
     @property
     def shown(self) -> Finding:
@@ -272,14 +286,15 @@ class SeedTest(Evidence):
 
     def found(self) -> Outcome | None:
         """Return the seed that tells what was drawn, as a failure; None if none does."""
-        weighed = self._evidence + self._weights
+        evidence, told, seen = self._told()
+        weighed = evidence + self._weights
         best = np.unravel_index(int(weighed.argmax()), weighed.shape)
         if weighed[best] < -math.log(FALSE_ALARMS):
             return None
         name, seed = self.tried[best[0]]
         values: dict[str, Value] = {
-            "told": int(self._told[best]),
-            "of": int(self._seen[best[2]]),
+            "told": int(told[best]),
+            "of": int(seen[best[2]]),
             "generator": name,
             "seed": seed,
             "where": Finding(code=PLACES[best[2]]),

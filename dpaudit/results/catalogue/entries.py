@@ -1,7 +1,5 @@
 """The entries of the catalogue, read from the data files here and beside plug-ins."""
 
-from __future__ import annotations
-
 import tomllib
 from functools import cache
 from importlib.resources import files
