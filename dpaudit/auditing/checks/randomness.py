@@ -45,7 +45,7 @@ _MOST_STRATA = 1024
 #: kept back.
 _FLOOR, _KEPT_BACK = 0.05, 0.02
 #: Draws whose bets are worked out at a time: a core's cache holds them, with TEXTS or LAGS earlier
-#: ones each, and float64 their products, since each bet is below 2^30.
+#: ones each, and float64 their products, since twice a bet is below 2^31.
 _FACTORS = 16
 #: Bets on strata that are worked out at a time: so many that a core's cache holds them.
 _CACHED = 1 << 14
