@@ -100,8 +100,8 @@ class Results:
         rows = [
             row | {"wanted": row["wanted"] and Wanted(**row["wanted"])} for row in fields["rows"]
         ]
-        made = tuple(Row(**row) for row in rows)
-        return cls(fields["machine"], fields["made"], made, fields["small"])
+        found = tuple(Row(**row) for row in rows)
+        return cls(fields["machine"], fields["made"], found, fields["small"])
 
     def row(self, topic: str, what: str) -> Row:
         """Return this topic's first row whose `what` begins so.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 
@@ -133,8 +133,12 @@ def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[Sampl
     They are those of the file, whether or not they are what was sampled: the check release.text
     tells. Empty if the file cannot be read.
     """
+    samples: Iterable[Sample] = _beginnings(reader.samples())
     try:
-        costs = _Costs(reader, expensive)
+        kept = expensive.kept()
+        if kept:  # which texts' tokens are told in full, all of them say
+            samples = list(samples)
+        costs = _Costs(reader, kept, samples if kept else ())
         return tuple(
             SampleText(
                 batch=sample.id,
@@ -145,7 +149,7 @@ def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[Sampl
                 tokens=len(sample.tokens),
                 costs=costs.of(sample),
             )
-            for sample in _beginnings(reader.samples())
+            for sample in samples
         )
     except InputError:  # integrity.format and release.text say what is wrong with the file
         return ()
@@ -164,14 +168,16 @@ def _beginnings(samples: Iterator[Sample]) -> Iterator[Sample]:
 class _Costs:
     """Costs of samples' tokens, if the record has these very tokens and they spell the text."""
 
-    def __init__(self, reader: RunReader, expensive: ExpensiveTokens) -> None:
-        self._kept, self._sequences = expensive.kept(), reader.manifest.decoding.sequences
+    def __init__(
+        self, reader: RunReader, kept: Mapping[int, BatchTokens], samples: Iterable[Sample]
+    ) -> None:
+        self._kept, self._sequences = kept, reader.manifest.decoding.sequences
         self._vocabulary: Vocabulary | None = None
         with suppress(InputError):  # integrity.format says why
             self._vocabulary = reader.tokenizer()
         spans = {
             (sample.id, sample.number): span
-            for sample in (_beginnings(reader.samples()) if self._kept else ())
+            for sample in samples
             if (span := self._span(sample)) is not None
         }
         flat = np.concatenate(
