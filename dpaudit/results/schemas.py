@@ -25,7 +25,7 @@ from dpaudit.results.contamination import Contamination
 from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
-from dpaudit.runs.manifest import FORMAT_VERSION, RunJson
+from dpaudit.runs.manifest import FORMAT_VERSION, run_json
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -70,7 +70,7 @@ class Kind(NamedTuple):
 
 #: By the name of the schema.
 SCHEMAS = {
-    "run": Kind(RunJson, FORMAT_VERSION, "validation", _Whole),
+    "run": Kind(run_json(), FORMAT_VERSION, "validation", _Whole),
     "report": Kind(AuditResult, 3, "serialization"),
     "comparison": Kind(Comparison, 3, "serialization"),
     "trial": Kind(DisclosedTexts, 1, "serialization"),
