@@ -22,6 +22,7 @@ from dpaudit.results.attestation import ATTESTATION_VERSION, Statement
 from dpaudit.results.audit import AuditResult
 from dpaudit.results.comparison import Comparison
 from dpaudit.results.contamination import Contamination
+from dpaudit.results.deferred import TITLED
 from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
@@ -38,6 +39,11 @@ class _Plain(GenerateJsonSchema):
         found = super().tagged_union_schema(schema)
         found.pop("discriminator", None)
         return found
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return whether a field's type has no title of its own, as a deferred one has."""
+        titled = schema.get("metadata", {}).get(TITLED)
+        return not titled and super().field_title_should_be_set(schema)
 
 
 class _Whole(_Plain):
