@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpaudit.reports import attacks, findings, levels, quality, worth
+from dpaudit.reports import attacks, findings, levels, worth
 from dpaudit.reports.document import (
     Block,
     Commands,
@@ -60,6 +60,8 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
     if (canaries := result.guarantees.empirical.canaries) is not None:
         yield Paragraph(f"Canaries: {findings.canaries_said(canaries)}.")
     if result.quality is not None and not findings.is_public(result):
+        from dpaudit.reports import quality  # few results have any
+
         yield quality.brief(result.quality)
     if findings.is_public(result):
         yield Paragraph(
