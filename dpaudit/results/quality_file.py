@@ -191,7 +191,10 @@ def _make_private(folder: Path) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """Read a plain file, None without one: no link is followed, and a size is asked for before anything is read."""
+    """Read a plain file; None without one.
+
+    No link is followed, and a size is asked for before anything is read.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         found = os.fstat(handle)
