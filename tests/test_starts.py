@@ -8,9 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from jinja2 import Environment
 
 from dpaudit.commands import cli
+from dpaudit.reports.writers import html
 
+#: Types of what few results have, and a parser that is three times as slow as another.
+RARE = {f"dpaudit.results.{name}" for name in ("quality", "worth", "policy", "disclosed_texts")}
+RARE |= {"tomllib"}
 EXAMPLE = Path(__file__).parents[1] / "examples/runs/bbc-median"
 #: Runs a command, and then tells what is loaded, and how often some functions were called.
 COUNTED = """
@@ -30,7 +35,7 @@ def count(owner, name):
 
 import numpy.random
 from dpaudit.commands.cli import main
-from dpaudit.runs import strict_json
+from dpaudit.runs import manifest, strict_json
 
 count(numpy.random, "default_rng")
 count(strict_json, "_integer")
@@ -44,6 +49,7 @@ except SystemExit as left:
 if sys.argv[1] == "report":
     from matplotlib.figure import Figure
     calls["documented"] = bool(Figure.set.__doc__)
+calls["halves"] = manifest.run_json.cache_info().misses
 print("\\n" + json.dumps([sorted(sys.modules), calls]))
 """
 
@@ -63,16 +69,17 @@ def test_verify_loads_what_it_needs_and_seeds_no_generator_twice():
     unneeded |= {"multiprocessing.connection"}
     # The accountants of guarantees that an ex-post run has not, and what replays and canaries find.
     unneeded |= {"dpaudit.accounting.release", "dpaudit.accounting.coins", "dpaudit.results.replay"}
-    assert not modules & unneeded
+    assert not modules & (unneeded | RARE)
     # One for each seed that somebody may type, of the keys that it makes; no number by itself.
     assert calls["default_rng"] < 500
     assert "_integer" not in calls
+    assert not calls["halves"]
 
 
 def test_report_builds_one_document_and_no_documentation_of_matplotlib(tmp_path):
     modules, calls = started("report", str(EXAMPLE), "--out", str(tmp_path / "report"))
     assert not modules & {"scipy", "dp_accounting", "pandas", "dpaudit.results.attestation"}
-    assert not modules & {"matplotlib.pyplot", "dpaudit.releasing", "yaml"}
+    assert not modules & {"matplotlib.pyplot", "dpaudit.releasing", "yaml", *RARE}
     assert (calls["build"], calls["documented"]) == (1, False)
 
 
@@ -81,6 +88,34 @@ def test_budget_loads_no_library_of_audits_or_pages():
     modules, _ = started("budget", *mean, "--tokens", "10", "--epsilon", "5")
     assert not modules & {"yaml", "scipy", "jinja2", "matplotlib", "dp_accounting", "pandas"}
     assert not modules & {"numcodecs", "dpaudit.runs.archive", "dpaudit.results.audit"}
+
+
+def test_templates_are_compiled_once_and_anew_by_another_compiler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, compile_one = [], Environment.compile
+
+    def counted(*arguments: object, **options: object) -> object:
+        compiled.append(arguments)
+        return compile_one(*arguments, **options)  # type: ignore[call-overload]
+
+    def compiled_by_a_start() -> int:
+        compiled.clear()
+        html.environment.__wrapped__().get_template("page.html.j2")
+        return len(compiled)
+
+    monkeypatch.setattr(Environment, "compile", counted)
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert [compiled_by_a_start(), compiled_by_a_start()] == [1, 1]
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    assert [compiled_by_a_start(), compiled_by_a_start()] == [1, 0]
+    monkeypatch.setattr(html, "version", lambda _: "another")
+    assert [compiled_by_a_start(), compiled_by_a_start()] == [1, 0]
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "file"))  # holds no folder
+    assert [compiled_by_a_start(), compiled_by_a_start()] == [1, 1]
 
 
 def test_a_command_that_cannot_be_imported_is_not_an_unknown_one(

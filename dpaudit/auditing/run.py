@@ -48,7 +48,6 @@ from dpaudit.results import (
     TextCounts,
 )
 from dpaudit.results.catalogue import message, require_words
-from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
@@ -65,6 +64,7 @@ from dpaudit.runs.reader import RESUME
 from dpaudit.version import __version__
 
 if TYPE_CHECKING:
+    from dpaudit.results.disclosed_texts import DisclosedTexts
     from dpaudit.results.replay import PublicReplay, Rerun
 
 #: The level up to which a record alone can be checked, together with the release: what an audit
@@ -271,7 +271,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         samples=released_texts(run.reader, run[ExpensiveTokens]),
         released=TextCounts.of(texts.number, texts.vacuous),
         budgets=run[BudgetSums].result(),
-        disclosed=run.disclosed if isinstance(run.disclosed, DisclosedTexts) else None,
+        disclosed=None if isinstance(run.disclosed, InputError) else run.disclosed,
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 from typing_extensions import override
@@ -11,17 +11,27 @@ from typing_extensions import override
 from dpaudit import accounting
 from dpaudit.mechanisms import GaussianDraws, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
-from dpaudit.results.disclosed_texts import DisclosedTexts
-from dpaudit.results.policy import FAMILY, AppliedPolicy
-from dpaudit.results.quality import Quality
+from dpaudit.results.deferred import deferred
+from dpaudit.results.evidence import POLICY
 from dpaudit.results.result import AttackBound, ForNeighbours, Result, Status, Verdict
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
-from dpaudit.results.worth import PaidGain, Worth
 from dpaudit.runs import NoGain, NotSecret, SecretBatches
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.secrecy import MOST_RECORDS
 from dpaudit.runs.vacuity import VACUITIES, Vacuity
+
+if TYPE_CHECKING:
+    from dpaudit.results.disclosed_texts import DisclosedTexts
+    from dpaudit.results.policy import AppliedPolicy
+    from dpaudit.results.quality import Quality
+    from dpaudit.results.worth import PaidGain, Worth
+else:  # parts that no verification has, and whose types take as long to make as all others
+    Quality = deferred("dpaudit.results.quality", "Quality")
+    Worth = deferred("dpaudit.results.worth", "Worth")
+    PaidGain = deferred("dpaudit.results.worth", "PaidGain")
+    AppliedPolicy = deferred("dpaudit.results.policy", "AppliedPolicy")
+    DisclosedTexts = deferred("dpaudit.results.disclosed_texts", "DisclosedTexts")
 
 Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 
@@ -633,7 +643,7 @@ class CheckResult(Result):
 
     def required(self, level: int) -> bool:
         """Return whether a pass lacks this unmade check, by this level of evidence or a policy."""
-        by_policy = self.id.partition(".")[0] == FAMILY
+        by_policy = self.id.partition(".")[0] == POLICY
         return self.status == "skip" and self.applicable and (by_policy or self.evidence <= level)
 
 

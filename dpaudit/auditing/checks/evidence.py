@@ -22,7 +22,6 @@ from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ContextChange
 from dpaudit.mechanisms.claims import KindOfClaim
 from dpaudit.results import Finding, Value
-from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.runs import (
     BatchHeader,
     Canaries,
@@ -43,6 +42,7 @@ from dpaudit.runs.journal import Journal
 from dpaudit.runs.layout import STEPS, batch_of, steps_file
 
 if TYPE_CHECKING:
+    from dpaudit.results.disclosed_texts import DisclosedTexts
     from dpaudit.results.replay import PublicReplay, Replay, Rerun
 
 

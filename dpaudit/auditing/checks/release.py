@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from typing_extensions import override
 
+from dpaudit.accounting.laws import LEVEL
 from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
 from dpaudit.auditing.checks.registry import Outcome, RunCheck, inapplicable, unusable
 from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Quantity, Value
-from dpaudit.results.disclosed_texts import LEVEL, NO_POWER
 from dpaudit.runs import Decoding, InputError, Manifest, Sample, as_released, without_stop
 from dpaudit.runs.layout import SAMPLES, TOKENIZER
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -217,6 +217,8 @@ def texts_refute_no_claim(run: AuditedRun) -> Outcome:
         # From the level on that needs the data anyway.
         return Outcome("skip", "no-data", evidence=_WITH_DATA)
     if isinstance(found, InputError):
+        from dpaudit.results.disclosed_texts import NO_POWER  # loaded: a trial raised the error
+
         if found.code == NO_POWER:
             return inapplicable("release.too-few-records")
         return replace(unusable(found), evidence=_WITH_DATA)
