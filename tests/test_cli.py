@@ -868,6 +868,7 @@ def budget(size, records, *options):
     return strict_json(result.stdout)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_gives_the_papers_output_tokens():
     for (size, epsilon, row), place in zip(TABLE, (0, 1, 2, 0), strict=True):
         for records, tokens in [(RECORDS[place], row[place])]:
@@ -881,6 +882,7 @@ def test_budget_gives_the_papers_output_tokens():
             assert budget(size, records, "--tokens", tokens + 1)["batch_epsilon"] > epsilon
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_under_replace_buys_about_a_quarter():
     add_remove, replace = (
         budget(64, 108000, "--epsilon", 10, "--relation", r)["tokens"]
@@ -908,6 +910,7 @@ def test_budget_with_rebalancing_is_joint():
     assert (afforded["tokens"], afforded["batch_epsilon"] <= 9.9) == (366, True)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_says_which_sensitivity_it_used():
     for options, factor, sensitivity in (
         ([], 1, "fixed divisor s, add_remove: c/s per context"),
@@ -931,6 +934,7 @@ def in_words(*options):
     return result.stdout
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_names_what_is_not_the_default():
     plain = in_words("--tokens", 1)
     assert plain.startswith("1 token per") and "of 64 contexts" in plain
@@ -973,6 +977,7 @@ def test_figures_are_never_rounded_down():
         assert Decimal(shown) - Decimal(epsilon) <= Decimal(10) ** -places
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_warns_of_a_delta_that_protects_nobody(dpaudit):
     for delta, warned in ((1e-3, True), (0.5, True), (9e-4, False), (None, False)):
         options = [] if delta is None else ["--delta", delta]
@@ -1028,6 +1033,7 @@ def answer(dpaudit, *options):
     return out
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_finds_the_fewest_contexts(dpaudit):
     for method in ("rdp", "optimal"):
         asked = ("--epsilon", 3, "--method", method, "--json")
@@ -1040,6 +1046,7 @@ def test_budget_finds_the_fewest_contexts(dpaudit):
     assert "100 tokens" in said and "of 120 contexts" in said and "No fewer contexts" in said
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_finds_the_fewest_contexts_for_what_attacks_may_gain(dpaudit):
     demo = ("--temperature", 0.7, "--clip", 2, "--json")
     for limit, size, reached in (
@@ -1082,6 +1089,7 @@ def test_budget_that_pays_for_nothing_says_so(dpaudit):
     assert (code, out) == (2, "") and "0.2213" in err
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budgets_of_their_own_keep_what_attacks_may_gain(dpaudit):
     own = ("--individual", "--batch-size", 32, "--json")
     found = strict_json(answer(dpaudit, *own, "--advantage", 0.2))
@@ -1097,6 +1105,7 @@ def test_budgets_of_their_own_keep_what_attacks_may_gain(dpaudit):
     assert users["budget"] == pytest.approx(2 * 0.2 * math.atanh(0.2) / 9, rel=1e-8)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
     own = ("--epsilon", 2, "--individual")
     found = strict_json(answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96, "--json"))
@@ -1134,6 +1143,7 @@ def in_rounds(dpaudit, *options):
     return strict_json(out)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_of_rounds_has_both_levels(dpaudit):
     found = in_rounds(dpaudit, "--texts", 1217)
     assert (found["rounds"], found["texts"], found["batches"]) == (33, 1254, 38), "rounds are whole"
@@ -1214,6 +1224,7 @@ def test_budget_says_what_it_cannot_answer(dpaudit):
         ), err
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_with_settings_beyond_the_floats(dpaudit):
     questions = (["--tokens", "3"], ["--epsilon", "1"], ["--tokens", "0"])
     for options, size, question in product(
