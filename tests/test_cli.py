@@ -687,14 +687,17 @@ def test_an_empty_path_is_refused(dpaudit, tmp_path, monkeypatch):
 #: answers its exit code: a process of its own for each, but only one that has to import the
 #: program.
 FORKING = """
-import gc, json, os, socket, sys
+import gc, json, os, socket, sys, tempfile
 import matplotlib.backends.backend_svg, matplotlib.figure, numpy, rich.progress, tokenizers
 import dpaudit.auditing.comparison, dpaudit.reports.compare, dpaudit.reports.figures, \
 dpaudit.reports.write
+import dpaudit
 from dpaudit.commands.cli import main
 
 matplotlib.figure.Figure.savefig = lambda figure, file, **_: file.write(
     b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>')
+with tempfile.TemporaryDirectory() as folder:  # what the first audit of a process looks up
+    dpaudit.audit(sys.argv[2]).save(folder)
 asked = socket.socket(fileno=int(sys.argv[1]))
 gc.freeze()  # nothing to look through in each fork
 while True:
@@ -723,7 +726,8 @@ asked.close()
 def forking():
     """A socket to a process that runs FORKING."""
     asking, asked = socket.socketpair()
-    command = [sys.executable, "-W", "error", "-c", FORKING, str(asked.fileno())]
+    example = Path(__file__).parents[1] / "examples/runs/bbc-median"
+    command = [sys.executable, "-W", "error", "-c", FORKING, str(asked.fileno()), str(example)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     started = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, pass_fds=[asked.fileno()], env=environment
