@@ -274,7 +274,8 @@ class SeedTest(Evidence):
                 inside: NDArray[np.bool_] = low <= numbers
                 inside &= numbers < low + chance[draws]
                 evidence[seeds, order, place] += miss[draws].sum() + inside @ hit[draws]
-                told[seeds, order, place] += inside.sum(axis=-1)
+                # numpy adds up bytes many times as fast as words
+                told[seeds, order, place] += inside.view(np.uint8).sum(axis=-1, dtype=np.uint16)
             if seeds.start in (None, 0):
                 seen[place] += len(draws)
         return evidence, told, seen
