@@ -258,6 +258,10 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
             _merge(run, batch, kinds)
             if progress:
                 progress(done, run.manifest.batches)
+    for each in kinds:
+        if each.kind not in run.unmade:
+            with held_apart(each, run.unmade):
+                run[each.kind].end()
     _return_freed_memory()
 
 
@@ -276,7 +280,8 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
         run.cut_short.add(batch.id)
     if batch.header is None:
         return
-    run.headers[batch.id], run.lengths[batch.id] = batch.header, batch.length
+    run.open_batch(batch.header)
+    run.lengths[batch.id] = batch.length
     run.batch_digests[batch.id] = bytes.fromhex(batch.digest)
     run.steps += batch.steps
     run.unmade |= batch.unmade

@@ -1,7 +1,7 @@
 """Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
@@ -15,6 +15,7 @@ from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import FAMILY, AppliedPolicy
 from dpaudit.results.quality import Quality
 from dpaudit.results.result import AttackBound, ForNeighbours, Result, Status, Verdict
+from dpaudit.results.rows import KeptAsRows
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
 from dpaudit.results.worth import PaidGain, Worth
@@ -677,7 +678,7 @@ class AuditResult(Result):
     claim: ClaimResult | None
     guarantees: Guarantees
     ledger: tuple[LedgerEntry, ...]
-    batches: tuple[BatchResult, ...]
+    batches: Annotated[Sequence[BatchResult], KeptAsRows()]
     tokens: TokenCurve | None
     checks: tuple[CheckResult, ...]
     not_checked: tuple[str, ...]
@@ -686,7 +687,7 @@ class AuditResult(Result):
     worth: Worth | None = None
     paid: PaidGain | None = None
     asked: tuple[Asked, ...] = ()
-    samples: tuple[SampleText, ...] = ()
+    samples: Annotated[Sequence[SampleText], KeptAsRows()] = ()
     own_claim: ClaimResult | None = None
     released: TextCounts | None = None
     budgets: BudgetUse | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -98,6 +98,9 @@ class Evidence:
         """
         self.by_batch[batch] = found
 
+    def end(self) -> None:
+        """Forget what only further batches would need: all of them are merged."""
+
 
 Kind = TypeVar("Kind", bound=Evidence)
 
@@ -118,7 +121,8 @@ class AuditedRun:
         seed: the secret seed that the run commits to; None if none was given.
         disclosed: the texts on trial against the data, or why they cannot be tried; None without
             data.
-        headers: the batches that could be opened.
+        headers: those of the batches that could be opened, by id. Batches alike have one header,
+            whose own `id` says nothing.
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
         steps: how many steps were read.
@@ -150,6 +154,7 @@ class AuditedRun:
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
     absent: dict[str, InputError] = field(default_factory=dict)
     _evidence: dict[type[Evidence], Evidence] = field(default_factory=dict)
+    _alike: dict[BatchHeader, BatchHeader] = field(default_factory=dict)
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
         """Return the run's evidence of a class. Raises KeyError where it is not gathered."""
@@ -160,6 +165,11 @@ class AuditedRun:
     def begin(self, kind: type[Evidence]) -> None:
         """Gather evidence of a class from now on."""
         self._evidence[kind] = kind.begin(self)
+
+    def open_batch(self, header: BatchHeader) -> None:
+        """Note the header of a batch that could be opened, once for all batches alike."""
+        of_all = replace(header, id=0)
+        self.headers[header.id] = self._alike.setdefault(of_all, of_all)
 
     @property
     def manifest(self) -> Manifest:
