@@ -39,8 +39,6 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
-from dpaudit.runs.journal import Journal
-from dpaudit.runs.layout import STEPS, batch_of, steps_file
 
 if TYPE_CHECKING:
     from dpaudit.results.replay import PublicReplay, Replay, Rerun
@@ -126,9 +124,7 @@ class AuditedRun:
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
         steps: how many steps were read.
-        digests: SHA-256 in hexadecimal of files beside the batches that were read, by name: see
-            `digest`.
-        batch_digests: SHA-256 of the batches' files.
+        digests: SHA-256 in hexadecimal of files that were read, by name: see `digest`.
         unreadable: problems with files that are not what their names say, by name. Such a file is
             not looked at again, not even for its digest.
         unmade: why evidence could not be gathered.
@@ -149,7 +145,6 @@ class AuditedRun:
     cut_short: set[int] = field(default_factory=set)
     steps: int = 0
     digests: dict[str, str] = field(default_factory=dict)
-    batch_digests: dict[int, bytes] = field(default_factory=dict)
     unreadable: dict[str, Finding] = field(default_factory=dict)
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
     absent: dict[str, InputError] = field(default_factory=dict)
@@ -204,15 +199,6 @@ class AuditedRun:
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
 
-    @cached_property
-    def journal(self) -> Journal:
-        """The content of `hashes`. Ask once batches were read: it takes more room than they leave.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        return self.reader.hashes()
-
     @property
     def replay(self) -> Replay | None:
         """The result of recomputing with the model and the data; None if that was not done."""
@@ -224,9 +210,6 @@ class AuditedRun:
         Raises:
             InputError: it cannot be read.
         """
-        batch = batch_of(name.removeprefix(f"{STEPS}/"))
-        if batch in self.batch_digests and name == steps_file(batch):
-            return self.batch_digests[batch].hex()
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]

@@ -26,6 +26,7 @@ from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import InputError, KnownDigests, RunReader, commitment_of
 from dpaudit.runs.batches import DIGEST_BYTES
 from dpaudit.runs.commitment import SETTLED
+from dpaudit.runs.journal import Journal
 from dpaudit.runs.layout import (
     ASSIGNMENT,
     CANARIES,
@@ -37,6 +38,7 @@ from dpaudit.runs.layout import (
     TOKENIZER,
     batch_of,
     most_bytes,
+    steps_file,
 )
 
 _RESTORE = Finding(code="file.restore")
@@ -47,20 +49,89 @@ _NO_COINCIDENCE = -30.0
 _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
 
 
+class _FileDigest(BatchEvidence):
+    """SHA-256 of a batch's file, in hexadecimal."""
+
+    def __init__(self, batch: BatchView) -> None:
+        self._digest = batch.record.digest()
+
+    @override
+    def look(self, view: StepsView) -> None:
+        """Look at nothing: the digest is of the whole file."""
+
+    @override
+    def result(self) -> str:
+        return self._digest
+
+
+class Hashes(Evidence):
+    """The file `hashes`, against which each batch's file is held as it is read.
+
+    Attributes:
+        left: digests, by name, of the files that no batch was found to equal.
+        equal: the batches whose files are the recorded ones.
+        altered: names of the batches' files that are others.
+    """
+
+    def __init__(self, journal: Journal | InputError) -> None:
+        """`journal`: the content of the file, or why it cannot be read."""
+        self._journal = journal
+        self.left = {} if isinstance(journal, InputError) else journal.digests
+        self.equal, self.altered = set[int](), set[str]()
+
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        try:
+            return cls(run.reader.hashes())
+        except InputError as error:
+            return cls(error)
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence:
+        return _FileDigest(batch)
+
+    @override
+    def merge(self, batch: int, found: str) -> None:
+        name = steps_file(batch)
+        if self.left.get(name) == found:
+            self.equal.add(batch)
+            del self.left[name]
+        elif name in self.left:
+            self.altered.add(name)
+
+    @property
+    def journal(self) -> Journal:
+        """The content of the file, without the entries of batches that were found to be equal.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        if isinstance(self._journal, InputError):
+            raise self._journal
+        return self._journal
+
+    def has(self, name: str) -> bool:
+        """Return whether the file has an entry of this name."""
+        batch = batch_of(name.removeprefix(f"{STEPS}/"))
+        return name in self.left or (batch in self.equal and name == steps_file(batch))
+
+
 class Indexes(Evidence):
     """The reading of files beside run.json and the steps; unreadable ones are noted.
 
-    It begins after `Placement`, which reads the assignment.
+    It begins after `Placement` and `Hashes`, which read files of their own.
     """
 
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        run.unreadable |= _unreadable_indexes(run.reader, run[Placement])
+        run.unreadable |= _unreadable_indexes(run.reader, run[Placement], run[Hashes])
         return cls()
 
 
-@RunCheck(id="integrity.format", gathers=(Placement, Indexes))
+@RunCheck(id="integrity.format", gathers=(Placement, Hashes, Indexes))
 def files_can_be_read(run: AuditedRun) -> Outcome:
     """Look for a file that has not the shapes and types that the format gives it."""
     if run.unreadable:
@@ -69,11 +140,13 @@ def files_can_be_read(run: AuditedRun) -> Outcome:
     return Outcome("pass", "readable", {"batches": len(run.headers)})
 
 
-def _unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tuple[str, Finding]]:
+def _unreadable_indexes(
+    reader: RunReader, placement: Placement, hashes: Hashes
+) -> Iterator[tuple[str, Finding]]:
     """Yield the files beside run.json and the steps that cannot be read to the end, and why not."""
     contents: dict[str, Callable[[], object]] = {
         SAMPLES: reader.samples,
-        HASHES: reader.hashes,
+        HASHES: lambda: hashes.journal,
         CLUSTERS: reader.clusters,
         CANARIES: reader.canaries,
         TOKENIZER: reader.tokenizer,
@@ -90,45 +163,51 @@ def _unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tup
             yield name, input_problem(error, name)
 
 
-@RunCheck(id="integrity.hashes")
+@RunCheck(id="integrity.hashes", gathers=(Hashes,))
 def digests_match(run: AuditedRun) -> Outcome:
     """Hold SHA-256 of every file on disk against the file `hashes`, in both directions."""
-    read = HASHES
+    hashes, read = run[Hashes], HASHES
     try:
-        journal = run.journal
-        recorded = journal.digests
+        journal = hashes.journal
         present = run.reader.files()
         # Neither what integrity.format refused nor what no format has is hashed: it may be of any
         # size.
         fit = [
             name for name in present if most_bytes(name) is not None and name not in run.unreadable
         ]
-        compared = [name for name in fit if name in recorded]
-        altered = []
+        compared = [name for name in fit if hashes.has(name)]
+        altered = set(hashes.altered)
         for read in compared:
-            if run.digest(read) != recorded[read]:
-                altered.append(read)
+            of_batch = read not in hashes.left or read in altered
+            if not of_batch and run.digest(read) != hashes.left[read]:
+                altered.add(read)
         replayed = None if run.replayed is None else run.replayed.head
         since = replayed is not None and replayed != journal.head
     except InputError as error:
         return Outcome("fail", "unreadable", {"problem": input_problem(error, read)})
-    missing = sorted(recorded.keys() - set(present))
-    added = sorted(set(present) - recorded.keys())
+    there = set(present)
+    missing = sorted(hashes.left.keys() - there)
+    missing += [name for name in map(steps_file, sorted(hashes.equal)) if name not in there]
+    added = [name for name in present if not hashes.has(name)]
     unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
-    found = [("integrity.altered", name) for name in altered]
+    found = [("integrity.altered", name) for name in sorted(altered)]
     found += [("integrity.other-run", "")] * since
     found += [("integrity.missing", name) for name in missing]
     found += [("integrity.added", name) for name in added]
-    found += [("integrity.foreign", name) for name in unknown if name in recorded]
+    found += [("integrity.foreign", name) for name in unknown if hashes.has(name)]
     if found:
         code, name = found[0]
         first = _about(code, name) if name else Finding(code=code)
-        mend = _RESTORE if altered or missing or not recorded else Finding(code="integrity.remove")
+        mend = (
+            _RESTORE
+            if altered or missing or not (hashes.left or hashes.equal)
+            else Finding(code="integrity.remove")
+        )
         return Outcome("fail", "different", {"differences": len(found), "first": first}, (mend,))
     return Outcome("pass", "equal", {"files": len(compared)})
 
 
-@RunCheck(id="integrity.commitment")
+@RunCheck(id="integrity.commitment", gathers=(Hashes,))
 def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     """Compare the digest of all that was settled before the first token with the one stated.
 
@@ -144,7 +223,7 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     try:
         present = [name for name in SETTLED if run.reader.has(name)]
         recomputed = commitment_of(run.manifest, {name: run.digest(name) for name in present})
-        journal = run.journal
+        journal = run[Hashes].journal
     except InputError as error:
         return Outcome("skip", "unreadable", values | {"problem": input_problem(error)})
     if run.manifest.nonce is None:
@@ -167,11 +246,11 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     return Outcome("pass", "given-holds", values)
 
 
-@RunCheck(id="integrity.redrawn")
+@RunCheck(id="integrity.redrawn", gathers=(Hashes,))
 def finished_batches_stay(run: AuditedRun) -> Outcome:
     """Count each batch's entries in `hashes`, and the batches declared as drawn again."""
     try:
-        journal = run.journal
+        journal = run[Hashes].journal
     except InputError as error:
         return Outcome("skip", "unreadable", {"problem": input_problem(error, HASHES)})
     redrawn = sorted({*journal.redrawn, *run.manifest.redrawn})
