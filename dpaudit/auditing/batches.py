@@ -277,8 +277,7 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
         run.cut_short.add(batch.id)
     if batch.header is None:
         return
-    run.open_batch(batch.header)
-    run.lengths[batch.id] = batch.length
+    run.open_batch(batch.header, batch.length)
     run.steps += batch.steps
     run.unmade |= batch.unmade
     run.absent.update(absent_checks(batch.looked))

@@ -9,7 +9,9 @@ were read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ContextChange
@@ -42,6 +45,40 @@ from dpaudit.runs import (
 
 if TYPE_CHECKING:
     from dpaudit.results.replay import PublicReplay, Replay, Rerun
+
+
+Content = TypeVar("Content")
+
+
+class ByBatch(Mapping[int, Content]):
+    """A value for each of some batches, which are added in ascending order, in little memory.
+
+    Numbers in an array take eight bytes each, where a dict's take four times as much and more.
+    """
+
+    def __init__(self, values: MutableSequence[Content]) -> None:
+        """Start with no batch; `values` is the empty list or array to keep values in."""
+        self._batches, self._values = array("q"), values
+
+    def add(self, batch: int, value: Content) -> None:
+        """Add the value of the next batch."""
+        self._batches.append(batch)
+        self._values.append(value)
+
+    @override
+    def __getitem__(self, batch: int) -> Content:
+        place = bisect_left(self._batches, batch)
+        if place == len(self) or self._batches[place] != batch:
+            raise KeyError(batch)
+        return self._values[place]
+
+    @override
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._batches)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._batches)
 
 
 class BatchEvidence:
@@ -140,8 +177,8 @@ class AuditedRun:
     tokenizers: frozenset[str] = frozenset()
     seed: CommittedSeed | None = None
     disclosed: DisclosedTexts | InputError | None = None
-    headers: dict[int, BatchHeader] = field(default_factory=dict)
-    lengths: dict[int, int] = field(default_factory=dict)
+    headers: ByBatch[BatchHeader] = field(default_factory=lambda: ByBatch([]))
+    lengths: ByBatch[int] = field(default_factory=lambda: ByBatch(array("q")))
     cut_short: set[int] = field(default_factory=set)
     steps: int = 0
     digests: dict[str, str] = field(default_factory=dict)
@@ -161,10 +198,11 @@ class AuditedRun:
         """Gather evidence of a class from now on."""
         self._evidence[kind] = kind.begin(self)
 
-    def open_batch(self, header: BatchHeader) -> None:
-        """Note the header of a batch that could be opened, once for all batches alike."""
+    def open_batch(self, header: BatchHeader, length: int) -> None:
+        """Take in the header and the number of steps of the next batch that could be opened."""
         of_all = replace(header, id=0)
-        self.headers[header.id] = self._alike.setdefault(of_all, of_all)
+        self.headers.add(header.id, self._alike.setdefault(of_all, of_all))
+        self.lengths.add(header.id, length)
 
     @property
     def manifest(self) -> Manifest:

@@ -14,6 +14,7 @@ from typing_extensions import override
 from dpaudit.auditing.checks.evidence import (
     AuditedRun,
     BatchEvidence,
+    ByBatch,
     Evidence,
     first_alike,
     input_problem,
@@ -68,16 +69,17 @@ class Hashes(Evidence):
     """The file `hashes`, against which each batch's file is held as it is read.
 
     Attributes:
-        left: digests, by name, of the files that no batch was found to equal.
-        equal: the batches whose files are the recorded ones.
-        altered: names of the batches' files that are others.
+        left: digests, by name, of all files but those of batches that were found to be equal.
+        equal: whether each batch that was read has the file that is recorded.
+        empty: whether no file is recorded.
     """
 
     def __init__(self, journal: Journal | InputError) -> None:
         """`journal`: the content of the file, or why it cannot be read."""
         self._journal = journal
         self.left = {} if isinstance(journal, InputError) else journal.digests
-        self.equal, self.altered = set[int](), set[str]()
+        self.equal: ByBatch[bool] = ByBatch([])
+        self.empty = not self.left
 
     @override
     @classmethod
@@ -95,11 +97,9 @@ class Hashes(Evidence):
     @override
     def merge(self, batch: int, found: str) -> None:
         name = steps_file(batch)
-        if self.left.get(name) == found:
-            self.equal.add(batch)
+        self.equal.add(batch, self.left.get(name) == found)
+        if self.equal[batch]:
             del self.left[name]
-        elif name in self.left:
-            self.altered.add(name)
 
     @property
     def journal(self) -> Journal:
@@ -115,7 +115,13 @@ class Hashes(Evidence):
     def has(self, name: str) -> bool:
         """Return whether the file has an entry of this name."""
         batch = batch_of(name.removeprefix(f"{STEPS}/"))
-        return name in self.left or (batch in self.equal and name == steps_file(batch))
+        if batch is None or name != steps_file(batch):
+            return name in self.left
+        return name in self.left or self.equal.get(batch, False)
+
+    def files(self, *, equal: bool) -> Iterator[str]:
+        """Yield the names of batches' files that are those recorded, or that are not."""
+        return (steps_file(batch) for batch, found in self.equal.items() if found == equal)
 
 
 class Indexes(Evidence):
@@ -176,21 +182,21 @@ def digests_match(run: AuditedRun) -> Outcome:
             name for name in present if most_bytes(name) is not None and name not in run.unreadable
         ]
         compared = [name for name in fit if hashes.has(name)]
-        altered = set(hashes.altered)
+        others, altered = set(hashes.files(equal=False)), list[str]()
         for read in compared:
-            of_batch = read not in hashes.left or read in altered
-            if not of_batch and run.digest(read) != hashes.left[read]:
-                altered.add(read)
+            recorded = hashes.left.get(read)
+            if recorded is not None and (read in others or run.digest(read) != recorded):
+                altered.append(read)
         replayed = None if run.replayed is None else run.replayed.head
         since = replayed is not None and replayed != journal.head
     except InputError as error:
         return Outcome("fail", "unreadable", {"problem": input_problem(error, read)})
     there = set(present)
     missing = sorted(hashes.left.keys() - there)
-    missing += [name for name in map(steps_file, sorted(hashes.equal)) if name not in there]
+    missing += [name for name in hashes.files(equal=True) if name not in there]
     added = [name for name in present if not hashes.has(name)]
     unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
-    found = [("integrity.altered", name) for name in sorted(altered)]
+    found = [("integrity.altered", name) for name in altered]
     found += [("integrity.other-run", "")] * since
     found += [("integrity.missing", name) for name in missing]
     found += [("integrity.added", name) for name in added]
@@ -198,11 +204,7 @@ def digests_match(run: AuditedRun) -> Outcome:
     if found:
         code, name = found[0]
         first = _about(code, name) if name else Finding(code=code)
-        mend = (
-            _RESTORE
-            if altered or missing or not (hashes.left or hashes.equal)
-            else Finding(code="integrity.remove")
-        )
+        mend = _RESTORE if altered or missing or hashes.empty else Finding(code="integrity.remove")
         return Outcome("fail", "different", {"differences": len(found), "first": first}, (mend,))
     return Outcome("pass", "equal", {"files": len(compared)})
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from typing_extensions import override
 
-from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.auditing.checks.evidence import (
+    AuditedRun,
+    BatchEvidence,
+    ByBatch,
+    Evidence,
+    input_problem,
+)
 from dpaudit.auditing.checks.registry import Outcome, RunCheck, inapplicable, unusable
 from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Quantity, Value
@@ -39,7 +46,7 @@ class Texts(BatchEvidence, Evidence):
 
     def __init__(self) -> None:
         self.digests = bytearray()
-        self.numbers: dict[int, int] = {}
+        self.numbers: ByBatch[int] = ByBatch(array("q"))
         self.problems: list[Finding] = []
         self.said: set[bool] = set()
         self.stops: list[Finding] = []
@@ -49,7 +56,7 @@ class Texts(BatchEvidence, Evidence):
     @classmethod
     def open(cls, batch: BatchView) -> Texts:
         found, decoding, decode = cls(), batch.manifest.decoding, batch.run.decode
-        found.numbers[batch.header.id] = len(batch.samples)
+        found.numbers.add(batch.header.id, len(batch.samples))
         for sample in batch.samples:
             found.digests += hashlib.sha256(sample.line().encode()).digest()
             tokens = without_stop(sample.tokens, decoding.sequences)
@@ -68,7 +75,8 @@ class Texts(BatchEvidence, Evidence):
     @override
     def merge(self, batch: int, found: Texts) -> None:
         self.digests += found.digests
-        self.numbers |= found.numbers
+        for each, number in found.numbers.items():
+            self.numbers.add(each, number)
         self.problems += found.problems
         self.said |= found.said
         self.stops += found.stops
