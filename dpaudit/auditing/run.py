@@ -48,6 +48,7 @@ from dpaudit.results import (
     TextCounts,
 )
 from dpaudit.results.catalogue import message, require_words
+from dpaudit.results.rows import Rows
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
@@ -232,7 +233,6 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         for check in map(made.__getitem__, registered())
     )
     verdict = judge(checks, evidence)
-    batches = tuple(_batch_result(run, batch) for batch in sorted(run.headers))
     costs, losses, texts, unbounded = run[Costs], run[Losses], run[Texts], None
     if (reason := no_attack(run)) is not None:
         unbounded = message(reason, context)
@@ -261,7 +261,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
             ),
         ),
         ledger=ledger(run),
-        batches=batches,
+        batches=Rows(BatchResult, (_batch_result(run, batch) for batch in sorted(run.headers))),
         tokens=run[CurveSums].result(by_tokens),
         checks=checks,
         not_checked=tuple(

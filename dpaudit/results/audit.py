@@ -1,7 +1,7 @@
 """Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -14,6 +14,7 @@ from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
 from dpaudit.results.deferred import deferred
 from dpaudit.results.evidence import POLICY
 from dpaudit.results.result import AttackBound, ForNeighbours, Result, Status, Verdict
+from dpaudit.results.rows import KeptAsRows
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
 from dpaudit.runs import NoGain, NotSecret, SecretBatches
@@ -687,7 +688,7 @@ class AuditResult(Result):
     claim: ClaimResult | None
     guarantees: Guarantees
     ledger: tuple[LedgerEntry, ...]
-    batches: tuple[BatchResult, ...]
+    batches: Annotated[Sequence[BatchResult], KeptAsRows()]
     tokens: TokenCurve | None
     checks: tuple[CheckResult, ...]
     not_checked: tuple[str, ...]
@@ -696,7 +697,7 @@ class AuditResult(Result):
     worth: Worth | None = None
     paid: PaidGain | None = None
     asked: tuple[Asked, ...] = ()
-    samples: tuple[SampleText, ...] = ()
+    samples: Annotated[Sequence[SampleText], KeptAsRows()] = ()
     own_claim: ClaimResult | None = None
     released: TextCounts | None = None
     budgets: BudgetUse | None = None

@@ -9,14 +9,17 @@ were read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ContextChange
@@ -38,12 +41,44 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
-from dpaudit.runs.journal import Journal
-from dpaudit.runs.layout import STEPS, batch_of, steps_file
 
 if TYPE_CHECKING:
     from dpaudit.results.disclosed_texts import DisclosedTexts
     from dpaudit.results.replay import PublicReplay, Replay, Rerun
+
+
+Content = TypeVar("Content")
+
+
+class ByBatch(Mapping[int, Content]):
+    """A value for each of some batches, which are added in ascending order, in little memory.
+
+    Numbers in an array take eight bytes each, where a dict's take four times as much and more.
+    """
+
+    def __init__(self, values: MutableSequence[Content]) -> None:
+        """Start with no batch; `values` is the empty list or array to keep values in."""
+        self._batches, self._values = array("q"), values
+
+    def add(self, batch: int, value: Content) -> None:
+        """Add the value of the next batch."""
+        self._batches.append(batch)
+        self._values.append(value)
+
+    @override
+    def __getitem__(self, batch: int) -> Content:
+        place = bisect_left(self._batches, batch)
+        if place == len(self) or self._batches[place] != batch:
+            raise KeyError(batch)
+        return self._values[place]
+
+    @override
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._batches)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._batches)
 
 
 class BatchEvidence:
@@ -98,6 +133,9 @@ class Evidence:
         """
         self.by_batch[batch] = found
 
+    def end(self) -> None:
+        """Forget what only further batches would need: all of them are merged."""
+
 
 Kind = TypeVar("Kind", bound=Evidence)
 
@@ -118,13 +156,12 @@ class AuditedRun:
         seed: the secret seed that the run commits to; None if none was given.
         disclosed: the texts on trial against the data, or why they cannot be tried; None without
             data.
-        headers: the batches that could be opened.
+        headers: those of the batches that could be opened, by id. Batches alike have one header,
+            whose own `id` says nothing.
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
         steps: how many steps were read.
-        digests: SHA-256 in hexadecimal of files beside the batches that were read, by name: see
-            `digest`.
-        batch_digests: SHA-256 of the batches' files.
+        digests: SHA-256 in hexadecimal of files that were read, by name: see `digest`.
         unreadable: problems with files that are not what their names say, by name. Such a file is
             not looked at again, not even for its digest.
         unmade: why evidence could not be gathered.
@@ -140,16 +177,16 @@ class AuditedRun:
     tokenizers: frozenset[str] = frozenset()
     seed: CommittedSeed | None = None
     disclosed: DisclosedTexts | InputError | None = None
-    headers: dict[int, BatchHeader] = field(default_factory=dict)
-    lengths: dict[int, int] = field(default_factory=dict)
+    headers: ByBatch[BatchHeader] = field(default_factory=lambda: ByBatch([]))
+    lengths: ByBatch[int] = field(default_factory=lambda: ByBatch(array("q")))
     cut_short: set[int] = field(default_factory=set)
     steps: int = 0
     digests: dict[str, str] = field(default_factory=dict)
-    batch_digests: dict[int, bytes] = field(default_factory=dict)
     unreadable: dict[str, Finding] = field(default_factory=dict)
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
     absent: dict[str, InputError] = field(default_factory=dict)
     _evidence: dict[type[Evidence], Evidence] = field(default_factory=dict)
+    _alike: dict[BatchHeader, BatchHeader] = field(default_factory=dict)
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
         """Return the run's evidence of a class. Raises KeyError where it is not gathered."""
@@ -160,6 +197,12 @@ class AuditedRun:
     def begin(self, kind: type[Evidence]) -> None:
         """Gather evidence of a class from now on."""
         self._evidence[kind] = kind.begin(self)
+
+    def open_batch(self, header: BatchHeader, length: int) -> None:
+        """Take in the header and the number of steps of the next batch that could be opened."""
+        of_all = replace(header, id=0)
+        self.headers.add(header.id, self._alike.setdefault(of_all, of_all))
+        self.lengths.add(header.id, length)
 
     @property
     def manifest(self) -> Manifest:
@@ -194,15 +237,6 @@ class AuditedRun:
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
 
-    @cached_property
-    def journal(self) -> Journal:
-        """The content of `hashes`. Ask once batches were read: it takes more room than they leave.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        return self.reader.hashes()
-
     @property
     def replay(self) -> Replay | None:
         """The result of recomputing with the model and the data; None if that was not done."""
@@ -214,9 +248,6 @@ class AuditedRun:
         Raises:
             InputError: it cannot be read.
         """
-        batch = batch_of(name.removeprefix(f"{STEPS}/"))
-        if batch in self.batch_digests and name == steps_file(batch):
-            return self.batch_digests[batch].hex()
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from typing_extensions import override
 
 from dpaudit.auditing.checks.claim import batch_claim
 from dpaudit.auditing.checks.costs import Costs
-from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, ByBatch, Evidence
 from dpaudit.auditing.checks.registry import (
     Outcome,
     RunCheck,
@@ -115,7 +116,7 @@ class Losses(Evidence):
     """
 
     def __init__(self) -> None:
-        self.largest: dict[int, float] = {}
+        self.largest: ByBatch[float] = ByBatch(array("d"))
         self.worst: list[ContextLoss] = []
         self.contexts = 0
 
@@ -127,7 +128,7 @@ class Losses(Evidence):
     @override
     def merge(self, batch: int, found: BatchLosses | None) -> None:
         if found is not None:
-            self.largest[batch] = abs(found.worst[0].loss)
+            self.largest.add(batch, abs(found.worst[0].loss))
             self.worst = heapq.nlargest(
                 LISTED, [*self.worst, *found.worst], key=lambda each: abs(each.loss)
             )

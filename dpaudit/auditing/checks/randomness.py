@@ -379,6 +379,11 @@ class IndependenceTest(Evidence):
             found[some] += self._along.bets(draws).reshape(len(some), -1)
         return found
 
+    @override
+    def end(self) -> None:
+        self._bet()
+        del self._kept, self._before, self._across, self._along
+
     def dependences(self) -> list[Dependence]:
         """List hypotheses, strongest first, that alarm for an honest run once in 1 / SHARE runs."""
         self._bet()
