@@ -248,7 +248,7 @@ def _label(label: str) -> str:
     return one_line(label, LABEL_LENGTH) or "empty"
 
 
-def listed_batches(result: AuditResult) -> tuple[BatchResult, ...]:
+def listed_batches(result: AuditResult) -> Sequence[BatchResult]:
     """Return the batches that a report lists: the costliest, or the first where none has a cost."""
     found = batch_costs(result)
     return (result.batches if found is None else found.costliest)[:MOST_BATCHES]
