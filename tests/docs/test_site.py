@@ -71,9 +71,11 @@ FIELDS: dict[str, type[BaseModel]] = {
 
 #: `mkdocs build --strict`, but for the line breaks of long signatures: a process of ruff for each.
 BUILD = """
+import logging
 import sys
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
+logging.basicConfig()
 config = load_config("mkdocs.yml", strict=True, site_dir=sys.argv[1])
 config.plugins["mkdocstrings"].config.handlers["python"]["options"]["line_length"] = 1 << 20
 config.plugins.on_startup(command="build", dirty=False)
