@@ -566,7 +566,7 @@ class Spec:
     def _paid_by(self, place: Assigned, number: int) -> Assigned:
         payer = number % self.users if self.users else number
         user = self._hash.user(f"user {payer}") if self.users else None
-        return replace(place, user=user, spent=self.before if payer else 0.0)
+        return place._replace(user=user, spent=self.before if payer else 0.0)
 
     @property
     def shares(self) -> Mapping[int, tuple[float, ...]]:

@@ -53,12 +53,22 @@ class BatchLosses(NamedTuple):
     """The losses of one batch's contexts.
 
     Attributes:
+        batch: which.
         contexts: how many contexts have a loss.
-        worst: the largest losses in absolute value, and in order of slots where they are equal.
+        largest: slots and losses of the largest in absolute value, and in order of slots where they
+            are equal.
     """
 
+    batch: int
     contexts: int
-    worst: tuple[ContextLoss, ...]
+    largest: tuple[tuple[int, float], ...]
+
+    @property
+    def worst(self) -> tuple[ContextLoss, ...]:
+        """The largest losses, as results have them."""
+        return tuple(
+            ContextLoss(batch=self.batch, slot=slot, loss=loss) for slot, loss in self.largest
+        )
 
 
 class ContextSums(BatchEvidence):
@@ -89,11 +99,8 @@ class ContextSums(BatchEvidence):
         if self._losses is None or not len(self._losses):
             return None
         order = np.argsort(-np.abs(self._losses), kind="stable")[:LISTED]
-        worst = tuple(
-            ContextLoss(batch=self._batch, slot=int(slot), loss=float(self._losses[slot]))
-            for slot in order
-        )
-        return BatchLosses(len(self._losses), worst)
+        largest = zip(order.tolist(), self._losses[order].tolist(), strict=True)
+        return BatchLosses(self._batch, len(self._losses), tuple(largest))
 
 
 def _losses(view: StepsView) -> NDArray[np.float64]:
@@ -128,11 +135,13 @@ class Losses(Evidence):
     @override
     def merge(self, batch: int, found: BatchLosses | None) -> None:
         if found is not None:
-            self.largest.add(batch, abs(found.worst[0].loss))
-            self.worst = heapq.nlargest(
-                LISTED, [*self.worst, *found.worst], key=lambda each: abs(each.loss)
-            )
+            largest = abs(found.largest[0][1])
+            self.largest.add(batch, largest)
             self.contexts += found.contexts
+            if len(self.worst) < LISTED or largest > abs(self.worst[-1].loss):
+                self.worst = heapq.nlargest(
+                    LISTED, [*self.worst, *found.worst], key=lambda each: abs(each.loss)
+                )
 
 
 @RunCheck(id="neighbors.removal", gathers=(Losses, Costs))

@@ -136,7 +136,8 @@ class _Strata:
         self._starts = np.cumsum(self._numbers) - self._numbers
         self._low = np.concatenate([np.arange(number) / number for number in numbers])
         self._high = np.concatenate([np.arange(1, number + 1) / number for number in numbers])
-        self._left = np.ones((places, len(ORDERS), len(self._low)))
+        # By id and by ascending score, as long as the descending order is the mirror image of that.
+        self._left = np.ones((places, 2, len(self._low)))
 
     def empty(self, at: int) -> None:
         """Forget earlier draws where so many have all had their stratum."""
@@ -149,9 +150,12 @@ class _Strata:
 
         Then they have these, too. There is one draw for each of the first k places.
         """
-        low, high = (ends[::2].T[..., None] for ends in (draws.low, draws.high))
+        if self._left.shape[1] == 2 and draws.tied.any():
+            self._tell_orders_apart()
+        orders = self._left.shape[1]
+        low, high = (ends[: 2 * orders : 2].T[..., None] for ends in (draws.low, draws.high))
         inverse = draws.inverse[:, None, None]
-        ratios = np.empty((len(inverse), len(ORDERS), len(self._numbers)))
+        ratios = np.empty((len(inverse), orders, len(self._numbers)))
         each = max(1, _CACHED // self._left[0].size)
         for first in range(0, len(inverse), each):
             some = slice(first, min(first + each, len(inverse)))
@@ -166,8 +170,15 @@ class _Strata:
             np.divide(np.add.reduceat(free, self._starts, axis=-1), totals, out=ratios[some])
             left -= shares
         ratios *= self._numbers
-        logs: Doubles = np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratios)
-        return logs.swapaxes(1, 2)
+        logs: Doubles = np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratios).swapaxes(1, 2)
+        return logs if orders == len(ORDERS) else logs[..., [0, 1, 1]]
+
+    def _tell_orders_apart(self) -> None:
+        """Keep the descending order's strata from now on, too: so far, the ascending one's."""
+        starts = np.repeat(self._starts, self._numbers)
+        mirrored = starts + np.repeat(self._starts + self._numbers, self._numbers) - 1
+        mirrored -= np.arange(len(self._low))
+        self._left = np.concatenate([self._left, self._left[:, 1:, mirrored]], axis=1)
 
 
 class _Evidence:
