@@ -14,8 +14,15 @@ from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
 from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import FAMILY, AppliedPolicy
 from dpaudit.results.quality import Quality
-from dpaudit.results.result import AttackBound, ForNeighbours, Result, Status, Verdict
-from dpaudit.results.rows import KeptAsRows
+from dpaudit.results.result import (
+    AttackBound,
+    ForNeighbours,
+    Result,
+    Status,
+    Verdict,
+    json_text,
+)
+from dpaudit.results.rows import KeptAsRows, Rows
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
 from dpaudit.results.worth import PaidGain, Worth
@@ -694,7 +701,16 @@ class AuditResult(Result):
     policy: AppliedPolicy | None = None
     disclosed: DisclosedTexts | None = None
 
-    @property
     @override
-    def _indent(self) -> int | None:
-        return 2 if len(self.batches) <= _INDENTED else None
+    def to_json(self) -> str:
+        """Return this as strict JSON text; with very many batches in one line, made row by row."""
+        if len(self.batches) <= _INDENTED:
+            return super().to_json()
+        fields = [f'"{name}": {self._json_of(name)}' for name in type(self).model_fields]
+        return f"{{{', '.join(fields)}}}\n"
+
+    def _json_of(self, name: str) -> str:
+        value = getattr(self, name)
+        if isinstance(value, Rows):
+            return f"[{', '.join(json_text(row.model_dump(mode='json')) for row in value)}]"
+        return json_text(self.model_dump(mode="json", include={name})[name])
