@@ -1,7 +1,7 @@
 """Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Literal, Self
 
@@ -706,11 +706,18 @@ class AuditResult(Result):
         """Return this as strict JSON text; with very many batches in one line, made row by row."""
         if len(self.batches) <= _INDENTED:
             return super().to_json()
-        fields = [f'"{name}": {self._json_of(name)}' for name in type(self).model_fields]
-        return f"{{{', '.join(fields)}}}\n"
+        parts = ["{"]
+        for place, name in enumerate(type(self).model_fields):
+            parts.append(f'{", " * bool(place)}"{name}": ')
+            parts += self._json_parts(name)
+        return "".join([*parts, "}\n"])
 
-    def _json_of(self, name: str) -> str:
+    def _json_parts(self, name: str) -> Iterator[str]:
         value = getattr(self, name)
-        if isinstance(value, Rows):
-            return f"[{', '.join(json_text(row.model_dump(mode='json')) for row in value)}]"
-        return json_text(self.model_dump(mode="json", include={name})[name])
+        if not isinstance(value, Rows):
+            yield json_text(self.model_dump(mode="json", include={name})[name])
+            return
+        yield "["
+        for place, row in enumerate(value):
+            yield ", " * bool(place) + json_text(row.model_dump(mode="json"))
+        yield "]"

@@ -39,7 +39,7 @@ class Rows(Sequence[Row], Generic[Row]):
             return tuple(self[each] for each in range(len(self))[place])
         first = range(len(self))[place] * len(self._names)
         values = self._values[first : first + len(self._names)]
-        return self._kind.model_construct(**dict(zip(self._names, values, strict=True)))
+        return self._kind.model_validate(dict(zip(self._names, values, strict=True)))
 
     @override
     def __eq__(self, other: object) -> bool:
