@@ -29,12 +29,12 @@ def models(number: int = NUMBER) -> Iterator[BatchResult]:
 
 
 def test_rows_are_the_models_that_were_given() -> None:
-    rows, given = Rows(BatchResult, models(5)), tuple(models(5))
-    assert rows == given and rows != given[:4] and len(rows) == 5
-    assert rows[1:4] == given[1:4] and rows[-1] == given[-1] and tuple(rows) == given
+    rows, given = Rows(BatchResult, models(600)), tuple(models(600))
+    assert rows == given and rows != given[:4] and len(rows) == 600
+    assert rows[254:258] == given[254:258] and rows[-1] == given[-1] and tuple(rows) == given
     assert rows[1].model_dump() == given[1].model_dump()
     with pytest.raises(IndexError):
-        rows[5]
+        rows[600]
 
 
 def test_a_row_takes_a_fraction_of_its_model() -> None:
@@ -45,4 +45,4 @@ def test_a_row_takes_a_fraction_of_its_model() -> None:
         taken.append(tracemalloc.get_traced_memory()[0] / NUMBER)
         tracemalloc.stop()
         assert len(held) == NUMBER
-    assert taken[0] < 250 < taken[1] / 4
+    assert taken[0] < 120 < taken[1] / 8
