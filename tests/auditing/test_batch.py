@@ -160,7 +160,7 @@ def test_nothing_of_a_step_is_kept_and_little_of_a_batch(make_run, monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 1_000_000
-    assert kept[1] - kept[0] < 50 * 4_000
+    assert kept[1] - kept[0] < 50 * 4_000 and kept[1] < 2_000_000
 
 
 def test_a_file_is_hashed_where_it_is_read(make_run, monkeypatch):
