@@ -1,7 +1,7 @@
 """Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -13,8 +13,15 @@ from dpaudit.mechanisms import GaussianDraws, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
 from dpaudit.results.deferred import deferred
 from dpaudit.results.evidence import POLICY
-from dpaudit.results.result import AttackBound, ForNeighbours, Result, Status, Verdict
-from dpaudit.results.rows import KeptAsRows
+from dpaudit.results.result import (
+    AttackBound,
+    ForNeighbours,
+    Result,
+    Status,
+    Verdict,
+    json_text,
+)
+from dpaudit.results.rows import KeptAsRows, Rows
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
 from dpaudit.runs import NoGain, NotSecret, SecretBatches
@@ -704,7 +711,23 @@ class AuditResult(Result):
     policy: AppliedPolicy | None = None
     disclosed: DisclosedTexts | None = None
 
-    @property
     @override
-    def _indent(self) -> int | None:
-        return 2 if len(self.batches) <= _INDENTED else None
+    def to_json(self) -> str:
+        """Return this as strict JSON text; with very many batches in one line, made row by row."""
+        if len(self.batches) <= _INDENTED:
+            return super().to_json()
+        parts = ["{"]
+        for place, name in enumerate(type(self).model_fields):
+            parts.append(f'{", " * bool(place)}"{name}": ')
+            parts += self._json_parts(name)
+        return "".join([*parts, "}\n"])
+
+    def _json_parts(self, name: str) -> Iterator[str]:
+        value = getattr(self, name)
+        if not isinstance(value, Rows):
+            yield json_text(self.model_dump(mode="json", include={name})[name])
+            return
+        yield "["
+        for place, row in enumerate(value):
+            yield ", " * bool(place) + json_text(row.model_dump(mode="json"))
+        yield "]"

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import override
 
+#: Models that are taken in at a time.
+_TOGETHER = 256
 Row = TypeVar("Row", bound=BaseModel)
 
 
 class Rows(Sequence[Row], Generic[Row]):
     """A sequence of models, each of which is made when it is asked for.
 
-    A model takes 1.4 KB, and its values some 200 bytes.
+    A model takes 1.4 KB, and its values a tenth of that.
     """
 
     def __init__(self, kind: type[Row], rows: Iterable[Row]) -> None:
         """Take the values of models, which need not be kept."""
-        self._kind, self._names = kind, tuple(kind.model_fields)
-        self._values = [getattr(row, name) for row in rows for name in self._names]
+        self._kind, self._names, self._number = kind, tuple(kind.model_fields), 0
+        #: Of _TOGETHER models at a time, the values of each field.
+        self._blocks = list[list[Sequence[Any]]]()
+        left = iter(rows)
+        while block := tuple(islice(left, _TOGETHER)):
+            self._blocks.append(
+                [_column([getattr(row, name) for row in block]) for name in self._names]
+            )
+            self._number += len(block)
 
     @override
     def __len__(self) -> int:
-        return len(self._values) // len(self._names)
+        return self._number
 
     @overload
     def __getitem__(self, place: int) -> Row: ...
@@ -37,9 +49,9 @@ class Rows(Sequence[Row], Generic[Row]):
     def __getitem__(self, place: int | slice) -> Row | tuple[Row, ...]:
         if isinstance(place, slice):
             return tuple(self[each] for each in range(len(self))[place])
-        first = range(len(self))[place] * len(self._names)
-        values = self._values[first : first + len(self._names)]
-        return self._kind.model_construct(**dict(zip(self._names, values, strict=True)))
+        block, row = divmod(range(len(self))[place], _TOGETHER)
+        values = (column[row] for column in self._blocks[block])
+        return self._kind.model_validate(dict(zip(self._names, values, strict=True)))
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -49,6 +61,17 @@ class Rows(Sequence[Row], Generic[Row]):
 
     def __repr__(self) -> str:
         return repr([*self])
+
+
+def _column(values: list[Any]) -> Sequence[Any]:
+    """Return values in an array if all are numbers that it can hold."""
+    kinds = {type(value) for value in values}
+    with suppress(OverflowError):
+        if kinds == {float}:
+            return array("d", values)
+        if kinds == {int}:
+            return array("q", values)
+    return values
 
 
 class KeptAsRows:

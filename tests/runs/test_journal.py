@@ -59,7 +59,7 @@ def test_a_running_head_is_the_digest_of_the_journal_so_far(generator, tmp_path)
         writer.finish(generator.claim())
     assert (path / "hashes").read_text().startswith(journal) and not (path / "journal").exists()
     found = RunReader(path).hashes()
-    assert [found.heads[head] for head in seen] == [1, 2]
+    assert [found.batches_by(head) for head in seen] == [1, 2]
     assert [name for name in found.digests if name.startswith("steps")] == [
         "steps/00000001.zip",
         "steps/00000000.zip",
