@@ -192,8 +192,8 @@ def _keep_freed_memory() -> None:
     np.empty((1 << 25) - (1 << 16), dtype=np.uint8)
 
 
-def _return_freed_memory() -> None:
-    """Let glibc return what it keeps, for what follows the groups to take its room.
+def return_freed_memory() -> None:
+    """Let glibc return what it keeps, for what follows the groups, or the checks, to take its room.
 
     See malloc_trim(3). Another C library keeps nothing.
     """
@@ -259,7 +259,7 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
         if each.kind not in run.unmade:
             with held_apart(each, run.unmade):
                 run[each.kind].end()
-    _return_freed_memory()
+    return_freed_memory()
 
 
 def _in_groups(batches: Sequence[int], workers: int) -> list[Sequence[int]]:

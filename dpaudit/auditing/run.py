@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from dpaudit import accounting
-from dpaudit.auditing.batches import Progress, gather
+from dpaudit.auditing.batches import Progress, gather, return_freed_memory
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
 from dpaudit.auditing.checks import registered
@@ -232,6 +232,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         check.model_copy(update={"made_with": options_for(run, check)})
         for check in map(made.__getitem__, registered())
     )
+    return_freed_memory()
     verdict = judge(checks, evidence)
     costs, losses, texts, unbounded = run[Costs], run[Losses], run[Texts], None
     if (reason := no_attack(run)) is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -282,11 +281,16 @@ class _Likenesses(BatchEvidence):
 
 
 class Copies(Evidence):
-    """Texts that repeat another one, aggregates and tokens."""
+    """Texts that repeat another one, aggregates and tokens.
+
+    Attributes:
+        copies: once all batches are merged, these texts, each with the first one that it repeats.
+    """
 
     partial = True
 
     def __init__(self) -> None:
+        self.copies: list[Finding] = []
         # Of each text that is held against others, its batch, its number, and its likeness.
         self._texts, self._likenesses = array("q"), bytearray()
 
@@ -301,17 +305,17 @@ class Copies(Evidence):
             self._texts.extend((batch, number))
             self._likenesses += likeness
 
-    @cached_property
-    def copies(self) -> list[Finding]:
-        """The texts that repeat another, each with the first one that it repeats."""
+    @override
+    def end(self) -> None:
         original = first_alike(np.frombuffer(self._likenesses, dtype=f"V{DIGEST_BYTES}"))
-        return [
+        self.copies = [
             Finding(
                 code="integrity.copied",
                 values={"text": self._place(text), "original": self._place(int(original[text]))},
             )
             for text in np.flatnonzero(original != np.arange(len(original))).tolist()
         ]
+        del self._texts, self._likenesses
 
     def _place(self, text: int) -> Place:
         batch, number = self._texts[2 * text : 2 * text + 2]

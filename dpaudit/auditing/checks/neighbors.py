@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import math
 from array import array
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -150,45 +151,49 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
     costs = run[Costs]
     if costs.ex_post is None:
         return Outcome("skip", "no-cost")
-    losses = [(batch, loss, _SLACK) for batch, loss in run[Losses].largest.items()]
-    if run.replay is not None:
-        losses += [
-            (left.batch, abs(left.regenerated), left.tolerance)
-            for left in run.replay.left_out
-            if _tells(run, left)
-        ]
-    bounds = {batch: costs.batch_cost(batch).exact for batch, _, _ in losses}
-    if losses and set(bounds.values()) == {math.inf}:
-        return Outcome("skip", "no-cost")
-    # any loss is within an infinite bound
-    losses = [each for each in losses if bounds[each[0]] != math.inf]
-    if not losses:
+    tried, largest, unbounded = set[int](), 0.0, False
+    beyond = list[tuple[int, float, float]]()
+    for batch, loss, slack in _realised(run):
+        bound = costs.batch_cost(batch).exact
+        if bound == math.inf:  # any loss is within it
+            unbounded = True
+            continue
+        tried.add(batch)
+        largest = max(largest, loss)
+        if not loss <= bound + slack:
+            beyond.append((batch, loss, bound))
+    if not tried:
+        if unbounded:
+            return Outcome("skip", "no-cost")
         if run.no_contexts:
             return inapplicable("neighbors.no-contexts")
         return Outcome("skip", "no-losses", notes=(replay_remedy(run.manifest),))
-    beyond = [(batch, loss) for batch, loss, slack in losses if not loss <= bounds[batch] + slack]
     if beyond:
-        batch, loss = beyond[0]
+        batch, loss, bound = beyond[0]
         first: dict[str, Value] = {
             "place": Place(batch=batch),
             "loss": _nats(loss),
-            "bound": _nats(bounds[batch]),
+            "bound": _nats(bound),
         }
         return Outcome("fail", "exceeded", {"losses": len(beyond), **first})
-    tried, filled = (
-        {batch for batch, _, _ in losses},
-        {b for b, header in run.headers.items() if header.contexts},
-    )
-    values: dict[str, Value] = {
-        "tried": len(tried),
-        "largest": _nats(max(loss for _, loss, _ in losses)),
-    }
-    if not tried >= filled:
+    values: dict[str, Value] = {"tried": len(tried), "largest": _nats(largest)}
+    filled = [batch for batch, header in run.headers.items() if header.contexts]
+    if not tried.issuperset(filled):
         values["batches"] = len(filled)
         # A replay draws the contexts that it leaves out from all batches.
         if run.replay is None or not run.replay.left_out:
             return Outcome("skip", "partial", values, (replay_remedy(run.manifest),))
     return Outcome("pass", "within", values)
+
+
+def _realised(run: AuditedRun) -> Iterator[tuple[int, float, float]]:
+    """Yield batches with a loss of one of their contexts, and what rounding may add to it."""
+    for batch, loss in run[Losses].largest.items():
+        yield batch, loss, _SLACK
+    if run.replay is not None:
+        for left in run.replay.left_out:
+            if _tells(run, left):
+                yield left.batch, abs(left.regenerated), left.tolerance
 
 
 def _tells(run: AuditedRun, left: LeftOut) -> bool:
