@@ -61,7 +61,13 @@ class ByBatch(Mapping[int, Content]):
         self._batches, self._values = array("q"), values
 
     def add(self, batch: int, value: Content) -> None:
-        """Add the value of the next batch."""
+        """Add the value of the next batch.
+
+        Raises:
+            ValueError: it is not after the last one.
+        """
+        if len(self) and batch <= self._batches[-1]:
+            raise ValueError(f"batch {batch} comes after batch {self._batches[-1]}")
         self._batches.append(batch)
         self._values.append(value)
 
