@@ -8,10 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from jinja2 import Environment
 
 from dpaudit.commands import cli
-from dpaudit.reports.writers import html
 
 #: Types of what few results have, and a parser that is three times as slow as another.
 RARE = {f"dpaudit.results.{name}" for name in ("quality", "worth", "policy", "disclosed_texts")}
@@ -88,34 +86,6 @@ def test_budget_loads_no_library_of_audits_or_pages():
     modules, _ = started("budget", *mean, "--tokens", "10", "--epsilon", "5")
     assert not modules & {"yaml", "scipy", "jinja2", "matplotlib", "dp_accounting", "pandas"}
     assert not modules & {"numcodecs", "dpaudit.runs.archive", "dpaudit.results.audit"}
-
-
-def test_templates_are_compiled_once_and_anew_by_another_compiler(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled, compile_one = [], Environment.compile
-
-    def counted(*arguments: object, **options: object) -> object:
-        compiled.append(arguments)
-        return compile_one(*arguments, **options)  # type: ignore[call-overload]
-
-    def compiled_by_a_start() -> int:
-        compiled.clear()
-        html.environment.__wrapped__().get_template("page.html.j2")
-        return len(compiled)
-
-    monkeypatch.setattr(Environment, "compile", counted)
-    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert [compiled_by_a_start(), compiled_by_a_start()] == [1, 1]
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    assert [compiled_by_a_start(), compiled_by_a_start()] == [1, 0]
-    monkeypatch.setattr(html, "version", lambda _: "another")
-    assert [compiled_by_a_start(), compiled_by_a_start()] == [1, 0]
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "file"))  # holds no folder
-    assert [compiled_by_a_start(), compiled_by_a_start()] == [1, 1]
 
 
 def test_a_command_that_cannot_be_imported_is_not_an_unknown_one(

@@ -277,7 +277,8 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
         run.cut_short.add(batch.id)
     if batch.header is None:
         return
-    run.open_batch(batch.header, batch.length)
+    run.headers.add(batch.id, batch.header)
+    run.lengths.add(batch.id, batch.length)
     run.steps += batch.steps
     run.unmade |= batch.unmade
     run.absent.update(absent_checks(batch.looked))

@@ -17,23 +17,24 @@ TITLED = "titled"
 
 def deferred(module: str, name: str) -> Any:
     """Return an annotation that accepts, refuses and describes what a model of `module` does."""
-    return Annotated[Any, _Deferred(module, name)]
+    return Annotated[Any, Deferred(module, name)]
 
 
-class _Deferred:
+class Deferred:
     """Validation by a model that is imported when there is something to validate."""
 
     def __init__(self, module: str, name: str) -> None:
         self._module, self._name = module, name
 
     @cached_property
-    def _model(self) -> type[BaseModel]:
+    def model(self) -> type[BaseModel]:
+        """The model, imported now."""
         return cast("type[BaseModel]", getattr(import_module(self._module), self._name))
 
     def _validated(self, value: object, info: ValidationInfo) -> BaseModel:
         if info.mode == "json":  # where a list may be a tuple
-            return self._model.model_validate_json(json.dumps(value))
-        return self._model.model_validate(value)
+            return self.model.model_validate_json(json.dumps(value))
+        return self.model.model_validate(value)
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
@@ -45,6 +46,6 @@ class _Deferred:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        self._model.model_rebuild()
+        self.model.model_rebuild()
         # by its name, under the schema's definitions
-        return handler(core_schema.definitions_schema(self._model.__pydantic_core_schema__, []))
+        return handler(core_schema.definitions_schema(self.model.__pydantic_core_schema__, []))

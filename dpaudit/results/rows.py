@@ -25,7 +25,7 @@ class Rows(Sequence[Row], Generic[Row]):
 
     def __init__(self, kind: type[Row], rows: Iterable[Row]) -> None:
         """Take the values of models, which need not be kept."""
-        self._kind, self._names, self._number = kind, tuple(kind.model_fields), 0
+        self.kind, self._names, self._number = kind, tuple(kind.model_fields), 0
         #: Of _TOGETHER models at a time, the values of each field.
         self._blocks = list[list[Sequence[Any]]]()
         left = iter(rows)
@@ -51,7 +51,7 @@ class Rows(Sequence[Row], Generic[Row]):
             return tuple(self[each] for each in range(len(self))[place])
         block, row = divmod(range(len(self))[place], _TOGETHER)
         values = (column[row] for column in self._blocks[block])
-        return self._kind.model_validate(dict(zip(self._names, values, strict=True)))
+        return self.kind.model_validate(dict(zip(self._names, values, strict=True)))
 
     @override
     def __eq__(self, other: object) -> bool:
@@ -84,12 +84,14 @@ class KeptAsRows:
         models = handler.generate_schema(tuple[kind, ...])  # type: ignore[valid-type]
 
         def take(value: Any, validate: Callable[[Any], tuple[Any, ...]]) -> Rows[Any]:
-            return value if isinstance(value, Rows) else Rows(kind, validate(value))
+            kept = isinstance(value, Rows) and value.kind is kind
+            return value if kept else Rows(kind, validate(value))
 
         return core_schema.no_info_wrap_validator_function(
             take,
             models,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                tuple, return_schema=models
+            # `models` heeds what is asked of single rows, `include` and `exclude`.
+            serialization=core_schema.wrap_serializer_function_ser_schema(
+                lambda rows, write: write(tuple(rows)), schema=models
             ),
         )

@@ -1243,12 +1243,13 @@ class Manifest(Settings):
             ValidationError: a field is missing, unknown or has another type, or fields contradict
                 each other.
         """
-        with suppress(ValueError, LookupError, TypeError):
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
             file = json.loads(text)
-            found = cls._of_file(file)
-            written = found.parts()
-            if not any(_left_out(written, file)) and not any(_left_out(file, written)):
-                return found
+            if json.dumps(file["format"]) == json.dumps(FORMAT_VERSION):
+                found = cls._of_file(file)
+                written = found.parts()
+                if not any(_left_out(written, file)) and not any(_left_out(file, written)):
+                    return found
         # The type of the file names places in it, and takes as long to make as the manifest's own.
         whole = run_json().model_validate_json(text)
         left_out = _left_out(whole.model_dump(mode="json"), json.loads(text))
@@ -1265,8 +1266,6 @@ class Manifest(Settings):
             LookupError, TypeError: they are not.
             ValidationError: as for `of_json`; fields that are left out have their defaults.
         """
-        if json.dumps(file["format"]) != json.dumps(FORMAT_VERSION):
-            raise LookupError
         settings, made = file["settings"], file["made"]
         sections = {name: settings[name] | made[name] for name in SECTIONS}
         fields = {"sensitivity": file["sensitivity"]} | settings | made | sections

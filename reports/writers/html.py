@@ -5,19 +5,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-import sys
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
-from importlib.metadata import version
-from importlib.util import cache_from_source
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
-from jinja2.bccache import Bucket
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.environment import TemplateModule
 from markupsafe import Markup, escape
-from typing_extensions import override
 
 from dpaudit.reports import wording
 from dpaudit.reports.document import (
@@ -64,10 +58,8 @@ def render(document: Document) -> str:
 @cache
 def environment() -> Environment:
     """Return the templates, with autoescape on and undefined names an error."""
-    folder = Path(__file__).parents[1] / "templates"
     loaded = Environment(
         loader=PackageLoader("dpaudit.reports"),
-        bytecode_cache=_Compiled(folder),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -75,6 +67,7 @@ def environment() -> Environment:
         finalize=_printable,
         optimized=False,  # each template is rendered once: constants folded would save nothing
     )
+    folder = Path(__file__).parents[1] / "templates"
     script = (folder / "report.js").read_text("utf-8")
     style = (folder / "style.css").read_text("utf-8").removesuffix("\n")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -94,33 +87,6 @@ def environment() -> Environment:
         drawn=lambda drawing: in_page(drawing),
     )
     return loaded
-
-
-class _Compiled(FileSystemBytecodeCache):
-    """Compiled templates, kept where Python keeps a folder's compiled modules, if it may.
-
-    Compiling takes as long as rendering a small run's report.
-    """
-
-    def __init__(self, templates: Path) -> None:
-        """For a folder of templates."""
-        folder = Path(cache_from_source(str(templates / "page.html.j2"))).parent
-        # jinja compares templates, and not what else decides on the code made of them.
-        compilers = version("jinja2").encode(), Path(__file__).read_bytes()
-        digest = hashlib.sha256(b"\0".join(compilers)).hexdigest()
-        super().__init__(str(folder), f"%s-{digest[:16]}.jinja")
-
-    @override
-    def load_bytecode(self, bucket: Bucket) -> None:
-        with suppress(OSError):
-            super().load_bytecode(bucket)
-
-    @override
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        if not sys.dont_write_bytecode:
-            with suppress(OSError):
-                Path(self.directory).mkdir(parents=True, exist_ok=True)
-                super().dump_bytecode(bucket)
 
 
 def _printable(shown: object) -> object:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import pytest
+from pydantic import BaseModel, TypeAdapter
 
 from dpaudit.results import BatchResult
-from dpaudit.results.rows import Rows
+from dpaudit.results.rows import KeptAsRows, Rows
 
 NUMBER = 1000
 
@@ -35,6 +37,21 @@ def test_rows_are_the_models_that_were_given() -> None:
     assert rows[1].model_dump() == given[1].model_dump()
     with pytest.raises(IndexError):
         rows[600]
+
+
+def test_rows_of_a_field_are_those_of_its_kind_and_leave_out_what_is_asked_of_one() -> None:
+    class Other(BaseModel):
+        id: int
+
+    field = TypeAdapter(Annotated[Sequence[BatchResult], KeptAsRows()])
+    rows = field.validate_python(tuple(models(3)))
+    assert isinstance(rows, Rows) and field.validate_python(rows) is rows
+    with pytest.raises(ValueError, match="Other"):
+        field.validate_python(Rows(Other, [Other(id=1)]))
+    assert [set(row) for row in field.dump_python(rows, include={"__all__": {"id"}})] == [
+        {"id"}
+    ] * 3
+    assert len(field.dump_python(rows, include={1})) == 1
 
 
 def test_a_row_takes_a_fraction_of_its_model() -> None:

@@ -87,6 +87,24 @@ class ByBatch(Mapping[int, Content]):
         return len(self._batches)
 
 
+class Headers(ByBatch[BatchHeader]):
+    """Batches' headers; of those that are alike but for their id, one is kept."""
+
+    def __init__(self) -> None:
+        """Start with no batch."""
+        super().__init__([])
+        self._alike: dict[BatchHeader, BatchHeader] = {}
+
+    @override
+    def add(self, batch: int, value: BatchHeader) -> None:
+        of_all = replace(value, id=0)
+        super().add(batch, self._alike.setdefault(of_all, of_all))
+
+    @override
+    def __getitem__(self, batch: int) -> BatchHeader:
+        return replace(super().__getitem__(batch), id=batch)
+
+
 class BatchEvidence:
     """The evidence of one batch. Its memory grows with the batch's tokens and contexts at most."""
 
@@ -162,8 +180,7 @@ class AuditedRun:
         seed: the secret seed that the run commits to; None if none was given.
         disclosed: the texts on trial against the data, or why they cannot be tried; None without
             data.
-        headers: those of the batches that could be opened, by id. Batches alike have one header,
-            whose own `id` says nothing.
+        headers: those of the batches that could be opened, by id.
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
         steps: how many steps were read.
@@ -183,7 +200,7 @@ class AuditedRun:
     tokenizers: frozenset[str] = frozenset()
     seed: CommittedSeed | None = None
     disclosed: DisclosedTexts | InputError | None = None
-    headers: ByBatch[BatchHeader] = field(default_factory=lambda: ByBatch([]))
+    headers: Headers = field(default_factory=Headers)
     lengths: ByBatch[int] = field(default_factory=lambda: ByBatch(array("q")))
     cut_short: set[int] = field(default_factory=set)
     steps: int = 0
@@ -192,7 +209,6 @@ class AuditedRun:
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
     absent: dict[str, InputError] = field(default_factory=dict)
     _evidence: dict[type[Evidence], Evidence] = field(default_factory=dict)
-    _alike: dict[BatchHeader, BatchHeader] = field(default_factory=dict)
 
     def __getitem__(self, kind: type[Kind]) -> Kind:
         """Return the run's evidence of a class. Raises KeyError where it is not gathered."""
@@ -203,12 +219,6 @@ class AuditedRun:
     def begin(self, kind: type[Evidence]) -> None:
         """Gather evidence of a class from now on."""
         self._evidence[kind] = kind.begin(self)
-
-    def open_batch(self, header: BatchHeader, length: int) -> None:
-        """Take in the header and the number of steps of the next batch that could be opened."""
-        of_all = replace(header, id=0)
-        self.headers.add(header.id, self._alike.setdefault(of_all, of_all))
-        self.lengths.add(header.id, length)
 
     @property
     def manifest(self) -> Manifest:

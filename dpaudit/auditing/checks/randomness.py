@@ -462,7 +462,8 @@ def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
         if 4 not in views:
             products[4:6] = products[2:4]
         staked = there.token > -np.inf
-        products *= 0.5 ** (len(staked) if staked.all() else np.count_nonzero(staked, axis=0))
+        number = len(staked) if staked.all() else np.count_nonzero(staked, axis=0)
+        products *= np.ldexp(1.0, -number)
         # What float64 then rounds to 0 is nothing beside the largest, which is 1.
         largest = products.max(axis=-1)
         products /= largest[:, None]

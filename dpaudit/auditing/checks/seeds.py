@@ -278,7 +278,7 @@ class SeedTest(Evidence):
                 inside &= numbers < low + chance[draws]
                 evidence[seeds, order, place] += miss[draws].sum() + inside @ hit[draws]
                 # numpy adds up bytes many times as fast as words
-                told[seeds, order, place] += inside.view(np.uint8).sum(axis=-1, dtype=np.uint16)
+                told[seeds, order, place] += inside.view(np.uint8).sum(axis=-1, dtype=np.uint32)
             if seeds.start in (None, 0):
                 seen[place] += len(draws)
         return evidence, told, seen
