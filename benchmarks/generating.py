@@ -32,11 +32,12 @@ from dpaudit.runs import RunReader
 
 #: The paper's settings for the median.
 CLIP, TEMPERATURE = 6.0, 1.5
-#: Contexts of a batch, and batches: the most rows that InvisibleInk recommends, and its own
-#: default.
-CASES = ((32, 2), (8, 8))
-#: Wanted of texts over a support: a bare loop scores all tokens, which is most of Gemma's work.
-ANCHORED = {SMOLLM2: Wanted("at least", 1.2), GEMMA: Wanted("at least", 3)}
+#: Contexts of a batch, the most rows that InvisibleInk recommends; and batches.
+CONTEXTS, BATCHES = 32, 2
+#: Wanted of texts over a support, beside a bare loop that scores no token at all: over one that
+#: scores all tokens they cannot gain more than that one does. What they lose is the public prompts'
+#: pass, which reads all weights once more: of Gemma's, most are its head's.
+HEADLESS = {SMOLLM2: Wanted("at least", 0.8), GEMMA: Wanted("at least", 0.65)}
 #: Of a text: enough for them, and not the prompts, to take most of the time; and beside
 #: InvisibleInk, which takes minutes for as many.
 TOKENS, FEW_TOKENS = 64, 8
@@ -46,23 +47,22 @@ DEMO_RATIO = Wanted("at most", 1.8)
 
 
 def rows(small: bool) -> Iterator[Row]:
-    """Compare with the bare loop and with InvisibleInk, by contexts and by the model's vocabulary.
+    """Compare with the bare loop and with InvisibleInk, by the model's vocabulary.
 
     With Gemma's, only texts over a support are looked at: the others pay for its head as all do.
     """
-    for contexts, batches in ((4, 2),) if small else CASES:
-        yield from _compared(small, contexts, batches, SMOLLM2)
     if small:
+        yield from _compared(small, 4, BATCHES, SMOLLM2)
         return
+    yield from _compared(small, CONTEXTS, BATCHES, SMOLLM2)
     yield from _halved()
-    contexts, batches = CASES[0]
     if JOINED[GEMMA].folder.is_dir():
-        yield from _compared(small, contexts, batches, GEMMA)
+        yield from _compared(small, CONTEXTS, BATCHES, GEMMA)
         yield _demo()
     else:
-        what = f"{_anchored(GEMMA)}: {batches} texts of {contexts} contexts and {TOKENS} tokens"
+        what = f"{_headless(GEMMA)}: {BATCHES} texts of {CONTEXTS} contexts and {TOKENS} tokens"
         reason = f"{GEMMA} is not joined: dpaudit demo --model {GEMMA}"
-        yield Row("generation", what, None, wanted=ANCHORED[GEMMA], skipped=reason)
+        yield Row("generation", what, None, wanted=HEADLESS[GEMMA], skipped=reason)
         yield Row("generation", DEMO, None, wanted=DEMO_RATIO, skipped=reason)
 
 
@@ -86,14 +86,13 @@ def _demo() -> Row:
 
 def _halved() -> Iterator[Row]:
     """Compare anchored texts in bfloat16 with the same in float32, where the CPU computes in it."""
-    contexts, batches = CASES[0]
-    what = f"ours, anchored, in bfloat16 over float32: {batches} texts of {contexts} contexts"
+    what = f"ours, anchored, in bfloat16 over float32: {BATCHES} texts of {CONTEXTS} contexts"
     if dtype_of(ModelConfig(name=SMOLLM2, dtype="auto"), torch.device("cpu")) == torch.float32:
         yield Row("generation", what, None, skipped="this CPU does not compute in bfloat16")
         return
     with TemporaryDirectory() as folder:
         work, model = workload(
-            Path(folder), small=False, contexts=contexts, batches=batches, tokens=TOKENS
+            Path(folder), small=False, contexts=CONTEXTS, batches=BATCHES, tokens=TOKENS
         )
         half = replace(work, model=work.model.model_copy(update={"dtype": "auto"}))
         models = {"float32": (work, model), "bfloat16": (half, load_model(half.model))}
@@ -122,6 +121,10 @@ def _anchored(name: str) -> str:
     return f"ours, anchored, top {TOP}{_of(name)}, over a bare loop"
 
 
+def _headless(name: str) -> str:
+    return f"{_anchored(name)} without its head"
+
+
 def _of(name: str) -> str:
     """Return how a row names a model; the usual one has no name."""
     return "" if name == SMOLLM2 else f", {name}"
@@ -134,6 +137,7 @@ def _rows(
     cases = {
         "anchored": lambda: _generate(work.anchored(), model),
         "bare": lambda: rivals.bare(together),
+        "bare, no head": lambda: rivals.bare(together, head=False),
     }
     if name == SMOLLM2:
         config = work.config(clip=CLIP, temperature=TEMPERATURE)
@@ -144,7 +148,11 @@ def _rows(
     if "ours" in cases:
         whole = f"ours over a bare loop: {case}"
         yield _row(whole, timings, "bare", Wanted("at least", 0.9), more)
-    yield _row(f"{_anchored(name)}: {case}", timings, "bare", ANCHORED[name], more, "anchored")
+    least = f"a bare loop without its head{_of(name)}, over one with it: {case}"
+    yield _row(least, timings, "bare", None, more, "bare, no head")
+    yield _row(f"{_anchored(name)}: {case}", timings, "bare", None, more, "anchored")
+    held = f"{_headless(name)}: {case}"
+    yield _row(held, timings, "bare, no head", HEADLESS[name], more, "anchored")
 
 
 def _beside_invink(

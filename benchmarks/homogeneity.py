@@ -8,6 +8,7 @@ Compared is the ex-post cost per token, exact, of every batch that has contexts.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Arm:
     tokens: Floats
 
     @classmethod
-    def of(cls, batches: tuple[BatchResult, ...]) -> Arm:
+    def of(cls, batches: Sequence[BatchResult]) -> Arm:
         """Read an audit; batches without contexts or tokens are left out."""
         kept = [
             batch for batch in batches if batch.contexts and batch.steps and batch.exact is not None

@@ -24,8 +24,9 @@ worst case.
         """\
 Tokens per second of `dpaudit generate`, from records to last digest, with SmolLM2-135M; loading the model is left out.
 The bare loop makes the same forward passes, draws random tokens and does nothing else. Anchored runs sample from the
-public prompt's top 100 tokens; public prompts and recorded differences are part of their time. `invink` continues the
-same prompts with as many rows a step, in one pass, with its defaults.
+public prompt's top 100 tokens; public prompts and recorded differences are part of their time. They score private
+prompts on those tokens alone, so the bare loop without its head shows how much can be gained by that. `invink`
+continues the same prompts with as many rows a step, in one pass, with its defaults.
 """,  # noqa: E501
     ),
     "record": (

@@ -1,14 +1,12 @@
 """Rivals of whole generation, in a process without our setting for repeatable sums.
 
 - The bare loop makes forward passes and nothing else: left-padded to the longest prompt, with a
-key-value cache and the
-  logits of the last position, for random tokens.
+  key-value cache and the logits of the last position, for random tokens. Without its head it scores
+  no token: whoever scores a support alone gains no more than that, but by faster passes.
 - InvisibleInk (arXiv 2507.02974, package `invink`) averages clipped logits of many prompts too. It
-gets as many rows a
-  step as a batch has contexts, its public prompt among them (so one private text less), all in one
-      forward pass, in
-  the same dtype, with its default top-k and its own clip for its default epsilon. No end token
-      stops it.
+  gets as many rows a step as a batch has contexts, its public prompt among them (so one private
+  text less), all in one forward pass, in the same dtype, with its default top-k and its own clip
+  for its default epsilon. No end token stops it.
 """
 
 from __future__ import annotations
@@ -47,9 +45,9 @@ class Rivals:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
-    def bare(self, rows: int) -> float:
-        """Return seconds a token of the bare loop, `rows` rows together."""
-        return self._pool.submit(_bare, rows).result()
+    def bare(self, rows: int, *, head: bool = True) -> float:
+        """Return seconds a token of the bare loop, `rows` rows together, with or without head."""
+        return self._pool.submit(_bare, rows, head).result()
 
     def lacks_invink(self) -> str:
         """Return why InvisibleInk cannot be run, and the remedy, or ""."""
@@ -77,18 +75,22 @@ def _prepare(work: Workload) -> None:
     _Here.wording = template("pt", _Here.model.tokenizer)
 
 
-def _bare(rows: int) -> float:
+def _bare(rows: int, head: bool) -> float:
     work = _Here.work
     prompts = [_Here.wording.tokens(LABEL, [text]) for text in work.texts]
     start = time.perf_counter()
     for first in range(0, len(prompts), rows):
-        _continue(_Here.model, prompts[first : first + rows], work.tokens)
+        _continue(_Here.model, prompts[first : first + rows], work.tokens, head)
     return (time.perf_counter() - start) / (work.batches * work.tokens)
 
 
 @torch.inference_mode()
-def _continue(model: LanguageModel, prompts: Sequence[Sequence[int]], tokens: int) -> None:
+def _continue(
+    model: LanguageModel, prompts: Sequence[Sequence[int]], tokens: int, head: bool
+) -> None:
     """Run forward passes for `tokens` more tokens of every prompt."""
+    network = model.network if head else model.network.base_model
+    last = {"logits_to_keep": 1} if head else {}
     longest, device = max(map(len, prompts)), model.device
     ids = torch.tensor(
         [[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=device
@@ -100,13 +102,13 @@ def _continue(model: LanguageModel, prompts: Sequence[Sequence[int]], tokens: in
     cache = DynamicCache(config=model.network.config)
     sampled = torch.randint(model.vocabulary, (len(prompts), tokens), device=device)
     for step in range(tokens):
-        model.network(
+        network(
             input_ids=ids,
             attention_mask=mask,
             position_ids=positions,
             past_key_values=cache,
             use_cache=True,
-            logits_to_keep=1,
+            **last,
         )
         ids = sampled[:, step : step + 1]
         mask = torch.cat([mask, torch.ones_like(ids)], dim=1)

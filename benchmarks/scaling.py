@@ -218,7 +218,7 @@ class Rates:
         def figure(topic: str, what: str, name: str) -> float:
             return float(results.row(topic, what).figures[name])
 
-        contexts, texts = generating.CASES[0]
+        contexts, texts = generating.CONTEXTS, generating.BATCHES
         generated = f"ours over a bare loop: {texts} texts of {contexts}"
         clip = "clip 6"
 

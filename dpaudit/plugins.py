@@ -154,11 +154,12 @@ def _installed() -> tuple[PlugIn, ...]:
     for distribution in metadata.distributions(path=_places()):
         if f"[{OWN}." not in (distribution.read_text("entry_points.txt") or ""):
             continue  # reading a name takes ten times as long
-        package = str(distribution.name)
-        points = [point for point in distribution.entry_points if point.group in GROUPS]
+        # each look at them parses all metadata
+        package, version = str(distribution.name), str(distribution.version)
         each = [
-            PlugIn(point.group, point.name, point.value, package, distribution.version)
-            for point in points
+            PlugIn(point.group, point.name, point.value, package, version)
+            for point in distribution.entry_points
+            if point.group in GROUPS
         ]
         # the first on the path counts, as for imports
         found.setdefault(package.lower().replace("_", "-"), each)

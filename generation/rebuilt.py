@@ -292,7 +292,7 @@ class Rebuilt:
             return parts
         recorded = {each.digest: each for each in self._reader.assignment()}
         pairs = ((each, recorded.get(each.digest, each)) for each in parts.assignment)
-        places = tuple(replace(each, user=known.user, spent=known.spent) for each, known in pairs)
+        places = tuple(each._replace(user=known.user, spent=known.spent) for each, known in pairs)
         return with_allowances(replace(parts, assignment=places), self._manifest)
 
     @cached_property

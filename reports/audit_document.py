@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from dpaudit.reports import (
     attacks,
-    disclosed,
     engineers,
     findings,
     labels,
     levels,
-    quality,
     questions,
     wording,
     worth,
@@ -121,8 +119,12 @@ def _sections(result: AuditResult, anchors: Mapping[int, str]) -> Iterator[Secti
     yield _section("scope", [Items(list(_scope(result)))])
     yield _section("checks", list(_checks(result, anchors)), filter="checks")
     if result.quality is not None and not is_public(result):
+        from dpaudit.reports import quality  # few results have any, and few a trial
+
         yield _section("quality", list(quality.blocks(result.quality)), folded=True)
     if result.disclosed is not None and not is_public(result):
+        from dpaudit.reports import disclosed
+
         lead = Paragraph(f"{disclosed.headline(result.disclosed)}.", "lead")
         yield _section("disclosed", [lead, *disclosed.blocks(result.disclosed)], folded=True)
     yield _section("sign-off", [Definitions(list(_signed_off(result)), "blanks")])

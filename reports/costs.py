@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -13,13 +12,16 @@ from dpaudit.reports.text import counted
 from dpaudit.results import AuditResult, BatchResult, TokenCurve
 from dpaudit.results.rounding import bound, nearest, saving
 
+#: Batches that a report lists.
+MOST_BATCHES = 50
+
 
 class BatchCosts(NamedTuple):
     """Exact ex-post generation cost of every batch, in nats.
 
     Attributes:
-        costliest: batches with the largest cost first; ties by id.
-        values: their costs.
+        costliest: the first MOST_BATCHES batches, those with the largest cost first; ties by id.
+        values: the costs of all batches, in this order.
         finite: those of them that can be drawn.
         theorem1: the same batches' costs by Theorem 1.
         unbounded: number of batches whose cost is not finite.
@@ -40,7 +42,7 @@ class BatchCosts(NamedTuple):
         if worst.theorem1 is not None and worst.exact is not None:
             saved = saving(worst.theorem1, worst.exact)
             beside = f" Theorem 1 gives {shown(worst.theorem1)} for that batch: saving {saved}."
-        if len(self.costliest) == 1:
+        if len(self.values) == 1:
             return f"The only batch, {worst.id}, cost {most} nats (exact).{beside}"
         unbounded = (
             f" {counted(self.unbounded, 'batch has', 'batches have')} no finite cost."
@@ -51,7 +53,7 @@ class BatchCosts(NamedTuple):
         # finite one.
         middle = shown(statistics.median_high(self.values))
         return (
-            f"Exact cost of {counted(len(self.costliest), 'batch', 'batches')} (nats): least "
+            f"Exact cost of {counted(len(self.values), 'batch', 'batches')} (nats): least "
             f"{shown(self.values[-1])}, median {middle}, most {most} in batch "
             f"{worst.id}.{unbounded}{beside}"
         )
@@ -64,20 +66,22 @@ def cost_of(cost: float | None) -> float:
 
 def batch_costs(result: AuditResult) -> BatchCosts | None:
     """Return the run's per-batch costs, or None if no batch has one."""
-    if all(batch.exact is None for batch in result.batches):
+    found = [(batch.exact, batch.theorem1, batch.id) for batch in result.batches]
+    if all(exact is None for exact, _, _ in found):
         return None
-    costliest = costliest_first(result.batches)
-    values = [cost_of(batch.exact) for batch in costliest]
-    finite = list(filter(math.isfinite, values))
-    theorem1 = [cost_of(batch.theorem1) for batch in costliest]
-    return BatchCosts(
-        costliest, values, finite, theorem1, len(values) - len(finite), ex_post_digits(result)
+    order = sorted(
+        range(len(found)), key=lambda place: (-cost_of(found[place][0]), found[place][2])
     )
-
-
-def costliest_first(batches: Iterable[BatchResult]) -> tuple[BatchResult, ...]:
-    """Return the batches by their cost; ties by id."""
-    return tuple(sorted(batches, key=lambda batch: (-cost_of(batch.exact), batch.id)))
+    values = [cost_of(found[place][0]) for place in order]
+    finite = list(filter(math.isfinite, values))
+    return BatchCosts(
+        tuple(result.batches[place] for place in order[:MOST_BATCHES]),
+        values,
+        finite,
+        [cost_of(found[place][1]) for place in order],
+        len(values) - len(finite),
+        ex_post_digits(result),
+    )
 
 
 def ex_post_digits(result: AuditResult) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
 from dpaudit.mechanisms.claims import EMPIRICAL, ApproximateClaim, ExPostClaim, ZcdpClaim
 from dpaudit.reports import budgets, costs, figures, wording
-from dpaudit.reports.costs import batch_costs, ex_post_digits
+from dpaudit.reports.costs import MOST_BATCHES, batch_costs, ex_post_digits
 from dpaudit.reports.document import (
     Block,
     Columns,
@@ -60,7 +60,7 @@ from dpaudit.results.rounding import (
 )
 from dpaudit.results.values import leaves
 
-MOST_BATCHES, MOST_CONTEXTS = 50, 20
+MOST_CONTEXTS = 20
 #: Levels and children of a composition that are listed.
 _DEPTH, _BREADTH = 4, 10
 WORST_COLUMNS = (
@@ -171,13 +171,16 @@ def _batches(result: AuditResult) -> list[Block]:
     if found is not None:
         words = found.described()
         blocks.append(Figure(figures.batch_spread(result), words, say("spread-marks")))
+    listed = result.batches[:MOST_BATCHES] if found is None else found.costliest
     note = say("no-batch-costs") if found is None else several_contexts(result)
-    blocks.append(Paragraph(f"{listed_sentence(result)} {note if result.batches else ''}".strip()))
+    said = _listed(result, len(listed), "first" if found is None else "costliest")
+    blocks.append(Paragraph(f"{said} {note if result.batches else ''}".strip()))
     if result.batches:
         columns = batch_columns(result.batches, ex_post_digits(result))
+        links = _batch_links(result, [batch.id for batch in listed])
         rows = [
-            [_batch_link(result, batch.id), *(column.cell(batch) for column in columns[1:])]
-            for batch in listed_batches(result)
+            [link, *(column.cell(batch) for column in columns[1:])]
+            for link, batch in zip(links, listed, strict=True)
         ]
         wide = [place for place, column in enumerate(columns) if column.words]
         title = "Batches, with columns of their own for each kind of cost"
@@ -190,10 +193,12 @@ def _batches(result: AuditResult) -> list[Block]:
     return blocks
 
 
-def _batch_link(result: AuditResult, batch: int) -> Words:
-    """Return a batch's id, which leads to its text where one is shown."""
-    shown = any(sample.batch == batch for sample in result.samples)
-    return Link(str(batch), f"#text-{batch}-0") if shown else str(batch)
+def _batch_links(result: AuditResult, batches: Sequence[int]) -> list[Words]:
+    """Return batches' ids, each of which leads to its text where one is shown."""
+    shown = {sample.batch for sample in result.samples}.intersection(batches)
+    return [
+        Link(str(batch), f"#text-{batch}-0") if batch in shown else str(batch) for batch in batches
+    ]
 
 
 class Column(NamedTuple):
@@ -248,21 +253,14 @@ def _label(label: str) -> str:
     return one_line(label, LABEL_LENGTH) or "empty"
 
 
-def listed_batches(result: AuditResult) -> tuple[BatchResult, ...]:
-    """Return the batches that a report lists: the costliest, or the first where none has a cost."""
-    found = batch_costs(result)
-    return (result.batches if found is None else found.costliest)[:MOST_BATCHES]
-
-
-def listed_sentence(result: AuditResult) -> str:
-    """Say which batches are listed, and how many are not."""
-    count, listed = len(result.batches), len(listed_batches(result))
+def _listed(result: AuditResult, listed: int, which: Literal["first", "costliest"]) -> str:
+    """Say how many batches are listed, which these are, and how many are not."""
+    count = len(result.batches)
     if count == 0:
         return "No batch was read."
-    has_costs, texts = batch_costs(result) is not None, sum(batch.texts for batch in result.batches)
+    texts = sum(batch.texts for batch in result.batches)
     in_all = f" They have {texts:,} texts in all." if texts != count else ""
     if count > listed:
-        which = "costliest" if has_costs else "first"
         others = "one" if count - listed == 1 else f"{count - listed:,}"
         return (
             f"The {listed} {which} of {count:,} batches; report.json has the other {others} "
@@ -270,7 +268,7 @@ def listed_sentence(result: AuditResult) -> str:
         )
     return (
         counted(count, "batch", "batches")
-        + (", costliest first." if has_costs and count > 1 else ".")
+        + (", costliest first." if which == "costliest" and count > 1 else ".")
         + in_all
     )
 
@@ -286,16 +284,18 @@ def several_contexts(result: AuditResult) -> str:
 
 def worst_contexts(result: AuditResult) -> list[list[Words]]:
     """Return rows of WORST_COLUMNS, by size of loss: contexts whose absence matters most."""
-    exact = {batch.id: batch.exact for batch in result.batches}
+    contexts = result.guarantees.empirical.worst[:MOST_CONTEXTS]
+    batches = [context.batch for context in contexts]
+    exact = {batch.id: batch.exact for batch in result.batches if batch.id in batches}
     shown = partial(bound, digits=ex_post_digits(result))
     return [
         [
-            _batch_link(result, context.batch),
+            link,
             str(context.slot),
             signed(context.loss),
             or_absent(exact.get(context.batch), shown),
         ]
-        for context in result.guarantees.empirical.worst[:MOST_CONTEXTS]
+        for link, context in zip(_batch_links(result, batches), contexts, strict=True)
     ]
 
 

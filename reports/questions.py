@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from dpaudit.reports import disclosed, publisher
+from dpaudit.reports import publisher
 from dpaudit.reports.document import (
     Block,
     Definitions,
@@ -119,6 +119,8 @@ def _trial(ask: str, result: AuditResult) -> Iterator[str]:
     """Yield what a trial of the texts found and what its check says; without one, what to ask."""
     tried = result.disclosed
     if tried is not None:
+        from dpaudit.reports import disclosed  # few results have one
+
         yield f"The texts were put on trial: {disclosed.headline(tried)}."
     said = [
         each for each in result.checks if each.id == _TRIAL and each.id not in result.not_checked

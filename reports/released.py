@@ -12,7 +12,7 @@ from dpaudit.reports.document import Piece, Row, Table, Text, Texts
 from dpaudit.reports.findings import is_public
 from dpaudit.reports.text import LABEL_LENGTH, counted, one_line, printable
 from dpaudit.reports.wording import say
-from dpaudit.results import AuditResult, ExpensiveToken, SampleText, TokenCosts
+from dpaudit.results import AuditResult, BatchResult, ExpensiveToken, SampleText, TokenCosts
 from dpaudit.results.rounding import bound, lower_bound, nearest
 
 #: Texts that are open at a time, and rows of a text's table.
@@ -42,7 +42,7 @@ class ReleasedTexts:
     def __init__(self, result: AuditResult) -> None:
         """Prepare nothing before it is asked for: texts may be many."""
         self._result, self._samples = result, () if is_public(result) else result.samples
-        self._batches = {batch.id: batch for batch in result.batches}
+        self._places = {batch.id: place for place, batch in enumerate(result.batches)}
         finite = [
             cost for sample in self._samples for cost in _exact(sample.costs) if math.isfinite(cost)
         ]
@@ -120,8 +120,12 @@ class ReleasedTexts:
             table=table,
         )
 
+    def _batch(self, sample: SampleText) -> BatchResult | None:
+        place = self._places.get(sample.batch)
+        return None if place is None else self._result.batches[place]
+
     def _has_several(self, sample: SampleText) -> bool:
-        batch = self._batches.get(sample.batch)
+        batch = self._batch(sample)
         return sample.number > 0 or (batch is not None and batch.texts > 1)
 
     def _about(self, sample: SampleText) -> Iterator[str]:
@@ -130,7 +134,7 @@ class ReleasedTexts:
             yield f"label {one_line(sample.label, LABEL_LENGTH) or 'empty'}"
         yield counted(sample.tokens, "token")
         batch, shown = (
-            self._batches.get(sample.batch),
+            self._batch(sample),
             partial(bound, digits=ex_post_digits(self._result)),
         )
         if batch is not None and batch.exact is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dpaudit.reports import attacks, findings, levels, quality, worth
+from dpaudit.reports import attacks, findings, levels, worth
 from dpaudit.reports.document import (
     Block,
     Commands,
@@ -26,8 +26,7 @@ from dpaudit.reports.document import (
 from dpaudit.reports.text import LABEL_LENGTH, counted, fitting, one_line
 from dpaudit.reports.wording import DETAIL_NAMES, STATUS_NAMES, VERDICT_NAMES
 from dpaudit.results import AuditResult, CheckResult
-from dpaudit.results.evidence import level_meaning
-from dpaudit.results.policy import FAMILY
+from dpaudit.results.evidence import POLICY, level_meaning
 from dpaudit.results.rounding import delta_bound, exponential, lower_bound
 from dpaudit.results.shell import context_for, options_making
 
@@ -61,6 +60,8 @@ def _summed_up(result: AuditResult) -> Iterator[Block]:
     if (canaries := result.guarantees.empirical.canaries) is not None:
         yield Paragraph(f"Canaries: {findings.canaries_said(canaries)}.")
     if result.quality is not None and not findings.is_public(result):
+        from dpaudit.reports import quality  # few results have any
+
         yield quality.brief(result.quality)
     if findings.is_public(result):
         yield Paragraph(
@@ -101,7 +102,7 @@ def _failed(result: AuditResult) -> Iterator[Block]:
     if rest := failed[_MOST_CHECKS:]:
         yield Paragraph(f"Failed too: {', '.join(map(_id, rest[: findings.MOST_NAMED]))}.")
     # What a policy asks is explained by the policy.
-    if failed := [check for check in failed if not check.id.startswith(f"{FAMILY}.")]:
+    if failed := [check for check in failed if not check.id.startswith(f"{POLICY}.")]:
         ids = _id(failed[0]) if len(failed) == 1 else "ID"
         yield Paragraph(f"Explained by `dpaudit checks {ids}`.", "quiet")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from dpaudit.reports import quality
 from dpaudit.reports.text import counted
 from dpaudit.reports.wording import say
 from dpaudit.results import AuditResult
 from dpaudit.results.rounding import exactly, lower_bound, nearest
-from dpaudit.results.worth import Gain, Nothing, PaidGain
+
+if TYPE_CHECKING:
+    from dpaudit.results.worth import Gain, PaidGain
 
 #: With fewer texts MAUVE and accuracy tell nothing.
 FEWEST = 50
@@ -18,17 +20,21 @@ FEWEST = 50
 def sentences(result: AuditResult) -> Iterator[str]:
     """Yield what the records added, in sentences, for readers inside; the sum of it comes first."""
     worth, texts = result.worth, result.released
-    evaluated = () if result.quality is None else quality.added(result.quality)
+    evaluated: tuple[str, ...] = ()
+    if result.quality is not None:
+        from dpaudit.reports import quality  # few results have any
+
+        evaluated = quality.added(result.quality)
     if worth is None or (worth.gain is None and worth.baseline is None):
         yield from evaluated or (say("worth-not-measured"),)
         return
     unmeasured = "gain-not-measured" if _holds_out(result) else "no-held-out"
     yield say(f"worth-{unmeasured}") if worth.gain is None else gain_words(worth.gain)
     if worth.baseline is not None and texts is not None:
-        ours = Nothing(texts=texts.texts, nothing=texts.nothing)
+        ours, without = _share(texts.nothing, texts.texts), worth.baseline
         yield (
-            f"Texts that say nothing, by rule: {_share(ours)} with the records, "
-            f"{_share(worth.baseline)} without any."
+            f"Texts that say nothing, by rule: {ours} with the records, "
+            f"{_share(without.nothing, without.texts)} without any."
         )
     if texts is not None and texts.texts < FEWEST:
         yield f"MAUVE and accuracy are not measurable with {counted(texts.texts, 'text')}."
@@ -74,5 +80,5 @@ def _holds_out(result: AuditResult) -> bool:
     return settings is not None and bool(settings.batching.model_dump().get("held_out"))
 
 
-def _share(found: Nothing) -> str:
-    return f"{found.nothing:,} of {found.texts:,}"
+def _share(nothing: int, texts: int) -> str:
+    return f"{nothing:,} of {texts:,}"

@@ -147,6 +147,21 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+#: What is worked out on a grid, and kept without saying on which.
+ON_A_GRID = (composition._profile, release._texts, release._round_profiles, zcdp.zcdp_profile)
+GRID = {"coarse": False}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Forget what tests of the other grid worked out; tests of the same grid share it."""
+    is_coarse = "coarse" in getattr(item, "fixturenames", ())
+    if is_coarse != GRID["coarse"]:
+        GRID["coarse"] = is_coarse
+        for known in ON_A_GRID:
+            known.cache_clear()
+
+
 @dataclass(frozen=True)
 class Spec:
     """What kind of run to make. `sizes` has the number of contexts of each batch.
@@ -551,7 +566,7 @@ class Spec:
     def _paid_by(self, place: Assigned, number: int) -> Assigned:
         payer = number % self.users if self.users else number
         user = self._hash.user(f"user {payer}") if self.users else None
-        return replace(place, user=user, spent=self.before if payer else 0.0)
+        return place._replace(user=user, spent=self.before if payer else 0.0)
 
     @property
     def shares(self) -> Mapping[int, tuple[float, ...]]:
@@ -1760,27 +1775,13 @@ def empty_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def coarse(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds are worked out in a tenth of the time or less, and a little further up.
 
     For tests of what is done with an epsilon, not of its digits.
     """
     for place in warm.coarse():
         monkeypatch.setattr(*place)
-    _forget_profiles()
-    yield
-    _forget_profiles()
-
-
-def _forget_profiles() -> None:
-    """Forget what was worked out on another grid, and is not found by its grid."""
-    for known in (
-        composition._profile,
-        release._texts,
-        release._round_profiles,
-        zcdp.zcdp_profile,
-    ):
-        known.cache_clear()
 
 
 @pytest.fixture

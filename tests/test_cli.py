@@ -687,14 +687,17 @@ def test_an_empty_path_is_refused(dpaudit, tmp_path, monkeypatch):
 #: answers its exit code: a process of its own for each, but only one that has to import the
 #: program.
 FORKING = """
-import gc, json, os, socket, sys
+import gc, json, os, socket, sys, tempfile
 import matplotlib.backends.backend_svg, matplotlib.figure, numpy, rich.progress, tokenizers
 import dpaudit.auditing.comparison, dpaudit.reports.compare, dpaudit.reports.figures, \
 dpaudit.reports.write
+import dpaudit
 from dpaudit.commands.cli import main
 
 matplotlib.figure.Figure.savefig = lambda figure, file, **_: file.write(
     b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewBox="0 0 1 1"/>')
+with tempfile.TemporaryDirectory() as folder:  # what the first audit of a process looks up
+    dpaudit.audit(sys.argv[2]).save(folder)
 asked = socket.socket(fileno=int(sys.argv[1]))
 gc.freeze()  # nothing to look through in each fork
 while True:
@@ -723,7 +726,8 @@ asked.close()
 def forking():
     """A socket to a process that runs FORKING."""
     asking, asked = socket.socketpair()
-    command = [sys.executable, "-W", "error", "-c", FORKING, str(asked.fileno())]
+    example = Path(__file__).parents[1] / "examples/runs/bbc-median"
+    command = [sys.executable, "-W", "error", "-c", FORKING, str(asked.fileno()), str(example)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     started = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, pass_fds=[asked.fileno()], env=environment
@@ -868,6 +872,7 @@ def budget(size, records, *options):
     return strict_json(result.stdout)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_gives_the_papers_output_tokens():
     for (size, epsilon, row), place in zip(TABLE, (0, 1, 2, 0), strict=True):
         for records, tokens in [(RECORDS[place], row[place])]:
@@ -881,6 +886,7 @@ def test_budget_gives_the_papers_output_tokens():
             assert budget(size, records, "--tokens", tokens + 1)["batch_epsilon"] > epsilon
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_under_replace_buys_about_a_quarter():
     add_remove, replace = (
         budget(64, 108000, "--epsilon", 10, "--relation", r)["tokens"]
@@ -908,6 +914,7 @@ def test_budget_with_rebalancing_is_joint():
     assert (afforded["tokens"], afforded["batch_epsilon"] <= 9.9) == (366, True)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_says_which_sensitivity_it_used():
     for options, factor, sensitivity in (
         ([], 1, "fixed divisor s, add_remove: c/s per context"),
@@ -931,6 +938,7 @@ def in_words(*options):
     return result.stdout
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_names_what_is_not_the_default():
     plain = in_words("--tokens", 1)
     assert plain.startswith("1 token per") and "of 64 contexts" in plain
@@ -973,6 +981,7 @@ def test_figures_are_never_rounded_down():
         assert Decimal(shown) - Decimal(epsilon) <= Decimal(10) ** -places
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_warns_of_a_delta_that_protects_nobody(dpaudit):
     for delta, warned in ((1e-3, True), (0.5, True), (9e-4, False), (None, False)):
         options = [] if delta is None else ["--delta", delta]
@@ -1028,6 +1037,7 @@ def answer(dpaudit, *options):
     return out
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_finds_the_fewest_contexts(dpaudit):
     for method in ("rdp", "optimal"):
         asked = ("--epsilon", 3, "--method", method, "--json")
@@ -1040,6 +1050,7 @@ def test_budget_finds_the_fewest_contexts(dpaudit):
     assert "100 tokens" in said and "of 120 contexts" in said and "No fewer contexts" in said
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_finds_the_fewest_contexts_for_what_attacks_may_gain(dpaudit):
     demo = ("--temperature", 0.7, "--clip", 2, "--json")
     for limit, size, reached in (
@@ -1082,6 +1093,7 @@ def test_budget_that_pays_for_nothing_says_so(dpaudit):
     assert (code, out) == (2, "") and "0.2213" in err
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budgets_of_their_own_keep_what_attacks_may_gain(dpaudit):
     own = ("--individual", "--batch-size", 32, "--json")
     found = strict_json(answer(dpaudit, *own, "--advantage", 0.2))
@@ -1097,6 +1109,7 @@ def test_budgets_of_their_own_keep_what_attacks_may_gain(dpaudit):
     assert users["budget"] == pytest.approx(2 * 0.2 * math.atanh(0.2) / 9, rel=1e-8)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budgets_of_their_own_are_for_any_number_of_tokens(dpaudit):
     own = ("--epsilon", 2, "--individual")
     found = strict_json(answer(dpaudit, *own, "--batch-size", 32, "--tokens", 96, "--json"))
@@ -1134,6 +1147,7 @@ def in_rounds(dpaudit, *options):
     return strict_json(out)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_of_rounds_has_both_levels(dpaudit):
     found = in_rounds(dpaudit, "--texts", 1217)
     assert (found["rounds"], found["texts"], found["batches"]) == (33, 1254, 38), "rounds are whole"
@@ -1214,6 +1228,7 @@ def test_budget_says_what_it_cannot_answer(dpaudit):
         ), err
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budget_with_settings_beyond_the_floats(dpaudit):
     questions = (["--tokens", "3"], ["--epsilon", "1"], ["--tokens", "0"])
     for options, size, question in product(

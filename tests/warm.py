@@ -19,12 +19,14 @@ import runpy
 import socket
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[1]
 #: Whose modules are imported beforehand. No module of `generation`: torch would be most of the
 #: memory.
 PACKAGES = (
@@ -60,7 +62,7 @@ EMPTY = b'<svg xmlns="http://www.w3.org/2000/svg" width="1pt" height="1pt" viewB
 
 def coarse() -> list[tuple[Any, str, Any]]:
     """Return owner, name and value of what makes bounds quick, and a little further up."""
-    from dpaudit.accounting import zcdp
+    from dpaudit.accounting import allocation, zcdp
     from dpaudit.accounting.blocks import profile_in_blocks
     from dpaudit.accounting.recursion import QUICK, Problem
 
@@ -68,7 +70,8 @@ def coarse() -> list[tuple[Any, str, Any]]:
     functions = [
         (function, "__defaults__", budget) for function in (Problem.places, profile_in_blocks)
     ]
-    return [*functions, (zcdp, "_RATES", zcdp._RATES // 10)]
+    grids = [(zcdp, "_RATES", zcdp._RATES // 10), (allocation, "GRID", allocation.GRID >> 3)]
+    return [*functions, *grids]
 
 
 def accepted(listener: socket.socket) -> list[str]:
@@ -119,14 +122,14 @@ def warm_dpaudit(folder: Path) -> Iterator[Path]:
             (folder / program).write_text(text)
             (folder / program).chmod(0o755)
         command = [sys.executable, __file__, str(listener.fileno())]
-        root = Path(__file__).parents[1]
-        with subprocess.Popen(command, cwd=root, pass_fds=[listener.fileno()]) as server:
+        with subprocess.Popen(command, cwd=ROOT, pass_fds=[listener.fileno()]) as server:
             yield stub
             server.kill()
 
 
 def main() -> None:
     """Serve on the socket of the given number."""
+    from dpaudit import audit
     from dpaudit.api import starting
     from dpaudit.commands.cli import main as dpaudit
 
@@ -139,6 +142,8 @@ def main() -> None:
 
     Figure.savefig = lambda figure, file, **_: file.write(EMPTY)
     starting.is_installed = lambda name: False
+    with tempfile.TemporaryDirectory() as folder:  # what the first audit of a process looks up
+        audit(ROOT / "examples/runs/bbc-median").save(folder)
     # or each fork, when it ends, looks at every object, and so copies all of its memory
     gc.freeze()
     program, *arguments = accepted(socket.socket(fileno=int(sys.argv[1])))

@@ -229,4 +229,4 @@ def sum_up(terms: Iterable[float]) -> float:
 
 def rounded_sum(left: float, right: float) -> float:
     """Return the sum of two costs, rounded up; exact where one of them is 0."""
-    return left + right if 0 in (left, right) else math.nextafter(left + right, math.inf)
+    return math.nextafter(left + right, math.inf) if left and right else left + right

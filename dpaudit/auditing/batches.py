@@ -65,7 +65,6 @@ class BatchFound:
         id: the batch.
         unreadable: why it could not be read to its end; None if it could.
         header: None if it could not be opened.
-        digest: SHA-256 of its file, in hexadecimal.
         length: how many tokens it has.
         steps: how many of its steps were read.
         evidence: the findings, by the evidence that takes them in.
@@ -76,7 +75,6 @@ class BatchFound:
     id: int
     unreadable: Finding | None = None
     header: BatchHeader | None = None
-    digest: str = ""
     length: int = 0
     steps: int = 0
     evidence: dict[type[Evidence], Any] = field(default_factory=dict)
@@ -166,8 +164,7 @@ class BatchAuditor:
                 if batch is None:
                     batch = BatchView(self._view, opened.enter_context(self._reader.batch(number)))
                 record = batch.record
-                found.digest, found.header = record.digest(), record.header
-                found.length = len(record.tokens)
+                found.header, found.length = record.header, len(record.tokens)
                 looking.begin(batch, self._gathered)
                 for each in batch.blocks() if view is None else [view]:
                     found.steps += len(each)
@@ -195,8 +192,8 @@ def _keep_freed_memory() -> None:
     np.empty((1 << 25) - (1 << 16), dtype=np.uint8)
 
 
-def _return_freed_memory() -> None:
-    """Let glibc return what it keeps, for what follows the groups to take its room.
+def return_freed_memory() -> None:
+    """Let glibc return what it keeps, for what follows the groups, or the checks, to take its room.
 
     See malloc_trim(3). Another C library keeps nothing.
     """
@@ -258,7 +255,11 @@ def gather(run: AuditedRun, engine: Engine | None, progress: Progress | None) ->
             _merge(run, batch, kinds)
             if progress:
                 progress(done, run.manifest.batches)
-    _return_freed_memory()
+    for each in kinds:
+        if each.kind not in run.unmade:
+            with held_apart(each, run.unmade):
+                run[each.kind].end()
+    return_freed_memory()
 
 
 def _in_groups(batches: Sequence[int], workers: int) -> list[Sequence[int]]:
@@ -276,8 +277,8 @@ def _merge(run: AuditedRun, batch: BatchFound, kinds: Iterable[Gathered]) -> Non
         run.cut_short.add(batch.id)
     if batch.header is None:
         return
-    run.headers[batch.id], run.lengths[batch.id] = batch.header, batch.length
-    run.batch_digests[batch.id] = bytes.fromhex(batch.digest)
+    run.headers.add(batch.id, batch.header)
+    run.lengths.add(batch.id, batch.length)
     run.steps += batch.steps
     run.unmade |= batch.unmade
     run.absent.update(absent_checks(batch.looked))

@@ -410,15 +410,12 @@ def _ex_post_tree(run: AuditedRun) -> LedgerEntry | None:
     costs = run[Costs]
     if costs.ex_post is None or not math.isfinite(costs.ex_post_cost.exact):
         return None
-    by_batch = {batch: costs.batch_cost(batch) for batch in run.lengths}
     # Entries are made of those alone that are listed: a run may have very many batches.
-    costliest = heapq.nlargest(
-        LISTED, by_batch, key=lambda batch: max(by_batch[batch].rise, by_batch[batch].fall)
-    )
-    batches = [_of_batch(run, batch, by_batch[batch]) for batch in costliest]
+    costliest = heapq.nlargest(LISTED, run.lengths, key=lambda batch: costs.batch_cost(batch).exact)
+    batches = [_of_batch(run, batch, costs.batch_cost(batch)) for batch in costliest]
     contexts, omitted, rounds = (
         costs.ex_post.change.contexts,
-        len(by_batch) - len(batches),
+        len(run.lengths) - len(batches),
         run.manifest.rounds,
     )
     if contexts == 1 and rounds == 1:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from dpaudit import accounting
-from dpaudit.auditing.batches import Progress, gather
+from dpaudit.auditing.batches import Progress, gather, return_freed_memory
 from dpaudit.auditing.budgets import BudgetSums
 from dpaudit.auditing.caveats import caveats
 from dpaudit.auditing.checks import registered
@@ -48,7 +48,7 @@ from dpaudit.results import (
     TextCounts,
 )
 from dpaudit.results.catalogue import message, require_words
-from dpaudit.results.disclosed_texts import DisclosedTexts
+from dpaudit.results.rows import Rows
 from dpaudit.results.shell import claim_options, context_of
 from dpaudit.results.summary import RunSummary, Settings
 from dpaudit.runs import (
@@ -65,6 +65,7 @@ from dpaudit.runs.reader import RESUME
 from dpaudit.version import __version__
 
 if TYPE_CHECKING:
+    from dpaudit.results.disclosed_texts import DisclosedTexts
     from dpaudit.results.replay import PublicReplay, Rerun
 
 #: The level up to which a record alone can be checked, together with the release: what an audit
@@ -231,8 +232,8 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         check.model_copy(update={"made_with": options_for(run, check)})
         for check in map(made.__getitem__, registered())
     )
+    return_freed_memory()
     verdict = judge(checks, evidence)
-    batches = tuple(_batch_result(run, batch) for batch in sorted(run.headers))
     costs, losses, texts, unbounded = run[Costs], run[Losses], run[Texts], None
     if (reason := no_attack(run)) is not None:
         unbounded = message(reason, context)
@@ -261,7 +262,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
             ),
         ),
         ledger=ledger(run),
-        batches=batches,
+        batches=Rows(BatchResult, (_batch_result(run, batch) for batch in sorted(run.headers))),
         tokens=run[CurveSums].result(by_tokens),
         checks=checks,
         not_checked=tuple(
@@ -271,7 +272,7 @@ def _result(run: AuditedRun, evidence: int, asked: tuple[Asked, ...]) -> AuditRe
         samples=released_texts(run.reader, run[ExpensiveTokens]),
         released=TextCounts.of(texts.number, texts.vacuous),
         budgets=run[BudgetSums].result(),
-        disclosed=run.disclosed if isinstance(run.disclosed, DisclosedTexts) else None,
+        disclosed=None if isinstance(run.disclosed, InputError) else run.disclosed,
     )
 
 

@@ -23,6 +23,7 @@ from dpaudit.results import (
     SampleText,
     TokenCosts,
 )
+from dpaudit.results.rows import Rows
 from dpaudit.runs import InputError, RunReader, Sample, Vocabulary, as_released, without_stop
 
 #: So many tokens' costs are kept, of the costliest batches.
@@ -127,7 +128,7 @@ class ExpensiveTokens(Evidence):
         return {-id_: found for _, id_, found in self._kept}
 
 
-def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[SampleText, ...]:
+def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> Sequence[SampleText]:
     """Return the texts of samples.jsonl in order, up to ALL_SAMPLES_LENGTH characters.
 
     They are those of the file, whether or not they are what was sampled: the check release.text
@@ -139,7 +140,7 @@ def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[Sampl
         if kept:  # which texts' tokens are told in full, all of them say
             samples = list(samples)
         costs = _Costs(reader, kept, samples if kept else ())
-        return tuple(
+        shown = (
             SampleText(
                 batch=sample.id,
                 number=sample.number,
@@ -151,6 +152,7 @@ def released_texts(reader: RunReader, expensive: ExpensiveTokens) -> tuple[Sampl
             )
             for sample in samples
         )
+        return Rows(SampleText, shown)
     except InputError:  # integrity.format and release.text say what is wrong with the file
         return ()
 

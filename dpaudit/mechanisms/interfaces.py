@@ -55,7 +55,9 @@ class Spans:
     """
 
     def __init__(self, lengths: Iterable[int]) -> None:
-        self.lengths = np.fromiter(lengths, dtype=np.intp)
+        self.lengths = np.array(
+            lengths if isinstance(lengths, np.ndarray) else list(lengths), dtype=np.intp
+        )
         self.ends = np.cumsum(self.lengths)
         self.starts = self.ends - self.lengths
 
@@ -97,10 +99,7 @@ class Spans:
 
     def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.intp]:
         """Return [..., k] in how many columns each step is flagged, of flags [..., columns]."""
-        totals = np.zeros((*flags.shape[:-1], flags.shape[-1] + 1), dtype=np.intp)
-        np.cumsum(flags, axis=-1, out=totals[..., 1:])
-        found: NDArray[np.intp] = totals[..., self.ends] - totals[..., self.starts]
-        return found
+        return self._reduced(np.add, flags.astype(np.intp))
 
     def spread(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return [..., columns] each step's value, of [..., k], in all of its columns."""

@@ -335,12 +335,15 @@ def _sums_of_bits(
     Returns:
         float64 [8 r, number].
     """
-    by_value = [
-        np.bincount(row.astype(np.intp) * number + of_step, weights=weights, minlength=256 * number)
-        for row in packed
-    ]
+    places = (row.astype(np.intp) * number + of_step for row in packed)
     # Values first: their terms are added up one after another, for all rows and steps at once.
-    terms = np.ascontiguousarray(np.swapaxes(np.reshape(by_value, (-1, 256, number)), 0, 1))
+    terms = np.stack(
+        [
+            np.bincount(at, weights=weights, minlength=256 * number).reshape(256, number)
+            for at in places
+        ],
+        axis=1,
+    )
     sums: Doubles = np.einsum("vrs,vb->brs", terms, _BITS)
     return np.swapaxes(sums, 0, 1).reshape(-1, number)
 

@@ -21,7 +21,8 @@ from dpaudit.errors import in_short
 from dpaudit.releasing.files import read_fields
 from dpaudit.results import AuditResult, CheckResult, Finding, Quantity, Value
 from dpaudit.results.catalogue import message
-from dpaudit.results.policy import FAMILY, AppliedPolicy, Policy
+from dpaudit.results.evidence import POLICY
+from dpaudit.results.policy import AppliedPolicy, Policy
 from dpaudit.results.publication import SignedOff
 from dpaudit.results.quality import Added, Quality
 from dpaudit.results.shell import context_for
@@ -417,5 +418,5 @@ def apply_policy(
 
 def _judged(facts: Facts) -> Iterator[CheckResult]:
     for name in facts.policy.rules:
-        rule = RunCheck(id=f"{FAMILY}.{name.replace('_', '-')}")
+        rule = RunCheck(id=f"{POLICY}.{name.replace('_', '-')}")
         yield rule.in_words(RULES[name](facts), context_for(facts.result))

@@ -1,9 +1,9 @@
 """Results of an audit, as types. report.json is one AuditResult; reports only render it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field
 from typing_extensions import override
@@ -11,17 +11,35 @@ from typing_extensions import override
 from dpaudit import accounting
 from dpaudit.mechanisms import GaussianDraws, Relation, Unit
 from dpaudit.mechanisms.claims import CLAIM_KINDS, ClaimKind, Kind, KindOfClaim
-from dpaudit.results.disclosed_texts import DisclosedTexts
-from dpaudit.results.policy import FAMILY, AppliedPolicy
-from dpaudit.results.quality import Quality
-from dpaudit.results.result import AttackBound, ForNeighbours, Result, Status, Verdict
+from dpaudit.results.deferred import deferred
+from dpaudit.results.evidence import POLICY
+from dpaudit.results.result import (
+    AttackBound,
+    ForNeighbours,
+    Result,
+    Status,
+    Verdict,
+    json_text,
+)
+from dpaudit.results.rows import KeptAsRows, Rows
 from dpaudit.results.summary import RunSummary
 from dpaudit.results.values import Finding, Message, Number, Value
-from dpaudit.results.worth import PaidGain, Worth
 from dpaudit.runs import NoGain, NotSecret, SecretBatches
 from dpaudit.runs.assignment import KEY_BYTES
 from dpaudit.runs.secrecy import MOST_RECORDS
 from dpaudit.runs.vacuity import VACUITIES, Vacuity
+
+if TYPE_CHECKING:
+    from dpaudit.results.disclosed_texts import DisclosedTexts
+    from dpaudit.results.policy import AppliedPolicy
+    from dpaudit.results.quality import Quality
+    from dpaudit.results.worth import PaidGain, Worth
+else:  # parts that no verification has, and whose types take as long to make as all others
+    Quality = deferred("dpaudit.results.quality", "Quality")
+    Worth = deferred("dpaudit.results.worth", "Worth")
+    PaidGain = deferred("dpaudit.results.worth", "PaidGain")
+    AppliedPolicy = deferred("dpaudit.results.policy", "AppliedPolicy")
+    DisclosedTexts = deferred("dpaudit.results.disclosed_texts", "DisclosedTexts")
 
 Asked = Literal["epsilon", "batch_epsilon", "rho", "delta", "relation", "unit"]
 
@@ -633,7 +651,7 @@ class CheckResult(Result):
 
     def required(self, level: int) -> bool:
         """Return whether a pass lacks this unmade check, by this level of evidence or a policy."""
-        by_policy = self.id.partition(".")[0] == FAMILY
+        by_policy = self.id.partition(".")[0] == POLICY
         return self.status == "skip" and self.applicable and (by_policy or self.evidence <= level)
 
 
@@ -677,7 +695,7 @@ class AuditResult(Result):
     claim: ClaimResult | None
     guarantees: Guarantees
     ledger: tuple[LedgerEntry, ...]
-    batches: tuple[BatchResult, ...]
+    batches: Annotated[Sequence[BatchResult], KeptAsRows()]
     tokens: TokenCurve | None
     checks: tuple[CheckResult, ...]
     not_checked: tuple[str, ...]
@@ -686,14 +704,30 @@ class AuditResult(Result):
     worth: Worth | None = None
     paid: PaidGain | None = None
     asked: tuple[Asked, ...] = ()
-    samples: tuple[SampleText, ...] = ()
+    samples: Annotated[Sequence[SampleText], KeptAsRows()] = ()
     own_claim: ClaimResult | None = None
     released: TextCounts | None = None
     budgets: BudgetUse | None = None
     policy: AppliedPolicy | None = None
     disclosed: DisclosedTexts | None = None
 
-    @property
     @override
-    def _indent(self) -> int | None:
-        return 2 if len(self.batches) <= _INDENTED else None
+    def to_json(self) -> str:
+        """Return this as strict JSON text; with very many batches in one line, made row by row."""
+        if len(self.batches) <= _INDENTED:
+            return super().to_json()
+        parts = ["{"]
+        for place, name in enumerate(type(self).model_fields):
+            parts.append(f'{", " * bool(place)}"{name}": ')
+            parts += self._json_parts(name)
+        return "".join([*parts, "}\n"])
+
+    def _json_parts(self, name: str) -> Iterator[str]:
+        value = getattr(self, name)
+        if not isinstance(value, Rows):
+            yield json_text(self.model_dump(mode="json", include={name})[name])
+            return
+        yield "["
+        for place, row in enumerate(value):
+            yield ", " * bool(place) + json_text(row.model_dump(mode="json"))
+        yield "]"

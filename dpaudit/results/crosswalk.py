@@ -5,11 +5,11 @@ crosswalk.toml beside this file has them; docs/crosswalk.md and a section of eac
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Literal
 
+import tomli
 from pydantic import Field, model_validator
 
 from dpaudit.mechanisms import Fields, FirstVersion
@@ -147,7 +147,7 @@ class Crosswalk(Fields):
 def crosswalk() -> Crosswalk:
     """Return the crosswalk that is part of dpaudit."""
     text = resources.files("dpaudit.results").joinpath("crosswalk.toml").read_text("utf-8")
-    return Crosswalk.model_validate(tomllib.loads(text))
+    return Crosswalk.model_validate(tomli.loads(text))
 
 
 def value_at(result: AuditResult, path: str) -> Any:

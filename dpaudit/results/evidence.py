@@ -12,6 +12,8 @@ EVIDENCE_LEVELS: Final = (
     "recomputed with the model and the data",
     "tested on actual neighbours",
 )
+#: The family of the checks that a policy asks for, before the dot of their ids.
+POLICY: Final = "policy"
 #: The highest level.
 HIGHEST: Final = len(EVIDENCE_LEVELS) - 1
 

@@ -11,8 +11,6 @@ from dpaudit.runs import MostTruePositives
 
 #: Checks of a list, and signers.
 MAX_LISTED = 1 << 8
-#: Of checks' ids.
-FAMILY = "policy"
 
 _Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 _NotNegative = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]

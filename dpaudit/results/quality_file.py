@@ -8,15 +8,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
 
 from dpaudit.mechanisms import Fields
-from dpaudit.results.quality import Quality
-from dpaudit.results.worth import Worth
 from dpaudit.runs import InputError, RunReader, strict_json
 from dpaudit.runs.layout import SAMPLES
+
+if TYPE_CHECKING:
+    from dpaudit.results.quality import Quality
+    from dpaudit.results.worth import Worth
 
 #: In the run's report folder, which is no part of the record: no digest covers it, and no check
 #: looks at it.
@@ -42,9 +44,11 @@ def read_quality(folder: Path, samples: Callable[[], str]) -> Quality | None:
         InputError: there is one that cannot be read, or it is of other texts than the run's.
     """
     path = folder / EVALUATION
-    quality = _read(path, Quality)
-    if quality is None:
+    if (content := _content(path)) is None:
         return None
+    from dpaudit.results.quality import Quality  # few runs were evaluated
+
+    quality = _read(path, content, Quality)
     if not quality.has_digests:
         raise InputError(str(path), "this evaluation lacks the digests of its texts.", _AGAIN)
     _require_texts(path, quality.samples, samples)
@@ -63,13 +67,15 @@ def read_worth(folder: Path, run: Callable[[], RunReader]) -> Worth | None:
             run's.
     """
     path = folder / WORTH
-    worth = _read(path, Worth)
-    if worth is not None:
-        reader = run()
-        _require_texts(path, worth.samples, lambda: reader.digest(SAMPLES))
-        if worth.paid is not None and not worth.paid.fits(reader.manifest):
-            problem = "its paid figure is none that a run of these settings has."
-            raise InputError(str(path), problem, _REMEDY[WORTH])
+    if (content := _content(path)) is None:
+        return None
+    from dpaudit.results.worth import Worth
+
+    worth, reader = _read(path, content, Worth), run()
+    _require_texts(path, worth.samples, lambda: reader.digest(SAMPLES))
+    if worth.paid is not None and not worth.paid.fits(reader.manifest):
+        problem = "its paid figure is none that a run of these settings has."
+        raise InputError(str(path), problem, _REMEDY[WORTH])
     return worth
 
 
@@ -82,11 +88,8 @@ def _require_texts(path: Path, measured: str, samples: Callable[[], str]) -> Non
 _Measured = TypeVar("_Measured", bound=Fields)
 
 
-def _read(path: Path, kind: type[_Measured]) -> _Measured | None:
-    """Read a file of measures; None without one. Raises InputError where it cannot be read."""
-    content = _content(path)
-    if content is None:
-        return None
+def _read(path: Path, content: bytes, kind: type[_Measured]) -> _Measured:
+    """Read a file of measures by its content. Raises InputError where it cannot be read."""
     try:
         return _parsed(content, kind)
     except ValueError as error:  # pydantic's, too
@@ -114,10 +117,11 @@ def write_measures(measured: Quality | Worth, folder: Path) -> Path:
         InputError: it cannot be written, or what is in its place is no plain file.
         ValueError: it could not be read back, which is a defect of whoever made it.
     """
+    from dpaudit.results.quality import Quality
+
     path = folder / (EVALUATION if isinstance(measured, Quality) else WORTH)
     content = measured.to_json().encode()
-    kind = Quality if isinstance(measured, Quality) else Worth
-    if len(content) > MAX_BYTES or _parsed(content, kind) != measured:
+    if len(content) > MAX_BYTES or _parsed(content, type(measured)) != measured:
         raise ValueError("this evaluation could not be read back")
     write_private(path, content)
     return path
@@ -187,7 +191,10 @@ def _make_private(folder: Path) -> None:
 
 
 def _content(path: Path) -> bytes | None:
-    """Read a plain file: no link is followed, and a size is asked for before anything is read."""
+    """Read a plain file; None without one.
+
+    No link is followed, and a size is asked for before anything is read.
+    """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         found = os.fstat(handle)

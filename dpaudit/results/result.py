@@ -1,7 +1,7 @@
 """What several kinds of results have in common: their base, verdicts, and what attacks can do."""
 
 import json
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -23,12 +23,12 @@ class Result(BaseModel):
 
     def to_json(self) -> str:
         """Return this as strict JSON text: no bare NaN or Infinity."""
-        fields = self.model_dump(mode="json")
-        return json.dumps(fields, indent=self._indent, allow_nan=False, ensure_ascii=False) + "\n"
+        return json_text(self.model_dump(mode="json"), indent=2) + "\n"
 
-    @property
-    def _indent(self) -> int | None:
-        return 2
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return a value as strict JSON text."""
+    return json.dumps(value, indent=indent, allow_nan=False, ensure_ascii=False)
 
 
 class ForNeighbours(Result):

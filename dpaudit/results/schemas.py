@@ -22,10 +22,11 @@ from dpaudit.results.attestation import ATTESTATION_VERSION, Statement
 from dpaudit.results.audit import AuditResult
 from dpaudit.results.comparison import Comparison
 from dpaudit.results.contamination import Contamination
+from dpaudit.results.deferred import TITLED
 from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.results.policy import Policy
 from dpaudit.results.quality import Quality
-from dpaudit.runs.manifest import FORMAT_VERSION, RunJson
+from dpaudit.runs.manifest import FORMAT_VERSION, run_json
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -38,6 +39,11 @@ class _Plain(GenerateJsonSchema):
         found = super().tagged_union_schema(schema)
         found.pop("discriminator", None)
         return found
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return whether a field's type has no title of its own, as a deferred one has."""
+        titled = schema.get("metadata", {}).get(TITLED)
+        return not titled and super().field_title_should_be_set(schema)
 
 
 class _Whole(_Plain):
@@ -70,7 +76,7 @@ class Kind(NamedTuple):
 
 #: By the name of the schema.
 SCHEMAS = {
-    "run": Kind(RunJson, FORMAT_VERSION, "validation", _Whole),
+    "run": Kind(run_json(), FORMAT_VERSION, "validation", _Whole),
     "report": Kind(AuditResult, 3, "serialization"),
     "comparison": Kind(Comparison, 3, "serialization"),
     "trial": Kind(DisclosedTexts, 1, "serialization"),

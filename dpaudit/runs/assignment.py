@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 KEY_BYTES = 32
@@ -22,8 +21,7 @@ _LINE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Assigned:
+class Assigned(NamedTuple):
     """The place of one record, and what sets its budget apart from the others'.
 
     Attributes:

@@ -19,6 +19,7 @@ that is there.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterator
 
 from dpaudit.runs import layout
@@ -32,16 +33,15 @@ class Journal:
         digests: SHA-256 of each file in hexadecimal, by name, as its last entry has it.
         redrawn: ids of the batches that have several entries, in the order in which the second ones
             came.
-        heads: the running head after each entry, in hexadecimal, and how many batches had an entry
-            by then.
     """
 
     def __init__(self, manifest: Manifest) -> None:
         """Start the empty journal of a run, which has its nonce and its commitment."""
         self.digests: dict[str, str] = {}
         self.redrawn: list[int] = []
-        self.heads: dict[str, int] = {}
         self._batches, self._bytes = 0, hashlib.sha256()
+        # Of each entry: the running head after it, and how many batches had an entry by then.
+        self._heads, self._batches_by = bytearray(), array("q")
         self._before = hashlib.sha256(
             f"{manifest.nonce} {manifest.commitment}".encode()
         ).hexdigest()
@@ -71,7 +71,16 @@ class Journal:
             self._batches += 1
         self._bytes.update(self.entry(digest, name).encode())
         self.digests[name], self._before = digest, self.head
-        self.heads[self._before] = self._batches
+        self._heads += self._bytes.digest()
+        self._batches_by.append(self._batches)
+
+    def batches_by(self, head: str) -> int | None:
+        """Return how many batches had an entry by a running head; None if it is none of them."""
+        size = self._bytes.digest_size
+        for place, batches in enumerate(self._batches_by):
+            if self._heads[size * place : size * (place + 1)].hex() == head:
+                return batches
+        return None
 
 
 def whole_entries(text: str, where: str) -> Iterator[tuple[str, str]]:

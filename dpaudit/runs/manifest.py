@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar, get_args
 
 from pydantic import (
@@ -1241,15 +1243,33 @@ class Manifest(Settings):
             ValidationError: a field is missing, unknown or has another type, or fields contradict
                 each other.
         """
-        whole = RunJson.model_validate_json(text)
+        with suppress(ValueError, LookupError, TypeError, RecursionError):
+            file = json.loads(text)
+            if json.dumps(file["format"]) == json.dumps(FORMAT_VERSION):
+                found = cls._of_file(file)
+                written = found.parts()
+                if not any(_left_out(written, file)) and not any(_left_out(file, written)):
+                    return found
+        # The type of the file names places in it, and takes as long to make as the manifest's own.
+        whole = run_json().model_validate_json(text)
         left_out = _left_out(whole.model_dump(mode="json"), json.loads(text))
         missing = [InitErrorDetails(type="missing", loc=place, input=None) for place in left_out]
         if missing:
             raise ValidationError.from_exception_data("RunJson", missing)
-        file = dict(whole)
-        settings, made = dict(file["settings"]), dict(file["made"])
-        sections = {name: dict(settings[name]) | dict(made[name]) for name in SECTIONS}
-        return cls.model_validate({"sensitivity": file["sensitivity"]} | settings | made | sections)
+        return cls._of_file(json.loads(text))
+
+    @classmethod
+    def _of_file(cls, file: Mapping[str, Any]) -> Self:
+        """Read the content of run.json, whose sections are in two halves.
+
+        Raises:
+            LookupError, TypeError: they are not.
+            ValidationError: as for `of_json`; fields that are left out have their defaults.
+        """
+        settings, made = file["settings"], file["made"]
+        sections = {name: settings[name] | made[name] for name in SECTIONS}
+        fields = {"sensitivity": file["sensitivity"]} | settings | made | sections
+        return cls.model_validate_json(json.dumps(fields))
 
     def parts(self, without: Collection[str] = ()) -> dict[str, Any]:
         """Return what run.json holds, as JSON has it.
@@ -1399,8 +1419,9 @@ def _type_of(name: str, fields: Mapping[str, FieldInfo], about: str | None) -> t
     return create_model(name, __base__=Fields, __doc__=about, **each)
 
 
-def _run_json() -> type[Fields]:
-    """Return the type of the whole file: `Manifest`, with settings apart from what was made."""
+@cache
+def run_json() -> type[Fields]:
+    """Return the type of the file run.json: `Manifest`, with settings apart from what was made."""
     made = dict(Manifest.model_fields)
     sensitivity = made.pop("sensitivity")
     settings = {name: made.pop(name) for name in Settings.model_fields}
@@ -1418,7 +1439,3 @@ def _run_json() -> type[Fields]:
     return _type_of(
         "RunJson", halves, "The file run.json: settings, and what generation made of them."
     )
-
-
-#: The type of the file run.json.
-RunJson = _run_json()

@@ -279,7 +279,7 @@ def whole_budgets(places: Sequence[Assigned], budget: float) -> Mapping[int, tup
 def spent_is_forgotten(
     places: Sequence[Assigned], budget: float
 ) -> Mapping[int, tuple[float, ...]]:
-    return allowances([replace(place, spent=0.0) for place in places], budget)
+    return allowances([place._replace(spent=0.0) for place in places], budget)
 
 
 def test_no_releases_of_a_users_contexts_cost_more_than_one_budget() -> None:

@@ -331,6 +331,7 @@ def test_budgets_have_the_levels_that_are_known():
     assert (len(repr(both).splitlines()), len(repr(alone).splitlines())) == (7, 6)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budgets_are_found_by_what_attacks_can_gain():
     found = dpaudit.plan_budget(**PLANNED, advantage=0.2).result
     assert found.tokens == 64 and found.batch_attack.advantage <= 0.2
@@ -343,6 +344,7 @@ def test_budgets_are_found_by_what_attacks_can_gain():
     assert more.attack.tpr_at_1pct > 0.02
 
 
+@pytest.mark.usefixtures("coarse")
 def test_the_smallest_batches_for_readers_are_found_by_a_scan():
     """One record more a batch may leave a batch fewer, and cost readers more."""
     asked = {"clip": 2.0, "temperature": 1.0, "records": 100, "tokens": 4, "delta": 1e-5}

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpaudit.auditing.batches import BatchAuditor
+from dpaudit.auditing.batches import BatchAuditor, gather
+from dpaudit.auditing.checks.integrity import Hashes
 from dpaudit.auditing.checks.seeds import MOST_BATCHES
 from dpaudit.auditing.run import audit_run
 from dpaudit.commands.cli import cli
@@ -139,13 +140,19 @@ def test_what_a_batch_says_is_small_whatever_its_vocabulary(make_run):
     assert sizes[1] < 2 * sizes[0] < 16_384
 
 
-def test_nothing_of_a_step_is_kept(make_run):
+def test_nothing_of_a_step_is_kept_and_little_of_a_batch(make_run, monkeypatch):
     """Arrays of one step have some 80 kB here; 50 batches more would keep 12 MB of them.
 
     Those that are looked at together are in memory at once.
     """
-    peaks = []
+    peaks, kept = [], []
+
+    def gather_all(*arguments):
+        gather(*arguments)
+        kept.append(tracemalloc.get_traced_memory()[0])
+
     audit_run(make_run(sizes=(4,) * MOST_BATCHES, vocabulary=4096).path)  # what is worked out once
+    monkeypatch.setattr("dpaudit.auditing.run.gather", gather_all)
     for batches in (MOST_BATCHES, MOST_BATCHES + 50):
         run = make_run(sizes=(4,) * batches, vocabulary=4096)
         tracemalloc.start()
@@ -153,6 +160,7 @@ def test_nothing_of_a_step_is_kept(make_run):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] - peaks[0] < 1_000_000
+    assert kept[1] - kept[0] < 50 * 4_000 and kept[1] < 2_000_000
 
 
 def test_a_file_is_hashed_where_it_is_read(make_run, monkeypatch):
@@ -165,7 +173,7 @@ def test_a_file_is_hashed_where_it_is_read(make_run, monkeypatch):
     assert audit_run(run.path).verdict == "pass"
     assert not [name for name in hashed if name.startswith("steps/")]
     (found,) = BatchAuditor(str(run.path), None)([1])
-    assert found.digest == hashlib.sha256(run.steps_file(1).read_bytes()).hexdigest()
+    assert found.evidence[Hashes] == hashlib.sha256(run.steps_file(1).read_bytes()).hexdigest()
 
 
 def test_the_assignment_is_read_twice_at_most(make_run, monkeypatch):

@@ -49,6 +49,7 @@ def composed(*runs: Any, **named: Any) -> JointCost:
     return compose_runs({run.path: audit_run(run.path) for run in runs}, **named)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_kinds_are_added_up_apart(make_run: Any) -> None:
     runs = [make_run(**MEAN, seed=0), make_run(**MEAN, seed=1), make_run(seed=2)]
     cost = composed(*runs)
@@ -67,6 +68,7 @@ def test_kinds_are_added_up_apart(make_run: Any) -> None:
     assert cost.ex_post.figure.epsilon >= sum(spent)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_budgets_are_zcdp_among_others(make_run: Any) -> None:
     runs = make_run(**BUDGETS), make_run(**BUDGETS, seed=1)
     found = composed(*runs, delta=1e-4).approximate
@@ -80,6 +82,7 @@ def test_budgets_are_zcdp_among_others(make_run: Any) -> None:
     )
 
 
+@pytest.mark.usefixtures("coarse")
 def test_attacks_on_all_releases_are_composed_and_never_added(make_run: Any) -> None:
     runs = [make_run(**MEAN, seed=seed) for seed in (0, 1)]
     cost = composed(*runs, delta=1e-5)
@@ -113,6 +116,7 @@ def test_costs_of_these_texts_bound_no_attack_together(make_run: Any) -> None:
     assert cost.no_attack is not None and cost.no_attack.code == "compose.no-attack-bound"
 
 
+@pytest.mark.usefixtures("coarse")
 def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any) -> None:
     one, other, apart = (
         make_run(**COUNTED),
@@ -128,6 +132,7 @@ def test_clusters_of_two_runs_are_two_releases_unless_they_are_one(make_run: Any
     assert shared.approximate.figure.epsilon < twice.approximate.figure.epsilon
 
 
+@pytest.mark.usefixtures("coarse")
 def test_noised_centres_are_paid_for_each_time(make_run: Any) -> None:
     """Equal centres are no sign of one draw.
 
@@ -144,6 +149,7 @@ def test_noised_centres_are_paid_for_each_time(make_run: Any) -> None:
     assert found.approximate.figure.epsilon > 2 * runs[0].spec.centers_cost[0]
 
 
+@pytest.mark.usefixtures("coarse")
 def test_clusters_are_paid_for_in_every_total(make_run: Any) -> None:
     """Whoever has them first in a total pays, whatever stands before it in another."""
     counted = make_run(**COUNTED)
@@ -156,6 +162,7 @@ def test_clusters_are_paid_for_in_every_total(make_run: Any) -> None:
     )
 
 
+@pytest.mark.usefixtures("coarse")
 def test_what_others_state_joins(make_run: Any, tmp_path: Path) -> None:
     file = tmp_path / "stated.yaml"
     file.write_text(STATED)
@@ -215,6 +222,7 @@ def test_numbers_mean_what_they_look_like(tmp_path: Path) -> None:
         assert found.zcdp is not None and found.zcdp.rho == rho, text
 
 
+@pytest.mark.usefixtures("coarse")
 def test_a_delta_as_large_as_one_record_is_warned_of(make_run: Any, dpaudit: Command) -> None:
     runs = make_run(**MEAN).path, make_run(**MEAN, seed=1).path
     assert "1 / records" not in dpaudit("compose", *runs)[2]
@@ -222,6 +230,7 @@ def test_a_delta_as_large_as_one_record_is_warned_of(make_run: Any, dpaudit: Com
     assert code == 0 and "1 / records" in told
 
 
+@pytest.mark.usefixtures("coarse")
 def test_a_run_whose_earlier_ones_are_not_named_is_told(make_run: Any) -> None:
     runs = make_run(**BUDGETS), make_run(**BUDGETS, seed=1)
     earlier = "ab" * 32

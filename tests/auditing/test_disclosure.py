@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -180,16 +183,30 @@ def spellings(number: float) -> set[str]:
         f"{number:.{places}f}" for places in range(2, 8)
     }
     found |= {spelt.lstrip("-") for spelt in found}
-    return {spelt for spelt in found if len(re.sub(r"e.*|\D", "", spelt).strip("0")) >= 4}
+    return {spelt for spelt in found if told(spelt)}
+
+
+def told(spelt: str) -> bool:
+    """Whether a number has the digits to be recognised by."""
+    return len(re.sub(r"e.*|\D", "", spelt).strip("0")) >= 4
 
 
 def leaks(text: str, strings: Iterable[str], numbers: Iterable[float]) -> set[str]:
     """Which of these a text holds; numbers only where they stand by themselves."""
-    printed = set(re.findall(r"\d[\d.,]*\d(?:e[-+]?\d+)?", text))
-    found = {string for string in strings if string in text}
-    return found | {
-        spelt for number in set(numbers) for spelt in spellings(number) if spelt in printed
-    }
+    printed = filter(told, set(re.findall(r"\d[\d.,]*\d(?:e[-+]?\d+)?", text)))
+    known = sorted(filter(math.isfinite, {*numbers}), key=abs)
+    sizes = np.abs(known)
+    # most strings begin with nothing that the text has
+    begun = {text[at : at + 8] for at in range(len(text))}
+    found = {each for each in strings if (len(each) < 8 or each[:8] in begun) and each in text}
+    for spelt in printed:
+        with suppress(ValueError):
+            value = float(spelt.replace(",", ""))
+            # four digits or more are no further off than a thousandth
+            first, last = np.searchsorted(sizes, (0.998 * value, 1.002 * value))
+            if any(spelt in spellings(number) for number in known[first : last + 1]):
+                found.add(spelt)
+    return found
 
 
 def documents(result: AuditResult, folder: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def make_copied(make_run, tmp_path, monkeypatch) -> Callable[..., Copied]:
                     place = next(at for at, each in enumerate(found) if each.batch == batch)
                     digest = self._hash.digest("a", own_text)
                     said[digest] = own_text
-                    found[place] = replace(found[place], digest=digest)
+                    found[place] = found[place]._replace(digest=digest)
                 return tuple(sorted(found, key=lambda each: each.digest))
 
         run = first

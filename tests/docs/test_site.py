@@ -69,6 +69,18 @@ FIELDS: dict[str, type[BaseModel]] = {
 }
 
 
+#: `mkdocs build --strict`, but for the line breaks of long signatures: a process of ruff for each.
+BUILD = """
+import logging
+import sys
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+logging.basicConfig()
+config = load_config("mkdocs.yml", strict=True, site_dir=sys.argv[1])
+config.plugins["mkdocstrings"].config.handlers["python"]["options"]["line_length"] = 1 << 20
+config.plugins.on_startup(command="build", dirty=False)
+build(config)
+"""
 API = (dpaudit.accounting, dpaudit.auditing, dpaudit.mechanisms, dpaudit.recording, dpaudit.runs)
 
 
@@ -98,7 +110,7 @@ class Html(HTMLParser):
 
 def build(folder: Path) -> dict[str, Html]:
     """Every page of the site, by its path."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    command = [sys.executable, "-c", BUILD, str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -668,9 +668,10 @@ def test_a_delta_that_is_too_large_for_the_records_is_not_written(
     own = own_records(tmp_path, 100_000)
     code, _, err = dpaudit("init", "own.yaml", *own, *PAID)
     assert code == 2 and "dpaudit: --records: " in err
+    own_records(tmp_path, 10_001)
     # of labels with few batches each, whose cost is worked out sooner
     many = [*own[:2], "--labels", ",".join(["north", "south", *map(str, range(198))])]
-    sizes = ["--records", 100_000, "--epsilon", 1, "--texts", 200, *SHORT]
+    sizes = ["--records", 10_001, "--epsilon", 1, "--texts", 200, *SHORT]
     assert dpaudit("init", "own.yaml", *many, *sizes)[0] == 0
     assert load_config(tmp_path / "own.yaml").privacy.delta == 1e-6
 

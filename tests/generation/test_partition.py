@@ -268,7 +268,7 @@ def test_rejects_recorded_places_that_no_batch_has() -> None:
     )
     first = parts.assignment[0]
     for change in ({"batch": 4}, {"batch": 3 - first.batch}, {"batch": 999_999_999}, {"slot": 0}):
-        assignment = [replace(first, **change), *parts.assignment[1:]]
+        assignment = [first._replace(**change), *parts.assignment[1:]]
         with pytest.raises(InputError, match="another label, or"):
             partition_as_recorded(IN_ROUNDS[3], CLUSTERS, records, assignment, IN_ROUNDS[3])
     for settings in IN_CLUSTERS:
@@ -285,7 +285,7 @@ def test_rejects_recorded_places_that_no_batch_has() -> None:
             {"slot": 999_999_999},
         ):
             assignment = [
-                replace(first, **change) if place is first else place for place in parts.assignment
+                first._replace(**change) if place is first else place for place in parts.assignment
             ]
             with pytest.raises(InputError, match="another label, or"):
                 partition_as_recorded(settings, CLUSTERS, records, assignment, settings)

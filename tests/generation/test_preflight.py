@@ -331,6 +331,7 @@ def test_a_claim_for_users_goes_by_the_data_where_it_says_no_more(
     assert found == [["claim.epsilon"], []]
 
 
+@pytest.mark.usefixtures("coarse")
 def test_only_configs_for_other_ends_among_ours_cannot_pass() -> None:
     """The paper's were tuned on the records, and its mean is over all tokens."""
     for path in sorted([*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("generation/demos/*.yaml")]):

@@ -291,7 +291,7 @@ def drawn(where: list[int], batches: int, generated: int) -> Any:
         update={"key": None, "allocation": Allocation(kind="uniform", secret=True)}
     )
     lines = [
-        dataclasses.replace(line, batch=number if number < generated else None)
+        line._replace(batch=number if number < generated else None)
         for line, number in zip(placed.assignment, where, strict=True)
     ]
     texts = tuple(

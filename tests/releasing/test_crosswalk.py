@@ -25,6 +25,7 @@ from dpaudit.reports.audit_document import render_markdown
 from dpaudit.reports.questions import standings
 from dpaudit.results import AuditResult
 from dpaudit.results.crosswalk import Question, Where, crosswalk
+from dpaudit.results.deferred import Deferred
 from dpaudit.results.publication import About
 from dpaudit.results.release_layout import QUESTIONS
 
@@ -57,9 +58,12 @@ def is_field(model: type[BaseModel], path: str) -> bool:
     if name not in model.model_fields:
         return False
     annotation = model.model_fields[name].annotation
+    parts = (annotation, *get_args(annotation))
+    about = [each for part in parts for each in getattr(part, "__metadata__", ())]
+    deferred = [each.model for each in about if isinstance(each, Deferred)]
     inner = [
         part
-        for part in (annotation, *get_args(annotation))
+        for part in (*parts, *deferred)
         if isinstance(part, type) and issubclass(part, BaseModel)
     ]
     return not rest or any(is_field(part, rest) for part in inner)

@@ -17,9 +17,11 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from dpaudit.auditing.run import audit_run
 from dpaudit.runs import InputError, Manifest, RunReader, encoded_centers
+from dpaudit.runs.manifest import SECTIONS
 
 DEEP = "[" * 100_000
 
@@ -507,6 +509,25 @@ def test_no_field_that_run_json_records_is_read_as_its_default(make_run):
         *("made.redrawn", "made.recorded.rows", "made.clustering.counts.noised", "made.canaries"),
         *("made.claim.relation", "made.claim.delta", "made.batching.allocation.secret"),
     }
+
+
+def test_each_field_stands_in_its_half_alone(make_run):
+    """Else a reader of one half sees another value than the audit."""
+    text = (make_run() / "run.json").read_text()
+    for half, other in (("settings", "made"), ("made", "settings")):
+        for section in SECTIONS:
+            for field in json.loads(text)[half][section]:
+                moved = json.loads(text)
+                moved[other][section][field] = moved[half][section][field]
+                with pytest.raises(ValidationError) as doubled:
+                    Manifest.of_json(json.dumps(moved))
+                assert doubled.value.errors()[0]["loc"] == (other, section, field)
+                del moved[half][section][field]
+                with pytest.raises(ValidationError):
+                    Manifest.of_json(json.dumps(moved))
+    for extra in ({"format": 4}, {"format": True}, {"more": 1}):
+        with pytest.raises(ValidationError):
+            Manifest.of_json(json.dumps(json.loads(text) | extra))
 
 
 # --- samples.jsonl, hashes, tokenizer.json --------------------------------------------------------

@@ -9,20 +9,22 @@ were read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, MutableSequence, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from dpaudit.auditing.checks.steps import BatchView, StepsView, StepView
 from dpaudit.mechanisms import ContextChange
 from dpaudit.mechanisms.claims import KindOfClaim
 from dpaudit.results import Finding, Value
-from dpaudit.results.disclosed_texts import DisclosedTexts
 from dpaudit.runs import (
     BatchHeader,
     Canaries,
@@ -39,11 +41,68 @@ from dpaudit.runs import (
     UnfinishedError,
     secret_batches,
 )
-from dpaudit.runs.journal import Journal
-from dpaudit.runs.layout import STEPS, batch_of, steps_file
 
 if TYPE_CHECKING:
+    from dpaudit.results.disclosed_texts import DisclosedTexts
     from dpaudit.results.replay import PublicReplay, Replay, Rerun
+
+
+Content = TypeVar("Content")
+
+
+class ByBatch(Mapping[int, Content]):
+    """A value for each of some batches, which are added in ascending order, in little memory.
+
+    Numbers in an array take eight bytes each, where a dict's take four times as much and more.
+    """
+
+    def __init__(self, values: MutableSequence[Content]) -> None:
+        """Start with no batch; `values` is the empty list or array to keep values in."""
+        self._batches, self._values = array("q"), values
+
+    def add(self, batch: int, value: Content) -> None:
+        """Add the value of the next batch.
+
+        Raises:
+            ValueError: it is not after the last one.
+        """
+        if len(self) and batch <= self._batches[-1]:
+            raise ValueError(f"batch {batch} comes after batch {self._batches[-1]}")
+        self._batches.append(batch)
+        self._values.append(value)
+
+    @override
+    def __getitem__(self, batch: int) -> Content:
+        place = bisect_left(self._batches, batch)
+        if place == len(self) or self._batches[place] != batch:
+            raise KeyError(batch)
+        return self._values[place]
+
+    @override
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._batches)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+class Headers(ByBatch[BatchHeader]):
+    """Batches' headers; of those that are alike but for their id, one is kept."""
+
+    def __init__(self) -> None:
+        """Start with no batch."""
+        super().__init__([])
+        self._alike: dict[BatchHeader, BatchHeader] = {}
+
+    @override
+    def add(self, batch: int, value: BatchHeader) -> None:
+        of_all = replace(value, id=0)
+        super().add(batch, self._alike.setdefault(of_all, of_all))
+
+    @override
+    def __getitem__(self, batch: int) -> BatchHeader:
+        return replace(super().__getitem__(batch), id=batch)
 
 
 class BatchEvidence:
@@ -98,6 +157,9 @@ class Evidence:
         """
         self.by_batch[batch] = found
 
+    def end(self) -> None:
+        """Forget what only further batches would need: all of them are merged."""
+
 
 Kind = TypeVar("Kind", bound=Evidence)
 
@@ -118,13 +180,11 @@ class AuditedRun:
         seed: the secret seed that the run commits to; None if none was given.
         disclosed: the texts on trial against the data, or why they cannot be tried; None without
             data.
-        headers: the batches that could be opened.
+        headers: those of the batches that could be opened, by id.
         lengths: their numbers of steps.
         cut_short: batches that could not be read to their end.
         steps: how many steps were read.
-        digests: SHA-256 in hexadecimal of files beside the batches that were read, by name: see
-            `digest`.
-        batch_digests: SHA-256 of the batches' files.
+        digests: SHA-256 in hexadecimal of files that were read, by name: see `digest`.
         unreadable: problems with files that are not what their names say, by name. Such a file is
             not looked at again, not even for its digest.
         unmade: why evidence could not be gathered.
@@ -140,12 +200,11 @@ class AuditedRun:
     tokenizers: frozenset[str] = frozenset()
     seed: CommittedSeed | None = None
     disclosed: DisclosedTexts | InputError | None = None
-    headers: dict[int, BatchHeader] = field(default_factory=dict)
-    lengths: dict[int, int] = field(default_factory=dict)
+    headers: Headers = field(default_factory=Headers)
+    lengths: ByBatch[int] = field(default_factory=lambda: ByBatch(array("q")))
     cut_short: set[int] = field(default_factory=set)
     steps: int = 0
     digests: dict[str, str] = field(default_factory=dict)
-    batch_digests: dict[int, bytes] = field(default_factory=dict)
     unreadable: dict[str, Finding] = field(default_factory=dict)
     unmade: dict[type[Evidence], InputError] = field(default_factory=dict)
     absent: dict[str, InputError] = field(default_factory=dict)
@@ -194,15 +253,6 @@ class AuditedRun:
             return None if self.manifest.canaries is None else self.reader.canaries()
         return None
 
-    @cached_property
-    def journal(self) -> Journal:
-        """The content of `hashes`. Ask once batches were read: it takes more room than they leave.
-
-        Raises:
-            InputError: it cannot be read.
-        """
-        return self.reader.hashes()
-
     @property
     def replay(self) -> Replay | None:
         """The result of recomputing with the model and the data; None if that was not done."""
@@ -214,9 +264,6 @@ class AuditedRun:
         Raises:
             InputError: it cannot be read.
         """
-        batch = batch_of(name.removeprefix(f"{STEPS}/"))
-        if batch in self.batch_digests and name == steps_file(batch):
-            return self.batch_digests[batch].hex()
         if name not in self.digests:
             self.digests[name] = self.reader.digest(name)
         return self.digests[name]

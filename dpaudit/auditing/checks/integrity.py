@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from typing_extensions import override
 from dpaudit.auditing.checks.evidence import (
     AuditedRun,
     BatchEvidence,
+    ByBatch,
     Evidence,
     first_alike,
     input_problem,
@@ -26,6 +26,7 @@ from dpaudit.results import Finding, Place, Value
 from dpaudit.runs import InputError, KnownDigests, RunReader, commitment_of
 from dpaudit.runs.batches import DIGEST_BYTES
 from dpaudit.runs.commitment import SETTLED
+from dpaudit.runs.journal import Journal
 from dpaudit.runs.layout import (
     ASSIGNMENT,
     CANARIES,
@@ -37,6 +38,7 @@ from dpaudit.runs.layout import (
     TOKENIZER,
     batch_of,
     most_bytes,
+    steps_file,
 )
 
 _RESTORE = Finding(code="file.restore")
@@ -47,20 +49,94 @@ _NO_COINCIDENCE = -30.0
 _NAMES = {MANIFEST, SAMPLES, ASSIGNMENT, CLUSTERS, CANARIES, TOKENIZER}
 
 
+class _FileDigest(BatchEvidence):
+    """SHA-256 of a batch's file, in hexadecimal."""
+
+    def __init__(self, batch: BatchView) -> None:
+        self._digest = batch.record.digest()
+
+    @override
+    def look(self, view: StepsView) -> None:
+        """Look at nothing: the digest is of the whole file."""
+
+    @override
+    def result(self) -> str:
+        return self._digest
+
+
+class Hashes(Evidence):
+    """The file `hashes`, against which each batch's file is held as it is read.
+
+    Attributes:
+        left: digests, by name, of all files but those of batches that were found to be equal.
+        equal: whether each batch that was read has the file that is recorded.
+        empty: whether no file is recorded.
+    """
+
+    def __init__(self, journal: Journal | InputError) -> None:
+        """`journal`: the content of the file, or why it cannot be read."""
+        self._journal = journal
+        self.left = {} if isinstance(journal, InputError) else journal.digests
+        self.equal: ByBatch[bool] = ByBatch([])
+        self.empty = not self.left
+
+    @override
+    @classmethod
+    def begin(cls, run: AuditedRun) -> Self:
+        try:
+            return cls(run.reader.hashes())
+        except InputError as error:
+            return cls(error)
+
+    @override
+    @classmethod
+    def open(cls, batch: BatchView) -> BatchEvidence:
+        return _FileDigest(batch)
+
+    @override
+    def merge(self, batch: int, found: str) -> None:
+        name = steps_file(batch)
+        self.equal.add(batch, self.left.get(name) == found)
+        if self.equal[batch]:
+            del self.left[name]
+
+    @property
+    def journal(self) -> Journal:
+        """The content of the file, without the entries of batches that were found to be equal.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        if isinstance(self._journal, InputError):
+            raise self._journal
+        return self._journal
+
+    def has(self, name: str) -> bool:
+        """Return whether the file has an entry of this name."""
+        batch = batch_of(name.removeprefix(f"{STEPS}/"))
+        if batch is None or name != steps_file(batch):
+            return name in self.left
+        return name in self.left or self.equal.get(batch, False)
+
+    def files(self, *, equal: bool) -> Iterator[str]:
+        """Yield the names of batches' files that are those recorded, or that are not."""
+        return (steps_file(batch) for batch, found in self.equal.items() if found == equal)
+
+
 class Indexes(Evidence):
     """The reading of files beside run.json and the steps; unreadable ones are noted.
 
-    It begins after `Placement`, which reads the assignment.
+    It begins after `Placement` and `Hashes`, which read files of their own.
     """
 
     @override
     @classmethod
     def begin(cls, run: AuditedRun) -> Self:
-        run.unreadable |= _unreadable_indexes(run.reader, run[Placement])
+        run.unreadable |= _unreadable_indexes(run.reader, run[Placement], run[Hashes])
         return cls()
 
 
-@RunCheck(id="integrity.format", gathers=(Placement, Indexes))
+@RunCheck(id="integrity.format", gathers=(Placement, Hashes, Indexes))
 def files_can_be_read(run: AuditedRun) -> Outcome:
     """Look for a file that has not the shapes and types that the format gives it."""
     if run.unreadable:
@@ -69,11 +145,13 @@ def files_can_be_read(run: AuditedRun) -> Outcome:
     return Outcome("pass", "readable", {"batches": len(run.headers)})
 
 
-def _unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tuple[str, Finding]]:
+def _unreadable_indexes(
+    reader: RunReader, placement: Placement, hashes: Hashes
+) -> Iterator[tuple[str, Finding]]:
     """Yield the files beside run.json and the steps that cannot be read to the end, and why not."""
     contents: dict[str, Callable[[], object]] = {
         SAMPLES: reader.samples,
-        HASHES: reader.hashes,
+        HASHES: lambda: hashes.journal,
         CLUSTERS: reader.clusters,
         CANARIES: reader.canaries,
         TOKENIZER: reader.tokenizer,
@@ -90,45 +168,47 @@ def _unreadable_indexes(reader: RunReader, placement: Placement) -> Iterator[tup
             yield name, input_problem(error, name)
 
 
-@RunCheck(id="integrity.hashes")
+@RunCheck(id="integrity.hashes", gathers=(Hashes,))
 def digests_match(run: AuditedRun) -> Outcome:
     """Hold SHA-256 of every file on disk against the file `hashes`, in both directions."""
-    read = HASHES
+    hashes, read = run[Hashes], HASHES
     try:
-        journal = run.journal
-        recorded = journal.digests
+        journal = hashes.journal
         present = run.reader.files()
         # Neither what integrity.format refused nor what no format has is hashed: it may be of any
         # size.
         fit = [
             name for name in present if most_bytes(name) is not None and name not in run.unreadable
         ]
-        compared = [name for name in fit if name in recorded]
-        altered = []
+        compared = [name for name in fit if hashes.has(name)]
+        others, altered = set(hashes.files(equal=False)), list[str]()
         for read in compared:
-            if run.digest(read) != recorded[read]:
+            recorded = hashes.left.get(read)
+            if recorded is not None and (read in others or run.digest(read) != recorded):
                 altered.append(read)
         replayed = None if run.replayed is None else run.replayed.head
         since = replayed is not None and replayed != journal.head
     except InputError as error:
         return Outcome("fail", "unreadable", {"problem": input_problem(error, read)})
-    missing = sorted(recorded.keys() - set(present))
-    added = sorted(set(present) - recorded.keys())
+    there = set(present)
+    missing = sorted(hashes.left.keys() - there)
+    missing += [name for name in hashes.files(equal=True) if name not in there]
+    added = [name for name in present if not hashes.has(name)]
     unknown = [name for name in present if name not in _NAMES and not name.startswith(f"{STEPS}/")]
     found = [("integrity.altered", name) for name in altered]
     found += [("integrity.other-run", "")] * since
     found += [("integrity.missing", name) for name in missing]
     found += [("integrity.added", name) for name in added]
-    found += [("integrity.foreign", name) for name in unknown if name in recorded]
+    found += [("integrity.foreign", name) for name in unknown if hashes.has(name)]
     if found:
         code, name = found[0]
         first = _about(code, name) if name else Finding(code=code)
-        mend = _RESTORE if altered or missing or not recorded else Finding(code="integrity.remove")
+        mend = _RESTORE if altered or missing or hashes.empty else Finding(code="integrity.remove")
         return Outcome("fail", "different", {"differences": len(found), "first": first}, (mend,))
     return Outcome("pass", "equal", {"files": len(compared)})
 
 
-@RunCheck(id="integrity.commitment")
+@RunCheck(id="integrity.commitment", gathers=(Hashes,))
 def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     """Compare the digest of all that was settled before the first token with the one stated.
 
@@ -144,7 +224,7 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     try:
         present = [name for name in SETTLED if run.reader.has(name)]
         recomputed = commitment_of(run.manifest, {name: run.digest(name) for name in present})
-        journal = run.journal
+        journal = run[Hashes].journal
     except InputError as error:
         return Outcome("skip", "unreadable", values | {"problem": input_problem(error)})
     if run.manifest.nonce is None:
@@ -152,26 +232,26 @@ def run_is_what_was_committed_to(run: AuditedRun) -> Outcome:
     if recomputed != stated:
         return Outcome("fail", "changed", values)
     if held.commitment not in (None, recomputed):
-        return Outcome(
-            "fail", "other-commitment", values, (_SWAPPED,) * (held.commitment in journal.heads)
-        )
-    if held.head is not None and held.head not in journal.heads:
+        swapped = journal.batches_by(held.commitment) is not None
+        return Outcome("fail", "other-commitment", values, (_SWAPPED,) * swapped)
+    entries = None if held.head is None else journal.batches_by(held.head)
+    if held.head is not None and entries is None:
         return Outcome("fail", "other-head", values, (_SWAPPED,) * (held.head == recomputed))
     if held == KnownDigests():
         return Outcome("pass", "holds", values)
     values["given"] = ("commitment",) * (held.commitment is not None) + ("head",) * (
         held.head is not None
     )
-    if held.head not in (None, journal.head):
-        values |= {"entries": journal.heads[held.head], "batches": len(run.headers)}
+    if entries is not None and held.head != journal.head:
+        values |= {"entries": entries, "batches": len(run.headers)}
     return Outcome("pass", "given-holds", values)
 
 
-@RunCheck(id="integrity.redrawn")
+@RunCheck(id="integrity.redrawn", gathers=(Hashes,))
 def finished_batches_stay(run: AuditedRun) -> Outcome:
     """Count each batch's entries in `hashes`, and the batches declared as drawn again."""
     try:
-        journal = run.journal
+        journal = run[Hashes].journal
     except InputError as error:
         return Outcome("skip", "unreadable", {"problem": input_problem(error, HASHES)})
     redrawn = sorted({*journal.redrawn, *run.manifest.redrawn})
@@ -201,11 +281,16 @@ class _Likenesses(BatchEvidence):
 
 
 class Copies(Evidence):
-    """Texts that repeat another one, aggregates and tokens."""
+    """Texts that repeat another one, aggregates and tokens.
+
+    Attributes:
+        copies: once all batches are merged, these texts, each with the first one that it repeats.
+    """
 
     partial = True
 
     def __init__(self) -> None:
+        self.copies: list[Finding] = []
         # Of each text that is held against others, its batch, its number, and its likeness.
         self._texts, self._likenesses = array("q"), bytearray()
 
@@ -220,17 +305,17 @@ class Copies(Evidence):
             self._texts.extend((batch, number))
             self._likenesses += likeness
 
-    @cached_property
-    def copies(self) -> list[Finding]:
-        """The texts that repeat another, each with the first one that it repeats."""
+    @override
+    def end(self) -> None:
         original = first_alike(np.frombuffer(self._likenesses, dtype=f"V{DIGEST_BYTES}"))
-        return [
+        self.copies = [
             Finding(
                 code="integrity.copied",
                 values={"text": self._place(text), "original": self._place(int(original[text]))},
             )
             for text in np.flatnonzero(original != np.arange(len(original))).tolist()
         ]
+        del self._texts, self._likenesses
 
     def _place(self, text: int) -> Place:
         batch, number = self._texts[2 * text : 2 * text + 2]
@@ -286,7 +371,7 @@ def _texts_are_complete(run: AuditedRun, values: dict[str, Value]) -> Outcome:
     try:
         for sample in run.reader.samples():
             text = sample.id, sample.number
-            known = sample.id in run[Texts].digests
+            known = sample.id in run[Texts].numbers
             beyond = known and sample.number >= run[Texts].number_in(sample.id)
             if text in seen or beyond or sample.id not in range(run.manifest.batches):
                 place = Place(batch=sample.id, text=sample.number)

@@ -143,17 +143,18 @@ class _BatchParts(BatchEvidence):
 
     @override
     def look(self, view: StepsView) -> None:
-        support, anchor = view.support, view.arrays.get(ANCHOR)
+        parts = [
+            array.astype(dtype, copy=False)
+            for array, dtype in ((view.support, "<i8"), (view.arrays.get(ANCHOR), "<f4"))
+            if array is not None
+        ]
         for place, (span, before) in enumerate(zip(view.spans.slices, view.earlier, strict=True)):
             if len(before) > LONGEST_PREFIX:
                 continue
-            parts = b"" if support is None else support[span].astype("<i8").tobytes()
-            if anchor is not None:
-                parts += anchor[span].astype("<f4").tobytes()
             told = b"%d " % len(before) + before.astype("<i8").tobytes() + self._label
             after = hashlib.blake2b(told, digest_size=_SEEN["after"].itemsize).digest()
-            step, digest = view.positions[place], hashlib.sha256(parts).digest()
-            self._seen.append((after, len(before), self._batch, step, digest))
+            digest = hashlib.sha256(b"".join(part[span].tobytes() for part in parts)).digest()
+            self._seen.append((after, len(before), self._batch, view.positions[place], digest))
 
     @override
     def result(self) -> NDArray[np.void]:

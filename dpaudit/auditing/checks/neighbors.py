@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 import math
+from array import array
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,7 +18,7 @@ from typing_extensions import override
 
 from dpaudit.auditing.checks.claim import batch_claim
 from dpaudit.auditing.checks.costs import Costs
-from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence
+from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, ByBatch, Evidence
 from dpaudit.auditing.checks.registry import (
     Outcome,
     RunCheck,
@@ -52,12 +54,22 @@ class BatchLosses(NamedTuple):
     """The losses of one batch's contexts.
 
     Attributes:
+        batch: which.
         contexts: how many contexts have a loss.
-        worst: the largest losses in absolute value, and in order of slots where they are equal.
+        largest: slots and losses of the largest in absolute value, and in order of slots where they
+            are equal.
     """
 
+    batch: int
     contexts: int
-    worst: tuple[ContextLoss, ...]
+    largest: tuple[tuple[int, float], ...]
+
+    @property
+    def worst(self) -> tuple[ContextLoss, ...]:
+        """The largest losses, as results have them."""
+        return tuple(
+            ContextLoss(batch=self.batch, slot=slot, loss=loss) for slot, loss in self.largest
+        )
 
 
 class ContextSums(BatchEvidence):
@@ -88,11 +100,8 @@ class ContextSums(BatchEvidence):
         if self._losses is None or not len(self._losses):
             return None
         order = np.argsort(-np.abs(self._losses), kind="stable")[:LISTED]
-        worst = tuple(
-            ContextLoss(batch=self._batch, slot=int(slot), loss=float(self._losses[slot]))
-            for slot in order
-        )
-        return BatchLosses(len(self._losses), worst)
+        largest = zip(order.tolist(), self._losses[order].tolist(), strict=True)
+        return BatchLosses(self._batch, len(self._losses), tuple(largest))
 
 
 def _losses(view: StepsView) -> NDArray[np.float64]:
@@ -115,7 +124,7 @@ class Losses(Evidence):
     """
 
     def __init__(self) -> None:
-        self.largest: dict[int, float] = {}
+        self.largest: ByBatch[float] = ByBatch(array("d"))
         self.worst: list[ContextLoss] = []
         self.contexts = 0
 
@@ -127,11 +136,13 @@ class Losses(Evidence):
     @override
     def merge(self, batch: int, found: BatchLosses | None) -> None:
         if found is not None:
-            self.largest[batch] = abs(found.worst[0].loss)
-            self.worst = heapq.nlargest(
-                LISTED, [*self.worst, *found.worst], key=lambda each: abs(each.loss)
-            )
+            largest = abs(found.largest[0][1])
+            self.largest.add(batch, largest)
             self.contexts += found.contexts
+            if len(self.worst) < LISTED or largest > abs(self.worst[-1].loss):
+                self.worst = heapq.nlargest(
+                    LISTED, [*self.worst, *found.worst], key=lambda each: abs(each.loss)
+                )
 
 
 @RunCheck(id="neighbors.removal", gathers=(Losses, Costs))
@@ -140,45 +151,49 @@ def removals_stay_within_bounds(run: AuditedRun) -> Outcome:
     costs = run[Costs]
     if costs.ex_post is None:
         return Outcome("skip", "no-cost")
-    losses = [(batch, loss, _SLACK) for batch, loss in run[Losses].largest.items()]
-    if run.replay is not None:
-        losses += [
-            (left.batch, abs(left.regenerated), left.tolerance)
-            for left in run.replay.left_out
-            if _tells(run, left)
-        ]
-    bounds = {batch: costs.batch_cost(batch).exact for batch, _, _ in losses}
-    if losses and set(bounds.values()) == {math.inf}:
-        return Outcome("skip", "no-cost")
-    # any loss is within an infinite bound
-    losses = [each for each in losses if bounds[each[0]] != math.inf]
-    if not losses:
+    tried, largest, unbounded = set[int](), 0.0, False
+    beyond = list[tuple[int, float, float]]()
+    for batch, loss, slack in _realised(run):
+        bound = costs.batch_cost(batch).exact
+        if bound == math.inf:  # any loss is within it
+            unbounded = True
+            continue
+        tried.add(batch)
+        largest = max(largest, loss)
+        if not loss <= bound + slack:
+            beyond.append((batch, loss, bound))
+    if not tried:
+        if unbounded:
+            return Outcome("skip", "no-cost")
         if run.no_contexts:
             return inapplicable("neighbors.no-contexts")
         return Outcome("skip", "no-losses", notes=(replay_remedy(run.manifest),))
-    beyond = [(batch, loss) for batch, loss, slack in losses if not loss <= bounds[batch] + slack]
     if beyond:
-        batch, loss = beyond[0]
+        batch, loss, bound = beyond[0]
         first: dict[str, Value] = {
             "place": Place(batch=batch),
             "loss": _nats(loss),
-            "bound": _nats(bounds[batch]),
+            "bound": _nats(bound),
         }
         return Outcome("fail", "exceeded", {"losses": len(beyond), **first})
-    tried, filled = (
-        {batch for batch, _, _ in losses},
-        {b for b, header in run.headers.items() if header.contexts},
-    )
-    values: dict[str, Value] = {
-        "tried": len(tried),
-        "largest": _nats(max(loss for _, loss, _ in losses)),
-    }
-    if not tried >= filled:
+    values: dict[str, Value] = {"tried": len(tried), "largest": _nats(largest)}
+    filled = [batch for batch, header in run.headers.items() if header.contexts]
+    if not tried.issuperset(filled):
         values["batches"] = len(filled)
         # A replay draws the contexts that it leaves out from all batches.
         if run.replay is None or not run.replay.left_out:
             return Outcome("skip", "partial", values, (replay_remedy(run.manifest),))
     return Outcome("pass", "within", values)
+
+
+def _realised(run: AuditedRun) -> Iterator[tuple[int, float, float]]:
+    """Yield batches with a loss of one of their contexts, and what rounding may add to it."""
+    for batch, loss in run[Losses].largest.items():
+        yield batch, loss, _SLACK
+    if run.replay is not None:
+        for left in run.replay.left_out:
+            if _tells(run, left):
+                yield left.batch, abs(left.regenerated), left.tolerance
 
 
 def _tells(run: AuditedRun, left: LeftOut) -> bool:

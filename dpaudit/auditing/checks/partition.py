@@ -6,7 +6,7 @@ The file `assignment` has a line per record and can be long, so it is read once.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
@@ -314,10 +314,11 @@ def _line(number: int, problem: Finding) -> Finding:
     )
 
 
-def _held_out(manifest: Manifest, digest: str) -> bool:
-    """Return whether the rule shows the record of this digest in no batch."""
+def _holds_out(manifest: Manifest) -> Callable[[str], bool]:
+    """Return what says whether the rule shows the record of a digest in no batch."""
     share, key = manifest.batching.held_out_millionths, manifest.batching.key or ""
-    return share > 0 and KeyedHash(bytes.fromhex(key)).holds_out(digest, share)
+    hashed = KeyedHash(bytes.fromhex(key))
+    return lambda digest: share > 0 and hashed.holds_out(digest, share)
 
 
 class _Lines(Protocol):
@@ -337,7 +338,7 @@ class _Grouped:
     def __init__(self, manifest: Manifest, places: ClusterPlaces | None) -> None:
         """`places` is None without clusters, and where these are not known: then no group is."""
         self._manifest, self._members = manifest, list[tuple[str, int]]()
-        batching = manifest.batching
+        self._held_out, batching = _holds_out(manifest), manifest.batching
         if places is not None:
             self._groups = places.groups
         elif manifest.clustering.method == "none":
@@ -355,7 +356,7 @@ class _Grouped:
         if assigned.batch is None or (self._groups and assigned.batch >= len(self._groups)):
             known: dict[str, Value] = {"groups": len(self._groups)} if self._groups else {}
             return Finding(code="partition.no-group", values=known)
-        if self._groups and not _held_out(self._manifest, assigned.digest):
+        if self._groups and not self._held_out(assigned.digest):
             self._members.append((assigned.digest, assigned.batch))
         return None
 
@@ -432,7 +433,7 @@ class _Rule:
     """
 
     def __init__(self, manifest: Manifest, places: ClusterPlaces | None) -> None:
-        self._manifest, batching = manifest, manifest.batching
+        self._held_out, batching = _holds_out(manifest), manifest.batching
         self._hash = KeyedHash(bytes.fromhex(batching.key or "")).of_round(0)
         self._places, self._batches = places, batching.batches
         self._per_label, self._generated = (
@@ -455,7 +456,7 @@ class _Rule:
 
     def problem(self, assigned: Assigned) -> Finding | None:
         """Return why the rule does not give this line, or None."""
-        if _held_out(self._manifest, assigned.digest):
+        if self._held_out(assigned.digest):
             if assigned.batch is None:
                 return None
             return Finding(code="partition.held-out", values={"batch": Place(batch=assigned.batch)})

@@ -136,7 +136,8 @@ class _Strata:
         self._starts = np.cumsum(self._numbers) - self._numbers
         self._low = np.concatenate([np.arange(number) / number for number in numbers])
         self._high = np.concatenate([np.arange(1, number + 1) / number for number in numbers])
-        self._left = np.ones((places, len(ORDERS), len(self._low)))
+        # By id and by ascending score, as long as the descending order is the mirror image of that.
+        self._left = np.ones((places, 2, len(self._low)))
 
     def empty(self, at: int) -> None:
         """Forget earlier draws where so many have all had their stratum."""
@@ -149,9 +150,12 @@ class _Strata:
 
         Then they have these, too. There is one draw for each of the first k places.
         """
-        low, high = (ends[::2].T[..., None] for ends in (draws.low, draws.high))
+        if self._left.shape[1] == 2 and draws.tied.any():
+            self._tell_orders_apart()
+        orders = self._left.shape[1]
+        low, high = (ends[: 2 * orders : 2].T[..., None] for ends in (draws.low, draws.high))
         inverse = draws.inverse[:, None, None]
-        ratios = np.empty((len(inverse), len(ORDERS), len(self._numbers)))
+        ratios = np.empty((len(inverse), orders, len(self._numbers)))
         each = max(1, _CACHED // self._left[0].size)
         for first in range(0, len(inverse), each):
             some = slice(first, min(first + each, len(inverse)))
@@ -166,8 +170,15 @@ class _Strata:
             np.divide(np.add.reduceat(free, self._starts, axis=-1), totals, out=ratios[some])
             left -= shares
         ratios *= self._numbers
-        logs: Doubles = np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratios)
-        return logs.swapaxes(1, 2)
+        logs: Doubles = np.log(_KEPT_BACK + (1 - _KEPT_BACK) * ratios).swapaxes(1, 2)
+        return logs if orders == len(ORDERS) else logs[..., [0, 1, 1]]
+
+    def _tell_orders_apart(self) -> None:
+        """Keep the descending order's strata from now on, too: so far, the ascending one's."""
+        starts = np.repeat(self._starts, self._numbers)
+        mirrored = starts + np.repeat(self._starts + self._numbers, self._numbers) - 1
+        mirrored -= np.arange(len(self._low))
+        self._left = np.concatenate([self._left, self._left[:, 1:, mirrored]], axis=1)
 
 
 class _Evidence:
@@ -379,6 +390,11 @@ class IndependenceTest(Evidence):
             found[some] += self._along.bets(draws).reshape(len(some), -1)
         return found
 
+    @override
+    def end(self) -> None:
+        self._bet()
+        del self._kept, self._before, self._across, self._along
+
     def dependences(self) -> list[Dependence]:
         """List hypotheses, strongest first, that alarm for an honest run once in 1 / SHARE runs."""
         self._bet()
@@ -445,7 +461,9 @@ def _log_mean(past: _Intervals, now: _Intervals) -> Doubles:
             products[view] *= each.prod(axis=0)
         if 4 not in views:
             products[4:6] = products[2:4]
-        products = np.ldexp(products, -np.count_nonzero(there.token > -np.inf, axis=0))
+        staked = there.token > -np.inf
+        number = len(staked) if staked.all() else np.count_nonzero(staked, axis=0)
+        products *= np.ldexp(1.0, -number)
         # What float64 then rounds to 0 is nothing beside the largest, which is 1.
         largest = products.max(axis=-1)
         products /= largest[:, None]

@@ -37,8 +37,7 @@ from dpaudit.results.catalogue import (
     sentence,
     wording,
 )
-from dpaudit.results.evidence import EVIDENCE_LEVELS
-from dpaudit.results.policy import FAMILY
+from dpaudit.results.evidence import EVIDENCE_LEVELS, POLICY
 from dpaudit.runs import InputError, Manifest
 from dpaudit.runs.manifest import Origin
 
@@ -561,7 +560,7 @@ def _require_free(plug_in: PlugIn) -> None:
     """Refuse an id that is another's: a plug-in adds checks, and replaces none."""
     plugins.plug_in(plugins.CHECKS, plug_in.name)
     family = _family(plug_in.name)
-    if not plug_in.is_own and (family == FAMILY or family in map(_family, OWN_CHECKS)):
+    if not plug_in.is_own and (family == POLICY or family in map(_family, OWN_CHECKS)):
         remedy = (
             "Name the check after the package, such as "
             f"{plug_in.package}.{plug_in.name.partition('.')[2]}."

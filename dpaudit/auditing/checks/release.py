@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from typing_extensions import override
 
-from dpaudit.auditing.checks.evidence import AuditedRun, BatchEvidence, Evidence, input_problem
+from dpaudit.accounting.laws import LEVEL
+from dpaudit.auditing.checks.evidence import (
+    AuditedRun,
+    BatchEvidence,
+    ByBatch,
+    Evidence,
+    input_problem,
+)
 from dpaudit.auditing.checks.registry import Outcome, RunCheck, inapplicable, unusable
 from dpaudit.auditing.checks.steps import BatchView, StepsView
 from dpaudit.results import Finding, Place, Quantity, Value
-from dpaudit.results.disclosed_texts import LEVEL, NO_POWER
 from dpaudit.runs import Decoding, InputError, Manifest, Sample, as_released, without_stop
 from dpaudit.runs.layout import SAMPLES, TOKENIZER
 from dpaudit.runs.text import KNOWN_TOKENIZERS
@@ -27,7 +34,8 @@ class Texts(BatchEvidence, Evidence):
     """Texts, as steps imply them: of one batch, or of a run.
 
     Attributes:
-        digests: SHA-256 of each batch's lines of samples.jsonl, one behind another.
+        digests: SHA-256 of the batches' lines of samples.jsonl, one behind another.
+        numbers: how many lines each batch has.
         problems: what is wrong with texts.
         said: whether texts are recorded as such: all are, or none, or some.
         stops: what is wrong with the ends of texts and of batches.
@@ -37,7 +45,8 @@ class Texts(BatchEvidence, Evidence):
     partial = True
 
     def __init__(self) -> None:
-        self.digests: dict[int, bytes] = {}
+        self.digests = bytearray()
+        self.numbers: ByBatch[int] = ByBatch(array("q"))
         self.problems: list[Finding] = []
         self.said: set[bool] = set()
         self.stops: list[Finding] = []
@@ -47,16 +56,15 @@ class Texts(BatchEvidence, Evidence):
     @classmethod
     def open(cls, batch: BatchView) -> Texts:
         found, decoding, decode = cls(), batch.manifest.decoding, batch.run.decode
-        digests = list[bytes]()
+        found.numbers.add(batch.header.id, len(batch.samples))
         for sample in batch.samples:
-            digests.append(hashlib.sha256(sample.line().encode()).digest())
+            found.digests += hashlib.sha256(sample.line().encode()).digest()
             tokens = without_stop(sample.tokens, decoding.sequences)
             said = vacuity(sample.text, tokens, batch.run.public_text)
             found.vacuous.update([said] if said else ())
             decoded = decode(tokens) if decode and sample.text is not None else None
             found.problems += text_problems(sample, decoded, batch.manifest)
             found.said.add(sample.text is not None)
-        found.digests[batch.header.id] = b"".join(digests)
         found.stops += stop_problems(batch.samples, decoding)
         return found
 
@@ -66,7 +74,9 @@ class Texts(BatchEvidence, Evidence):
 
     @override
     def merge(self, batch: int, found: Texts) -> None:
-        self.digests |= found.digests
+        self.digests += found.digests
+        for each, number in found.numbers.items():
+            self.numbers.add(each, number)
         self.problems += found.problems
         self.said |= found.said
         self.stops += found.stops
@@ -75,11 +85,11 @@ class Texts(BatchEvidence, Evidence):
     @property
     def number(self) -> int:
         """The number of texts."""
-        return sum(map(self.number_in, self.digests))
+        return sum(self.numbers.values())
 
     def number_in(self, batch: int) -> int:
         """Return the number of texts in a batch; 0 of one that was not read."""
-        return len(self.digests.get(batch, b"")) // hashlib.sha256().digest_size
+        return self.numbers.get(batch, 0)
 
 
 @RunCheck(id="release.text", gathers=(Texts,))
@@ -95,7 +105,6 @@ def texts_are_the_tokens(run: AuditedRun) -> Outcome:
     # is accepted.
     texts, lines, differing = run[Texts], 0, 0
     problems = list(texts.problems)
-    recorded = b"".join(texts.digests[batch] for batch in sorted(texts.digests))
     read, size = hashlib.sha256(), hashlib.sha256().digest_size
     if SAMPLES in run.unreadable:
         return Outcome("fail", "unreadable", {"problem": run.unreadable[SAMPLES]})
@@ -103,7 +112,7 @@ def texts_are_the_tokens(run: AuditedRun) -> Outcome:
         for lines, line in enumerate(run.reader.sample_lines(), 1):
             content = f"{line}\n".encode()
             read.update(content)
-            due = recorded[size * (lines - 1) : size * lines]
+            due = texts.digests[size * (lines - 1) : size * lines]
             if not differing and due != hashlib.sha256(content).digest():
                 differing = lines
         altered = read.hexdigest() != run.digest(SAMPLES)
@@ -217,6 +226,8 @@ def texts_refute_no_claim(run: AuditedRun) -> Outcome:
         # From the level on that needs the data anyway.
         return Outcome("skip", "no-data", evidence=_WITH_DATA)
     if isinstance(found, InputError):
+        from dpaudit.results.disclosed_texts import NO_POWER  # loaded: a trial raised the error
+
         if found.code == NO_POWER:
             return inapplicable("release.too-few-records")
         return replace(unusable(found), evidence=_WITH_DATA)

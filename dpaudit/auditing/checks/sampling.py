@@ -194,7 +194,7 @@ def _evidence_of(steps: DrawnSteps) -> Doubles:
     # Evidence of inf is no evidence: beyond 700 nats it is cut, which lowers it.
     mixed = np.log1p(MIXED * np.expm1(np.minimum(found, 700.0)))
     # A tenth of the steps greedy: what that would give, and its variance.
-    mean, variance = np.array([_tenth(gain) for gain in parts[1].mean[0].tolist()]).T
+    mean, variance = _tenth(parts[1].mean[0])
     return np.concatenate(
         [
             found,
@@ -214,14 +214,14 @@ def _evidence_of_view(view: StepsView) -> Doubles:
     return _evidence_of(view.drawn)
 
 
-def _tenth(gain: float) -> tuple[float, float]:
-    """Return mean and variance of a mixture's log-ratio at a step.
+def _tenth(gain: Doubles) -> tuple[Doubles, Doubles]:
+    """Return mean and variance [k] of a mixture's log-ratio at each step.
 
-    The mixture is with a truncation that gains `gain` nats.
+    The mixture is with a truncation that gains `gain` nats, [k].
     """
-    mass = math.exp(-gain)
+    mass = np.exp(-gain)
     inside = (1 - MIXED) * mass + MIXED
-    high, low = math.log1p(MIXED * math.expm1(min(gain, 700.0))), math.log1p(-MIXED)
+    high, low = np.log1p(MIXED * np.expm1(np.minimum(gain, 700.0))), math.log1p(-MIXED)
     return inside * high + (1 - inside) * low, inside * (1 - inside) * (high - low) ** 2
 
 

@@ -142,7 +142,7 @@ class StepsView:
         )
         return found
 
-    @property
+    @cached_property
     def placed(self) -> bool:
         """Whether all sampled tokens have columns."""
         return bool((self.columns >= 0).all())

@@ -1,10 +1,10 @@
 """The entries of the catalogue, read from the data files here and beside plug-ins."""
 
-import tomllib
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+import tomli  # as the standard library's parser, compiled: a start reads some 200 KB
 from pydantic import BaseModel, ConfigDict
 
 from dpaudit.errors import InputError
@@ -182,7 +182,7 @@ def _join(held: Catalogue, text: str) -> Catalogue:
     Raises:
         ValueError: they are no entries, or repeat one.
     """
-    more = Catalogue.model_validate(tomllib.loads(text), strict=False)
+    more = Catalogue.model_validate(tomli.loads(text), strict=False)
     joined: dict[str, Any] = {}
     for part in Catalogue.model_fields:
         before, new = getattr(held, part), getattr(more, part)

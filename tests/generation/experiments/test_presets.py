@@ -253,6 +253,7 @@ def test_the_dry_runs_epsilon_and_tokens_are_the_papers() -> None:
             assert found.epsilon_as_paper <= epsilon and round(found.epsilon_as_paper, 1) == epsilon
 
 
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(
     "dataset",
     ["AGNews", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Yelp", "NYT Topics"))],
@@ -315,6 +316,7 @@ def test_settings_that_were_tuned_on_a_data_set_are_declared_private_there() -> 
         assert row.config.chosen_from.settings == row.config.chosen_from.batching == tuned
 
 
+@pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize(
     ("name", "template", "examples", "epsilon"),
     [
@@ -372,6 +374,7 @@ def test_gemmas_rows_differ_in_the_model_and_a_base_models_template_alone() -> N
         )
 
 
+@pytest.mark.usefixtures("coarse")
 def test_the_laptops_anchored_rows_have_as_many_tokens_and_a_baseline_at_epsilon_3_and_1() -> None:
     rows = TABLES["laptop"].rows
     paper, anchored = ([row for row in rows if row.baseline is beside] for beside in (False, True))
@@ -395,6 +398,7 @@ def test_the_laptops_anchored_rows_have_as_many_tokens_and_a_baseline_at_epsilon
         assert len(set(Counter(labels).values())) == 1 and set(labels) == set(config.data.groups)
 
 
+@pytest.mark.usefixtures("coarse")
 def test_the_docs_say_what_the_laptop_editions_dry_run_says() -> None:
     document = (EXAMPLES / "laptop/README.md").read_text(encoding="utf-8")
     said = re.search(
